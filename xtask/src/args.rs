@@ -7,20 +7,20 @@ use std::process::ExitCode;
 use anyhow::anyhow;
 use clap::{Parser, Subcommand};
 
-use crate::siege::{self, Figures, Kind};
-use crate::workspace::Workspace;
+use crate::siege::{self, CrashTestKind, FigureOutput};
+use crate::workspace::CargoWorkspace;
 use crate::{bench, ci, engines, schemathesis, shell, sim, stage, stops, test, tidy, up};
 
 /// The chores of this repository.
 #[derive(Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask", arg_required_else_help = true)]
-struct Args {
+struct XtaskArguments {
     #[command(subcommand)]
-    chore: Chore,
+    chore: XtaskCommand,
 }
 
 #[derive(Subcommand)]
-enum Chore {
+enum XtaskCommand {
     /// Build the `abide` binary, start the daemon in the background, and say what to try.
     #[command(after_help = "Examples:\n  cargo xtask up\n  cargo xtask up --release --listen 127.0.0.1:5000")]
     Up {
@@ -156,49 +156,50 @@ enum Chore {
     Ci {
         /// Run only this step; may be given several times.
         #[arg(long = "step", value_enum)]
-        steps: Vec<ci::Step>,
+        steps: Vec<ci::CiStep>,
     },
 }
 
 pub(crate) fn main() -> ExitCode {
-    let args = Args::parse();
-    let done =
-        shell::watch_signals().and_then(|()| Workspace::load()).and_then(|workspace| match args.chore {
-            Chore::Up { args } => up::run(&workspace, &args),
-            Chore::Test { filter } => test::run(&workspace, &filter),
-            Chore::Engines { json, write } => {
-                let format = match (json, write) {
-                    (true, _) => engines::Format::Json,
-                    (false, true) => engines::Format::Document,
-                    (false, false) => engines::Format::Table,
-                };
-                engines::run(&workspace, format)
-            }
-            Chore::Stage { engine } => stage::run(&workspace, &engine),
-            Chore::Schemathesis { args } => schemathesis::run(&workspace, &args),
-            Chore::Sim { args } => sim::run(&workspace, &args),
-            Chore::Kill { write, kills, seed } => {
-                let args = ["--kills".to_owned(), kills.to_string(), "--seed".to_owned(), seed.to_string()];
-                siege::run(&workspace, Kind::Kill, Figures::from(write), &args)
-            }
-            Chore::Stops { count } => stops::run(&workspace, count),
-            Chore::Load { write, waiting, runs, readers, output } => {
-                let [waiting, runs, readers] = [waiting, runs, readers].map(u64::from);
-                let figures =
-                    [("--waiting", waiting), ("--runs", runs), ("--readers", readers), ("--output", output)];
-                let args: Vec<String> =
-                    figures.iter().flat_map(|(name, n)| [(*name).to_owned(), n.to_string()]).collect();
-                siege::run(&workspace, Kind::Load, Figures::from(write), &args)
-            }
-            Chore::Upgrade { write, from } => siege::upgrade(&workspace, Figures::from(write), &from),
-            Chore::Bench { name, against: None, args } => bench::run(&workspace, &name, &args),
-            Chore::Bench { name, against: Some(commit), args } => match args.as_slice() {
-                [] => bench::run_against(&workspace, &name, &commit),
-                _ => Err(anyhow!("--against takes no further arguments")),
-            },
-            Chore::Tidy => tidy::run(&workspace),
-            Chore::Ci { steps } => ci::run(&workspace, &steps),
-        });
+    let args = XtaskArguments::parse();
+    let done = shell::watch_signals().and_then(|()| CargoWorkspace::load()).and_then(|workspace| match args
+        .chore
+    {
+        XtaskCommand::Up { args } => up::run(&workspace, &args),
+        XtaskCommand::Test { filter } => test::run(&workspace, &filter),
+        XtaskCommand::Engines { json, write } => {
+            let format = match (json, write) {
+                (true, _) => engines::EngineListFormat::Json,
+                (false, true) => engines::EngineListFormat::Document,
+                (false, false) => engines::EngineListFormat::Table,
+            };
+            engines::run(&workspace, format)
+        }
+        XtaskCommand::Stage { engine } => stage::run(&workspace, &engine),
+        XtaskCommand::Schemathesis { args } => schemathesis::run(&workspace, &args),
+        XtaskCommand::Sim { args } => sim::run(&workspace, &args),
+        XtaskCommand::Kill { write, kills, seed } => {
+            let args = ["--kills".to_owned(), kills.to_string(), "--seed".to_owned(), seed.to_string()];
+            siege::run(&workspace, CrashTestKind::Kill, FigureOutput::from(write), &args)
+        }
+        XtaskCommand::Stops { count } => stops::run(&workspace, count),
+        XtaskCommand::Load { write, waiting, runs, readers, output } => {
+            let [waiting, runs, readers] = [waiting, runs, readers].map(u64::from);
+            let figures =
+                [("--waiting", waiting), ("--runs", runs), ("--readers", readers), ("--output", output)];
+            let args: Vec<String> =
+                figures.iter().flat_map(|(name, n)| [(*name).to_owned(), n.to_string()]).collect();
+            siege::run(&workspace, CrashTestKind::Load, FigureOutput::from(write), &args)
+        }
+        XtaskCommand::Upgrade { write, from } => siege::upgrade(&workspace, FigureOutput::from(write), &from),
+        XtaskCommand::Bench { name, against: None, args } => bench::run(&workspace, &name, &args),
+        XtaskCommand::Bench { name, against: Some(commit), args } => match args.as_slice() {
+            [] => bench::run_against(&workspace, &name, &commit),
+            _ => Err(anyhow!("--against takes no further arguments")),
+        },
+        XtaskCommand::Tidy => tidy::run(&workspace),
+        XtaskCommand::Ci { steps } => ci::run(&workspace, &steps),
+    });
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(_) if shell::interrupted() => {
@@ -216,21 +217,22 @@ pub(crate) fn main() -> ExitCode {
 mod tests {
     use clap::{CommandFactory, Parser};
 
-    use super::{Args, Chore};
+    use super::{XtaskArguments, XtaskCommand};
 
     #[test]
     fn the_command_line_is_well_formed() {
-        Args::command().debug_assert();
+        XtaskArguments::command().debug_assert();
     }
 
     #[test]
     fn a_benchmark_is_compared_with_a_commit_or_gets_the_arguments() {
-        let parsed = Args::try_parse_from(["xtask", "bench", "runs", "--against", "abc123"]).unwrap();
-        assert!(matches!(parsed.chore, Chore::Bench { against: Some(commit), args, .. }
+        let parsed =
+            XtaskArguments::try_parse_from(["xtask", "bench", "runs", "--against", "abc123"]).unwrap();
+        assert!(matches!(parsed.chore, XtaskCommand::Bench { against: Some(commit), args, .. }
             if commit == "abc123" && args.is_empty()));
-        let parsed = Args::try_parse_from(["xtask", "bench", "runs", "--only-cycles"]).unwrap();
+        let parsed = XtaskArguments::try_parse_from(["xtask", "bench", "runs", "--only-cycles"]).unwrap();
         assert!(
-            matches!(parsed.chore, Chore::Bench { against: None, args, .. } if args == ["--only-cycles"])
+            matches!(parsed.chore, XtaskCommand::Bench { against: None, args, .. } if args == ["--only-cycles"])
         );
     }
 }

@@ -8,21 +8,21 @@ use std::env;
 
 use anyhow::{Context, Result, bail};
 
-use crate::engines::{self, Engines};
-use crate::postgres::{self, Postgres};
-use crate::shell::Shell;
+use crate::engines::{self, InstalledEngines};
+use crate::postgres::{self, PostgresServer};
+use crate::shell::EchoedCommand;
 use crate::tools;
-use crate::workspace::Workspace;
+use crate::workspace::CargoWorkspace;
 
-struct Bench {
+struct BenchmarkSpec {
     name: &'static str,
     package: &'static str,
     about: &'static str,
-    needs: Needs,
+    needs: BenchmarkNeeds,
 }
 
 #[derive(Clone, Copy)]
-enum Needs {
+enum BenchmarkNeeds {
     /// The release binary of the project, and peers to be compared with.
     BinaryAndPeers,
     /// The agent programs.
@@ -31,59 +31,59 @@ enum Needs {
     Nothing,
 }
 
-const BENCHES: &[Bench] = &[
-    Bench {
+const BENCHES: &[BenchmarkSpec] = &[
+    BenchmarkSpec {
         name: "agent",
         package: "abide",
         about: "the native agent's own time in an iteration and at a restart, with a long journal (--only-iterations, --only-restart)",
-        needs: Needs::Nothing,
+        needs: BenchmarkNeeds::Nothing,
     },
-    Bench {
+    BenchmarkSpec {
         name: "engines",
         package: "abide",
         about: "our share of a turn of each agent program, and how fast their words are read (--only NAME, --rounds N)",
-        needs: Needs::Engines,
+        needs: BenchmarkNeeds::Engines,
     },
-    Bench {
+    BenchmarkSpec {
         name: "runs",
         package: "abide",
         about: "whole runs a second beside a bare commit loop, and growth (--only-cycles, --only-growth, --runs N)",
-        needs: Needs::Nothing,
+        needs: BenchmarkNeeds::Nothing,
     },
-    Bench {
+    BenchmarkSpec {
         name: "store",
         package: "abide-store",
         about: "durable appends a second, beside a bare commit loop and a bare sync loop",
-        needs: Needs::Postgres,
+        needs: BenchmarkNeeds::Postgres,
     },
-    Bench {
+    BenchmarkSpec {
         name: "terminal",
         package: "abide-terminal",
         about: "commands and output through persistent shells; peers too (--no-peers, --only-peers, --write)",
-        needs: Needs::BinaryAndPeers,
+        needs: BenchmarkNeeds::BinaryAndPeers,
     },
 ];
 
 /// Measures an earlier commit and the present tree in turns, and fails if the present tree is slower.
-pub(crate) fn run_against(workspace: &Workspace, name: &str, commit: &str) -> Result<()> {
+pub(crate) fn run_against(workspace: &CargoWorkspace, name: &str, commit: &str) -> Result<()> {
     against::run(workspace, find(name)?, commit)
 }
 
-pub(crate) fn run(workspace: &Workspace, name: &str, args: &[String]) -> Result<()> {
+pub(crate) fn run(workspace: &CargoWorkspace, name: &str, args: &[String]) -> Result<()> {
     let bench = find(name)?;
     workspace
         .member(bench.package)
         .with_context(|| format!("nothing to measure yet: the package {} is missing", bench.package))?;
     let cargo = |args: &[String]| {
-        Shell::new("cargo")
+        EchoedCommand::new("cargo")
             .args(["bench", "--package", bench.package, "--bench", bench.name, "--"])
             .args(args)
             .dir(&workspace.root)
     };
     match bench.needs {
-        Needs::BinaryAndPeers => {
-            let (wanted, args) = peers::Wanted::split(args)?;
-            Shell::new("cargo")
+        BenchmarkNeeds::BinaryAndPeers => {
+            let (wanted, args) = peers::PeerSelection::split(args)?;
+            EchoedCommand::new("cargo")
                 .args(["build", "--release", "--package", "abide"])
                 .dir(&workspace.root)
                 .run()?;
@@ -92,25 +92,25 @@ pub(crate) fn run(workspace: &Workspace, name: &str, args: &[String]) -> Result<
             }
             peers::run(workspace, wanted)
         }
-        Needs::Engines => match env::var_os(engines::FOUND_VARIABLE) {
+        BenchmarkNeeds::Engines => match env::var_os(engines::FOUND_VARIABLE) {
             // Somebody has them installed elsewhere.
             Some(list) => cargo(args).env(engines::FOUND_VARIABLE, list).run(),
             None => {
-                let engines = Engines::prepare(workspace)?;
+                let engines = InstalledEngines::prepare(workspace)?;
                 engines.report();
                 cargo(args).env(engines::FOUND_VARIABLE, engines.found()).run()
             }
         },
-        Needs::Nothing => cargo(args).run(),
-        Needs::Postgres => {
+        BenchmarkNeeds::Nothing => cargo(args).run(),
+        BenchmarkNeeds::Postgres => {
             tools::for_tests()?;
-            let server = Postgres::start(workspace)?;
+            let server = PostgresServer::start(workspace)?;
             cargo(args).env(postgres::URL_VARIABLE, server.url()).run()
         }
     }
 }
 
-fn find(name: &str) -> Result<&'static Bench> {
+fn find(name: &str) -> Result<&'static BenchmarkSpec> {
     match BENCHES.iter().find(|bench| bench.name == name) {
         Some(bench) => Ok(bench),
         None => {

@@ -5,15 +5,15 @@
 use anyhow::{Context, Result};
 use clap::ValueEnum;
 
-use crate::engines::Demand;
-use crate::shell::Shell;
-use crate::stopwatch::{Stopwatch, Took};
-use crate::workspace::Workspace;
+use crate::engines::MissingPolicy;
+use crate::shell::EchoedCommand;
+use crate::stopwatch::{ElapsedTime, Stopwatch};
+use crate::workspace::CargoWorkspace;
 use crate::{schemathesis, siege, sim, test, tidy, tools};
 
 /// In this order: what is quick and fails often comes first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Step {
+pub(crate) enum CiStep {
     /// The sources are formatted.
     Fmt,
     /// What the compiler does not check: documents, arrows, headers, links.
@@ -41,23 +41,23 @@ pub(crate) enum Step {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Outcome {
+enum StepOutcome {
     Passed,
     Failed,
 }
 
-pub(crate) fn run(workspace: &Workspace, only: &[Step]) -> Result<()> {
-    let all = Step::value_variants();
-    let steps: Vec<Step> =
+pub(crate) fn run(workspace: &CargoWorkspace, only: &[CiStep]) -> Result<()> {
+    let all = CiStep::value_variants();
+    let steps: Vec<CiStep> =
         all.iter().copied().filter(|step| only.is_empty() || only.contains(step)).collect();
     let whole = Stopwatch::start();
-    let mut done: Vec<(Step, Outcome, Took)> = Vec::new();
+    let mut done: Vec<(CiStep, StepOutcome, ElapsedTime)> = Vec::new();
     let mut failure = None;
     for step in steps {
         eprintln!("\n== {} ==", step.name());
         let watch = Stopwatch::start();
         let result = step.run(workspace);
-        let outcome = if result.is_ok() { Outcome::Passed } else { Outcome::Failed };
+        let outcome = if result.is_ok() { StepOutcome::Passed } else { StepOutcome::Failed };
         done.push((step, outcome, watch.read()));
         if let Err(error) = result {
             let name = step.name();
@@ -70,21 +70,21 @@ pub(crate) fn run(workspace: &Workspace, only: &[Step]) -> Result<()> {
         eprintln!("{:<12} {:<15} {took}", step.name(), outcome.told());
     }
     eprintln!("{:<12} {:<15} {}", "in all", "", whole.read());
-    let count = |wanted: Outcome| done.iter().filter(|(_, outcome, _)| *outcome == wanted).count();
-    eprintln!("\nsteps: {} passed, {} failed", count(Outcome::Passed), count(Outcome::Failed));
+    let count = |wanted: StepOutcome| done.iter().filter(|(_, outcome, _)| *outcome == wanted).count();
+    eprintln!("\nsteps: {} passed, {} failed", count(StepOutcome::Passed), count(StepOutcome::Failed));
     match failure {
         Some(error) => Err(error),
         None => Ok(()),
     }
 }
 
-impl Step {
+impl CiStep {
     fn name(self) -> String {
         self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
     }
 
-    fn run(self, workspace: &Workspace) -> Result<()> {
-        let cargo = |args: &[&str]| Shell::new("cargo").args(args).dir(&workspace.root);
+    fn run(self, workspace: &CargoWorkspace) -> Result<()> {
+        let cargo = |args: &[&str]| EchoedCommand::new("cargo").args(args).dir(&workspace.root);
         match self {
             Self::Fmt => cargo(&["fmt", "--all", "--check"]).run().context("`cargo fmt --all` repairs it")?,
             Self::Tidy => tidy::run(workspace)?,
@@ -92,7 +92,7 @@ impl Step {
                 cargo(&["clippy", "--quiet", "--workspace", "--all-targets", "--", "-D", "warnings"])
                     .run()?;
             }
-            Self::Test => test::tests(workspace, &[], Demand::Required)?,
+            Self::Test => test::tests(workspace, &[], MissingPolicy::Required)?,
             Self::Schemathesis => schemathesis::run(workspace, &[])?,
             Self::Doctest => test::doc_tests(workspace)?,
             Self::Sim => sim::run_for_tests(workspace)?,
@@ -104,23 +104,23 @@ impl Step {
             }
             // Advisories are left out: their database is not a package of any registry, so a machine that reaches
             // only registries could never pass.
-            Self::Deny => Shell::new(tools::DENY.ready(workspace)?)
+            Self::Deny => EchoedCommand::new(tools::DENY.ready(workspace)?)
                 .args(["--locked", "check", "licenses", "bans", "sources"])
                 .dir(&workspace.root)
                 .run()?,
             Self::Machete => {
-                Shell::new(tools::MACHETE.ready(workspace)?)
+                EchoedCommand::new(tools::MACHETE.ready(workspace)?)
                     .args(["crates", "xtask"])
                     .dir(&workspace.root)
                     .run()?;
             }
-            Self::Typos => Shell::new(tools::TYPOS.ready(workspace)?).dir(&workspace.root).run()?,
+            Self::Typos => EchoedCommand::new(tools::TYPOS.ready(workspace)?).dir(&workspace.root).run()?,
         }
         Ok(())
     }
 }
 
-impl Outcome {
+impl StepOutcome {
     fn told(self) -> &'static str {
         match self {
             Self::Passed => "passed",

@@ -7,11 +7,11 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 
-use crate::shell::Shell;
-use crate::workspace::Workspace;
+use crate::shell::EchoedCommand;
+use crate::workspace::CargoWorkspace;
 
 /// A checked-out commit.
-pub(crate) struct Earlier {
+pub(crate) struct EarlierCommit {
     folder: PathBuf,
     target: PathBuf,
     /// Its full hash.
@@ -20,14 +20,14 @@ pub(crate) struct Earlier {
 
 /// How it is built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Profile {
+pub(crate) enum BuildProfile {
     Debug,
     Release,
 }
 
-impl Earlier {
-    pub(crate) fn check_out(workspace: &Workspace, name: &str) -> Result<Self> {
-        let git = |args: &[&str]| Shell::new("git").args(args).dir(&workspace.root);
+impl EarlierCommit {
+    pub(crate) fn check_out(workspace: &CargoWorkspace, name: &str) -> Result<Self> {
+        let git = |args: &[&str]| EchoedCommand::new("git").args(args).dir(&workspace.root);
         let wanted = format!("{name}^{{commit}}");
         let commit = git(&["rev-parse", "--verify", "--quiet", &wanted]).read().with_context(|| {
             format!(
@@ -37,7 +37,7 @@ impl Earlier {
         let commit = commit.trim().to_owned();
         let folder = workspace.target.join("siege/from");
         let tree = folder.to_string_lossy().into_owned();
-        let present = Shell::new("git").args(["rev-parse", "HEAD"]).dir(&folder).read();
+        let present = EchoedCommand::new("git").args(["rev-parse", "HEAD"]).dir(&folder).read();
         let is_worktree = folder.join(".git").is_file();
         if !is_worktree || present.is_ok_and(|present| present.trim() != commit) {
             if folder.exists() {
@@ -50,7 +50,7 @@ impl Earlier {
     }
 
     /// Its `abide`.
-    pub(crate) fn binary(&self, profile: Profile) -> Result<PathBuf> {
+    pub(crate) fn binary(&self, profile: BuildProfile) -> Result<PathBuf> {
         self.cargo(&["build", "--quiet", "--package", "abide"]).args(profile.flags()).run()?;
         Ok(self.target.join(profile.folder()).join("abide"))
     }
@@ -64,12 +64,12 @@ impl Earlier {
         executable(&json).with_context(|| format!("commit {} has no benchmark {name}", self.commit))
     }
 
-    fn cargo(&self, args: &[&str]) -> Shell {
-        Shell::new("cargo").args(args).env("CARGO_TARGET_DIR", &self.target).dir(&self.folder)
+    fn cargo(&self, args: &[&str]) -> EchoedCommand {
+        EchoedCommand::new("cargo").args(args).env("CARGO_TARGET_DIR", &self.target).dir(&self.folder)
     }
 }
 
-impl Profile {
+impl BuildProfile {
     pub(crate) fn flags(self) -> &'static [&'static str] {
         match self {
             Self::Debug => &[],

@@ -17,8 +17,8 @@ use rustix::io::Errno;
 use rustix::process::{Pid, Signal, geteuid, kill_process, test_kill_process};
 use tempfile::TempDir;
 
-use crate::shell::{Shell, User, which};
-use crate::workspace::Workspace;
+use crate::shell::{EchoedCommand, UnixUser, which};
+use crate::workspace::CargoWorkspace;
 
 /// The variable in which tests and benchmarks find the server.
 pub(crate) const URL_VARIABLE: &str = "ABIDE_TEST_POSTGRES_URL";
@@ -28,15 +28,15 @@ pub(crate) const URL_VARIABLE: &str = "ABIDE_TEST_POSTGRES_URL";
 pub(crate) const CERTIFICATES_VARIABLE: &str = "ABIDE_TEST_POSTGRES_CERTIFICATES";
 
 /// A running server. It accepts TLS and clear text.
-pub(crate) struct Postgres {
+pub(crate) struct PostgresServer {
     server: Child,
     url: String,
     // Dropped after the server has been stopped.
     home: TempDir,
 }
 
-impl Postgres {
-    pub(crate) fn start(workspace: &Workspace) -> Result<Self> {
+impl PostgresServer {
+    pub(crate) fn start(workspace: &CargoWorkspace) -> Result<Self> {
         let binaries = binaries().context("no Postgres server found; install the package postgresql")?;
         let user = unprivileged()?;
         let home = make_home(&workspace.target.join("postgres"), user)?;
@@ -67,7 +67,7 @@ impl Postgres {
     }
 }
 
-impl Drop for Postgres {
+impl Drop for PostgresServer {
     fn drop(&mut self) {
         stop(&mut self.server);
     }
@@ -89,7 +89,7 @@ pub(crate) fn binaries() -> Option<PathBuf> {
 }
 
 /// Postgres refuses to run as root: then it runs as the first of these accounts that exists.
-fn unprivileged() -> Result<Option<User>> {
+fn unprivileged() -> Result<Option<UnixUser>> {
     if !geteuid().is_root() {
         return Ok(None);
     }
@@ -101,19 +101,19 @@ fn unprivileged() -> Result<Option<User>> {
     }
 }
 
-fn account(passwd: &str, name: &str) -> Option<User> {
+fn account(passwd: &str, name: &str) -> Option<UnixUser> {
     let mut fields = passwd
         .lines()
         .map(|line| line.split(':'))
         .find_map(|mut fields| if fields.next() == Some(name) { Some(fields) } else { None })?;
     let uid = fields.nth(1)?.parse().ok()?;
     let gid = fields.next()?.parse().ok()?;
-    Some(User { uid, gid })
+    Some(UnixUser { uid, gid })
 }
 
 /// An empty folder that belongs to the server's account: under the target folder, or among the system's temporary
 /// files when the account cannot reach the former (a checkout in a closed home).
-fn make_home(preferred: &Path, user: Option<User>) -> Result<TempDir> {
+fn make_home(preferred: &Path, user: Option<UnixUser>) -> Result<TempDir> {
     fs::create_dir_all(preferred).with_context(|| format!("could not create {}", preferred.display()))?;
     for parent in [preferred.to_path_buf(), env::temp_dir()] {
         sweep(&parent);
@@ -121,11 +121,12 @@ fn make_home(preferred: &Path, user: Option<User>) -> Result<TempDir> {
             .prefix(&format!("{PREFIX}{}-", std::process::id()))
             .tempdir_in(&parent)
             .with_context(|| format!("could not create a folder in {}", parent.display()))?;
-        if let Some(User { uid, gid }) = user {
+        if let Some(UnixUser { uid, gid }) = user {
             chown(home.path(), Some(uid), Some(gid))
                 .context("could not hand the folder to the server's account")?;
         }
-        if Shell::new("test").arg("-w").arg(home.path()).user(user).dir(Path::new("/")).read().is_ok() {
+        if EchoedCommand::new("test").arg("-w").arg(home.path()).user(user).dir(Path::new("/")).read().is_ok()
+        {
             return Ok(home);
         }
     }
@@ -152,13 +153,13 @@ fn owner(folder: &str) -> Option<Pid> {
     Pid::from_raw(pid.parse().ok()?)
 }
 
-fn init(binaries: &Path, home: &Path, user: Option<User>, password: &str) -> Result<()> {
+fn init(binaries: &Path, home: &Path, user: Option<UnixUser>, password: &str) -> Result<()> {
     let password_file = home.join("password");
     fs::write(&password_file, password).context("could not write the password")?;
-    if let Some(User { uid, gid }) = user {
+    if let Some(UnixUser { uid, gid }) = user {
         chown(&password_file, Some(uid), Some(gid)).context("could not hand over the password")?;
     }
-    Shell::new(binaries.join("initdb"))
+    EchoedCommand::new(binaries.join("initdb"))
         .args(["--username=abide", "--auth=scram-sha-256", "--encoding=UTF8", "--no-locale", "--pwfile"])
         .arg(&password_file)
         .arg("--pgdata")
@@ -171,13 +172,13 @@ fn init(binaries: &Path, home: &Path, user: Option<User>, password: &str) -> Res
 }
 
 /// Makes two authorities, and a certificate of the first one for the server.
-fn make_certificates(home: &Path, user: Option<User>) -> Result<()> {
+fn make_certificates(home: &Path, user: Option<UnixUser>) -> Result<()> {
     let settings = "[req]\ndistinguished_name = name\n[name]\n\
                     [authority]\nbasicConstraints = critical, CA:TRUE\n\
                     [server]\nbasicConstraints = critical, CA:FALSE\nsubjectAltName = DNS:db.abide.test\n";
     fs::write(home.join("openssl.cnf"), settings).context("could not write the settings of openssl")?;
     let make = |name: &str, extensions: &str, signer: &[&str]| {
-        Shell::new("openssl")
+        EchoedCommand::new("openssl")
             .args([
                 "req",
                 "-x509",
@@ -200,7 +201,7 @@ fn make_certificates(home: &Path, user: Option<User>) -> Result<()> {
     make("ca", "authority", &[])?;
     make("other", "authority", &[])?;
     make("server", "server", &["-CA", "ca.pem", "-CAkey", "ca.key"])?;
-    if let Some(User { uid, gid }) = user {
+    if let Some(UnixUser { uid, gid }) = user {
         for file in ["server.key", "server.pem"] {
             chown(home.join(file), Some(uid), Some(gid)).context("could not hand over the certificate")?;
         }
@@ -209,11 +210,11 @@ fn make_certificates(home: &Path, user: Option<User>) -> Result<()> {
 }
 
 /// Starts the server and comes back when it takes connections.
-fn serve(binaries: &Path, home: &Path, user: Option<User>, port: u16) -> Result<Child> {
+fn serve(binaries: &Path, home: &Path, user: Option<UnixUser>, port: u16) -> Result<Child> {
     let postgres = binaries.join("postgres");
     let shell = match which("setpriv") {
-        Some(setpriv) => Shell::new(setpriv).args(["--pdeathsig", "INT"]).arg(postgres),
-        None => Shell::new(postgres),
+        Some(setpriv) => EchoedCommand::new(setpriv).args(["--pdeathsig", "INT"]).arg(postgres),
+        None => EchoedCommand::new(postgres),
     };
     let mut server = shell
         .arg("-D")
@@ -285,12 +286,12 @@ const PREFIX: &str = "server-of-";
 mod tests {
     use rustix::process::Pid;
 
-    use super::{User, account, owner};
+    use super::{UnixUser, account, owner};
 
     #[test]
     fn an_account_is_found_by_its_whole_name() {
         let passwd = "postgresql:x:1:2::/:/bin/sh\npostgres:x:102:105:PostgreSQL:/var/lib:/bin/sh\n";
-        let User { uid, gid } = account(passwd, "postgres").unwrap();
+        let UnixUser { uid, gid } = account(passwd, "postgres").unwrap();
         assert_eq!((uid, gid), (102, 105));
         assert!(account(passwd, "nobody").is_none());
     }

@@ -12,10 +12,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 
-use crate::shell::Shell;
+use crate::shell::EchoedCommand;
 use crate::stopwatch::Stopwatch;
 use crate::tools;
-use crate::workspace::Workspace;
+use crate::workspace::CargoWorkspace;
 
 /// How many requests are made up for each route, beyond those that cover the document's every rule.
 const EXAMPLES: &str = "25";
@@ -23,14 +23,17 @@ const EXAMPLES: &str = "25";
 const SEED: &str = "4870";
 
 /// Starts a daemon, asks it everything, and fails on any finding. Further arguments go to schemathesis.
-pub(crate) fn run(workspace: &Workspace, args: &[String]) -> Result<()> {
+pub(crate) fn run(workspace: &CargoWorkspace, args: &[String]) -> Result<()> {
     let schemathesis = ready(workspace)?;
-    Shell::new("cargo").args(["build", "--quiet", "--package", "abide"]).dir(&workspace.root).run()?;
+    EchoedCommand::new("cargo")
+        .args(["build", "--quiet", "--package", "abide"])
+        .dir(&workspace.root)
+        .run()?;
     let home = workspace.root.join(".cache/schemathesis-home");
     let _was_not_there = fs::remove_dir_all(&home);
     fs::create_dir_all(&home).with_context(|| format!("could not create {}", home.display()))?;
-    let daemon = Daemon::start(&workspace.target.join("debug/abide"), &home)?;
-    let asked = Shell::new(schemathesis)
+    let daemon = SchemathesisDaemon::start(&workspace.target.join("debug/abide"), &home)?;
+    let asked = EchoedCommand::new(schemathesis)
         .arg("--config-file")
         .arg(workspace.root.join("xtask/schemathesis/schemathesis.toml"))
         .arg("run")
@@ -60,7 +63,7 @@ pub(crate) fn run(workspace: &Workspace, args: &[String]) -> Result<()> {
 }
 
 /// The program, installed once for the list of packages in `xtask/schemathesis`.
-fn ready(workspace: &Workspace) -> Result<PathBuf> {
+fn ready(workspace: &CargoWorkspace) -> Result<PathBuf> {
     let list = workspace.root.join("xtask/schemathesis/requirements.txt");
     let wanted = fs::read_to_string(&list).with_context(|| format!("could not read {}", list.display()))?;
     let folder = workspace.root.join(".cache/schemathesis");
@@ -70,8 +73,8 @@ fn ready(workspace: &Workspace) -> Result<PathBuf> {
     }
     let watch = Stopwatch::start();
     eprintln!("missing: schemathesis; installing it once into .cache/schemathesis");
-    Shell::new(tools::python()?).args(["-m", "venv", "--clear"]).arg(&folder).run()?;
-    Shell::new(folder.join("bin/python"))
+    EchoedCommand::new(tools::python()?).args(["-m", "venv", "--clear"]).arg(&folder).run()?;
+    EchoedCommand::new(folder.join("bin/python"))
         .args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--requirement"])
         .arg(&list)
         .run()?;
@@ -81,16 +84,16 @@ fn ready(workspace: &Workspace) -> Result<PathBuf> {
 }
 
 /// A daemon for as long as it is asked.
-struct Daemon {
+struct SchemathesisDaemon {
     child: std::process::Child,
     url: String,
     token: String,
 }
 
-impl Daemon {
+impl SchemathesisDaemon {
     fn start(binary: &Path, home: &Path) -> Result<Self> {
         let log = File::create(home.join("daemon.log")).context("could not create the daemon's log")?;
-        let mut child = Shell::new(binary)
+        let mut child = EchoedCommand::new(binary)
             .args(["up", "--listen", "127.0.0.1:0"])
             .env("ABIDE_HOME", home)
             // Nobody asks as fast as this client.

@@ -21,18 +21,18 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 /// A command to be run.
-pub(crate) struct Shell {
+pub(crate) struct EchoedCommand {
     command: Command,
 }
 
 /// The account a command runs under when it must not be ours.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct User {
+pub(crate) struct UnixUser {
     pub(crate) uid: u32,
     pub(crate) gid: u32,
 }
 
-impl Shell {
+impl EchoedCommand {
     /// A command that inherits our environment without its `ABIDE_…` variables: what a developer's shell has set must
     /// not configure the binaries that tests and benchmarks start.
     pub(crate) fn new(program: impl AsRef<OsStr>) -> Self {
@@ -85,8 +85,8 @@ impl Shell {
         self
     }
 
-    pub(crate) fn user(mut self, user: Option<User>) -> Self {
-        if let Some(User { uid, gid }) = user {
+    pub(crate) fn user(mut self, user: Option<UnixUser>) -> Self {
+        if let Some(UnixUser { uid, gid }) = user {
             self.command.uid(uid).gid(gid);
         }
         self
@@ -96,7 +96,7 @@ impl Shell {
     pub(crate) fn run(mut self) -> Result<()> {
         eprintln!("+ {}", self.line());
         let mut child = self.spawn()?;
-        let running = Running::enter(&child);
+        let running = ForegroundChild::enter(&child);
         let status = child.wait();
         drop(running);
         let status = status.with_context(|| format!("could not wait for `{}`", self.line()))?;
@@ -113,7 +113,7 @@ impl Shell {
     pub(crate) fn read(mut self) -> Result<String> {
         self.command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let child = self.spawn()?;
-        let running = Running::enter(&child);
+        let running = ForegroundChild::enter(&child);
         let output = child.wait_with_output();
         drop(running);
         let output = output.with_context(|| format!("could not wait for `{}`", self.line()))?;
@@ -124,7 +124,7 @@ impl Shell {
     pub(crate) fn read_whatever(mut self) -> Result<String> {
         self.command.stdin(Stdio::null()).stdout(Stdio::piped());
         let child = self.spawn()?;
-        let running = Running::enter(&child);
+        let running = ForegroundChild::enter(&child);
         let output = child.wait_with_output();
         drop(running);
         let output = output.with_context(|| format!("could not wait for `{}`", self.line()))?;
@@ -136,7 +136,7 @@ impl Shell {
         self.command.process_group(0).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = self.spawn()?;
         let group = Pid::from_child(&child);
-        let running = Running::enter(&child);
+        let running = ForegroundChild::enter(&child);
         let (done, ended) = mpsc::channel();
         let mut stderr = child.stderr.take();
         // Both pipes are read at once: a command that fills one of them would never end otherwise.
@@ -242,9 +242,9 @@ fn current() -> MutexGuard<'static, Vec<Pid>> {
 }
 
 /// A command that signals are passed to for as long as this value lives.
-struct Running(Pid);
+struct ForegroundChild(Pid);
 
-impl Running {
+impl ForegroundChild {
     fn enter(child: &Child) -> Self {
         let pid = Pid::from_child(child);
         current().push(pid);
@@ -256,7 +256,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for ForegroundChild {
     fn drop(&mut self) {
         current().retain(|pid| *pid != self.0);
     }
@@ -289,62 +289,67 @@ static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 mod tests {
     use std::time::Duration;
 
-    use super::Shell;
+    use super::EchoedCommand;
 
     #[test]
     fn a_failure_names_the_command_as_one_would_type_it() {
-        let error = Shell::new("sh").args(["-c", "exit 3"]).run().unwrap_err();
+        let error = EchoedCommand::new("sh").args(["-c", "exit 3"]).run().unwrap_err();
         assert_eq!(error.to_string(), "`sh -c 'exit 3'` failed with exit status: 3");
     }
 
     #[test]
     fn a_missing_program_is_named() {
-        let error = Shell::new("no-such-program").args(["--version"]).read().unwrap_err();
+        let error = EchoedCommand::new("no-such-program").args(["--version"]).read().unwrap_err();
         assert_eq!(error.to_string(), "could not start `no-such-program --version`");
     }
 
     #[test]
     fn what_a_command_printed_is_given_back_whole() {
-        assert_eq!(Shell::new("printf").args(["a b\n"]).read().unwrap(), "a b\n");
+        assert_eq!(EchoedCommand::new("printf").args(["a b\n"]).read().unwrap(), "a b\n");
     }
 
     #[test]
     fn a_command_that_does_not_end_is_ended() {
-        let error = Shell::new("sleep").arg("600").read_within(Duration::from_millis(50)).unwrap_err();
+        let error =
+            EchoedCommand::new("sleep").arg("600").read_within(Duration::from_millis(50)).unwrap_err();
         assert_eq!(error.to_string(), "`sleep 600` did not end within 0 s");
     }
 
     #[test]
     fn what_ends_in_time_is_read_like_any_other() {
         let limit = Duration::from_secs(600);
-        assert_eq!(Shell::new("printf").args(["a"]).read_within(limit).unwrap(), "a");
-        let error = Shell::new("sh").args(["-c", "echo no >&2; exit 3"]).read_within(limit).unwrap_err();
+        assert_eq!(EchoedCommand::new("printf").args(["a"]).read_within(limit).unwrap(), "a");
+        let error =
+            EchoedCommand::new("sh").args(["-c", "echo no >&2; exit 3"]).read_within(limit).unwrap_err();
         assert_eq!(error.to_string(), "`sh -c 'echo no >&2; exit 3'` failed with exit status: 3: no");
     }
 
     #[test]
     fn a_command_does_not_see_the_settings_of_the_shell() {
-        let names = |shell: Shell| -> Vec<String> {
+        let names = |shell: EchoedCommand| -> Vec<String> {
             let said = shell.read().unwrap();
             let names = said.lines().filter_map(|line| line.split('=').next());
             names.filter(|name| name.starts_with("ABIDE_")).map(str::to_owned).collect()
         };
         if std::env::vars_os().any(|(name, _)| name == "ABIDE_LISTEN") {
-            assert_eq!(names(Shell::new("env")), [""; 0]);
-            assert!(names(Shell::with_settings("env")).contains(&"ABIDE_LISTEN".to_owned()));
-            assert_eq!(names(Shell::new("env").env("ABIDE_TEST_SKIPS", "given")), ["ABIDE_TEST_SKIPS"]);
+            assert_eq!(names(EchoedCommand::new("env")), [""; 0]);
+            assert!(names(EchoedCommand::with_settings("env")).contains(&"ABIDE_LISTEN".to_owned()));
+            assert_eq!(
+                names(EchoedCommand::new("env").env("ABIDE_TEST_SKIPS", "given")),
+                ["ABIDE_TEST_SKIPS"]
+            );
             return;
         }
         // Nothing may change the environment of this process, so the same test looks at itself from inside.
         let own = "shell::tests::a_command_does_not_see_the_settings_of_the_shell";
-        let itself = Shell::new(std::env::current_exe().unwrap()).args(["--exact", own]);
+        let itself = EchoedCommand::new(std::env::current_exe().unwrap()).args(["--exact", own]);
         let said = itself.env("ABIDE_LISTEN", "not an address").read().unwrap();
         assert!(said.contains("1 passed"), "{said}");
     }
 
     #[test]
     fn a_clean_command_sees_the_path_and_what_it_is_given() {
-        let said = Shell::new("env").clean().env("GIVEN", "1").read().unwrap();
+        let said = EchoedCommand::new("env").clean().env("GIVEN", "1").read().unwrap();
         let names: Vec<&str> = said.lines().filter_map(|line| line.split('=').next()).collect();
         assert_eq!(names, ["GIVEN", "PATH"]);
     }

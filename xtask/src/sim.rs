@@ -4,11 +4,11 @@
 
 use anyhow::Result;
 
-use crate::shell::Shell;
-use crate::workspace::Workspace;
+use crate::shell::EchoedCommand;
+use crate::workspace::CargoWorkspace;
 
-pub(crate) fn run(workspace: &Workspace, args: &[String]) -> Result<()> {
-    Shell::new("cargo")
+pub(crate) fn run(workspace: &CargoWorkspace, args: &[String]) -> Result<()> {
+    EchoedCommand::new("cargo")
         .args(["run", "--quiet", "--profile", "sim", "--package", "abide-sim", "--"])
         .args(args)
         .dir(&workspace.root)
@@ -16,7 +16,7 @@ pub(crate) fn run(workspace: &Workspace, args: &[String]) -> Result<()> {
 }
 
 /// As many seeds as every change must survive, and the proof that the simulator would notice if one did not.
-pub(crate) fn run_for_tests(workspace: &Workspace) -> Result<()> {
+pub(crate) fn run_for_tests(workspace: &CargoWorkspace) -> Result<()> {
     run(workspace, &["--seeds".into(), "20000".into()])?;
     run(workspace, &["--mutants".into()])
 }

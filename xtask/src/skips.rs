@@ -8,9 +8,9 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 
-use crate::engines::Demand;
-use crate::shell::Shell;
-use crate::workspace::Workspace;
+use crate::engines::MissingPolicy;
+use crate::shell::EchoedCommand;
+use crate::workspace::CargoWorkspace;
 
 /// The variable in which tests find the file for their skips.
 const FILE_VARIABLE: &str = "ABIDE_TEST_SKIPS";
@@ -18,24 +18,24 @@ const FILE_VARIABLE: &str = "ABIDE_TEST_SKIPS";
 const FAIL_VARIABLE: &str = "ABIDE_TEST_NO_SKIPS";
 
 /// The list of one run of the tests.
-pub(crate) struct Skips {
+pub(crate) struct SkippedTests {
     file: PathBuf,
 }
 
-impl Skips {
+impl SkippedTests {
     /// An empty list.
-    pub(crate) fn listen(workspace: &Workspace) -> Result<Self> {
+    pub(crate) fn listen(workspace: &CargoWorkspace) -> Result<Self> {
         let file = workspace.target.join("skipped-tests.txt");
         fs::write(&file, "").with_context(|| format!("could not write {}", file.display()))?;
         Ok(Self { file })
     }
 
     /// The command that runs the tests, told where skips go and whether they are failures.
-    pub(crate) fn told_to(&self, tests: Shell, demand: Demand) -> Shell {
+    pub(crate) fn told_to(&self, tests: EchoedCommand, demand: MissingPolicy) -> EchoedCommand {
         let tests = tests.env(FILE_VARIABLE, &self.file);
         match demand {
-            Demand::Required => tests.env(FAIL_VARIABLE, "1"),
-            Demand::Reported => tests,
+            MissingPolicy::Required => tests.env(FAIL_VARIABLE, "1"),
+            MissingPolicy::Reported => tests,
         }
     }
 

@@ -5,15 +5,15 @@ use std::fs;
 
 use anyhow::{Context, Result};
 
-use crate::engines::{Engines, FOUND_VARIABLE};
-use crate::shell::{self, Shell};
-use crate::workspace::Workspace;
+use crate::engines::{FOUND_VARIABLE, InstalledEngines};
+use crate::shell::{self, EchoedCommand};
+use crate::workspace::CargoWorkspace;
 
 /// Installs the program, says what to type, and plays until it is stopped.
-pub(crate) fn run(workspace: &Workspace, engine: &str) -> Result<()> {
-    let engines = Engines::prepare_one(workspace, engine)?;
+pub(crate) fn run(workspace: &CargoWorkspace, engine: &str) -> Result<()> {
+    let engines = InstalledEngines::prepare_one(workspace, engine)?;
     let build = ["build", "--package", "abide", "--bin", "abide", "--example", "stage"];
-    Shell::new("cargo").args(build).dir(&workspace.root).run()?;
+    EchoedCommand::new("cargo").args(build).dir(&workspace.root).run()?;
     let stage = workspace.target.join("stage").join(engine);
     let (home, project) = (stage.join("home"), stage.join("project"));
     fs::create_dir_all(&project).with_context(|| format!("could not create {}", project.display()))?;
@@ -26,12 +26,12 @@ pub(crate) fn run(workspace: &Workspace, engine: &str) -> Result<()> {
         "  abide run {engine} --workspace . 'Add a changelog. Ask me which format before you write anything.'"
     );
     println!("\nCtrl-C ends the play, and the daemon of that home.\n");
-    let played = Shell::new(workspace.target.join("debug/examples/stage"))
+    let played = EchoedCommand::new(workspace.target.join("debug/examples/stage"))
         .arg(engine)
         .arg(&home)
         .env(FOUND_VARIABLE, engines.found())
         .run();
     // Nothing may be running; that is as well.
-    let _ended = Shell::new(&abide).arg("down").env("ABIDE_HOME", &home).run();
+    let _ended = EchoedCommand::new(&abide).arg("down").env("ABIDE_HOME", &home).run();
     if shell::interrupted() { Ok(()) } else { played }
 }

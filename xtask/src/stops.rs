@@ -4,15 +4,15 @@
 
 use anyhow::Result;
 
-use crate::shell::Shell;
+use crate::shell::EchoedCommand;
 use crate::tools;
-use crate::workspace::Workspace;
+use crate::workspace::CargoWorkspace;
 
 const TEST: &str = "stops::c5_c6_a_stop_at_any_time_leaves_no_word_running_and_keeps_the_session";
 
-pub(crate) fn run(workspace: &Workspace, count: u32) -> Result<()> {
+pub(crate) fn run(workspace: &CargoWorkspace, count: u32) -> Result<()> {
     tools::for_tests()?;
-    Shell::new("cargo")
+    EchoedCommand::new("cargo")
         .args(["test", "--quiet", "--package", "abide", "--test", "terminal", "--", "--exact", TEST])
         .args(["--nocapture"])
         .env("STOPS_COUNT", count.to_string())

@@ -11,8 +11,8 @@ impl Stopwatch {
         Self(Instant::now())
     }
 
-    pub(crate) fn read(&self) -> Took {
-        Took(self.elapsed())
+    pub(crate) fn read(&self) -> ElapsedTime {
+        ElapsedTime(self.elapsed())
     }
 
     pub(crate) fn elapsed(&self) -> Duration {
@@ -22,9 +22,9 @@ impl Stopwatch {
 
 /// A duration in minutes and seconds.
 #[derive(Clone, Copy)]
-pub(crate) struct Took(Duration);
+pub(crate) struct ElapsedTime(Duration);
 
-impl fmt::Display for Took {
+impl fmt::Display for ElapsedTime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let seconds = self.0.as_secs();
         match seconds / 60 {
@@ -38,11 +38,11 @@ impl fmt::Display for Took {
 mod tests {
     use std::time::Duration;
 
-    use super::Took;
+    use super::ElapsedTime;
 
     #[test]
     fn seconds_and_minutes_read_naturally() {
-        assert_eq!(Took(Duration::from_millis(840)).to_string(), "0.8 s");
-        assert_eq!(Took(Duration::from_secs(125)).to_string(), "2 min 05 s");
+        assert_eq!(ElapsedTime(Duration::from_millis(840)).to_string(), "0.8 s");
+        assert_eq!(ElapsedTime(Duration::from_secs(125)).to_string(), "2 min 05 s");
     }
 }

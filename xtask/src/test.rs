@@ -6,16 +6,16 @@ use std::{env, thread};
 
 use anyhow::{Result, anyhow};
 
-use crate::engines::{self, Demand, Engines};
-use crate::postgres::{self, Postgres};
-use crate::shell::Shell;
+use crate::engines::{self, InstalledEngines, MissingPolicy};
+use crate::postgres::{self, PostgresServer};
+use crate::shell::EchoedCommand;
 use crate::sim;
-use crate::skips::Skips;
+use crate::skips::SkippedTests;
 use crate::tools;
-use crate::workspace::Workspace;
+use crate::workspace::CargoWorkspace;
 
-pub(crate) fn run(workspace: &Workspace, filter: &[String]) -> Result<()> {
-    tests(workspace, filter, Demand::from_environment())?;
+pub(crate) fn run(workspace: &CargoWorkspace, filter: &[String]) -> Result<()> {
+    tests(workspace, filter, MissingPolicy::from_environment())?;
     if filter.is_empty() {
         doc_tests(workspace)?;
         sim::run_for_tests(workspace)?;
@@ -24,27 +24,27 @@ pub(crate) fn run(workspace: &Workspace, filter: &[String]) -> Result<()> {
 }
 
 /// The tests of all crates whose name contains one of `filter`, or all of them.
-pub(crate) fn tests(workspace: &Workspace, filter: &[String], demand: Demand) -> Result<()> {
+pub(crate) fn tests(workspace: &CargoWorkspace, filter: &[String], demand: MissingPolicy) -> Result<()> {
     tools::for_tests()?;
     let nextest = tools::nextest(workspace);
     let cargo = |args: &[&str]| {
         let shell = match &nextest {
-            Some(nextest) => Shell::new(nextest).args(["nextest", "run", "--workspace"]),
-            None => Shell::new("cargo").args(["test", "--workspace", "--all-targets"]),
+            Some(nextest) => EchoedCommand::new(nextest).args(["nextest", "run", "--workspace"]),
+            None => EchoedCommand::new("cargo").args(["test", "--workspace", "--all-targets"]),
         };
         shell.args(args).dir(&workspace.root)
     };
     // One waits for the network and the other for the processor, so they do it at the same time.
     let engines = thread::scope(|scope| {
-        let engines = scope.spawn(|| Engines::prepare(workspace));
+        let engines = scope.spawn(|| InstalledEngines::prepare(workspace));
         let built = cargo(&["--no-run"]).run();
         let engines = engines.join().map_err(|_| anyhow!("the installation of the engines broke off"))?;
         built.and(engines)
     })?;
     engines.report();
     engines.judge(demand)?;
-    let server = Postgres::start(workspace)?;
-    let skips = Skips::listen(workspace)?;
+    let server = PostgresServer::start(workspace)?;
+    let skips = SkippedTests::listen(workspace)?;
     let mut tests = match &nextest {
         Some(_) => cargo(&[]).args(filter),
         None if filter.is_empty() => cargo(&[]),
@@ -59,7 +59,7 @@ pub(crate) fn tests(workspace: &Workspace, filter: &[String], demand: Demand) ->
         tests = tests.env("PATH", path);
     }
     tests = skips.told_to(tests, demand);
-    if demand == Demand::Required {
+    if demand == MissingPolicy::Required {
         tests = tests.env(engines::REQUIRE_VARIABLE, "1");
     }
     let result = tests.run();
@@ -85,6 +85,6 @@ fn path_with(folder: Option<PathBuf>) -> Option<OsString> {
 }
 
 /// The examples in the documentation; nextest does not run these.
-pub(crate) fn doc_tests(workspace: &Workspace) -> Result<()> {
-    Shell::new("cargo").args(["test", "--quiet", "--workspace", "--doc"]).dir(&workspace.root).run()
+pub(crate) fn doc_tests(workspace: &CargoWorkspace) -> Result<()> {
+    EchoedCommand::new("cargo").args(["test", "--quiet", "--workspace", "--doc"]).dir(&workspace.root).run()
 }

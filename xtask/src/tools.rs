@@ -11,9 +11,9 @@ use anyhow::{Context, Result, bail};
 use rustix::process::geteuid;
 
 use crate::postgres;
-use crate::shell::{Shell, which};
+use crate::shell::{EchoedCommand, which};
 use crate::stopwatch::Stopwatch;
-use crate::workspace::Workspace;
+use crate::workspace::CargoWorkspace;
 
 /// A program of the system's own packages.
 struct SystemTool {
@@ -90,8 +90,8 @@ fn install(tools: &[SystemTool]) -> Result<()> {
     if which("apt-get").is_none() || !geteuid().is_root() {
         bail!("{}", by_hand(&packages));
     }
-    Shell::new("apt-get").args(["update", "--quiet"]).run()?;
-    Shell::new("apt-get")
+    EchoedCommand::new("apt-get").args(["update", "--quiet"]).run()?;
+    EchoedCommand::new("apt-get")
         .args(["install", "--quiet", "--yes", "--no-install-recommends"])
         .args(&packages)
         .env("DEBIAN_FRONTEND", "noninteractive")
@@ -105,7 +105,7 @@ fn install(tools: &[SystemTool]) -> Result<()> {
 /// The test runner: the one on the path whatever its version, else our own, else none.
 ///
 /// It only runs tests and judges nothing, so its version does not matter, and tests can do without it.
-pub(crate) fn nextest(workspace: &Workspace) -> Option<PathBuf> {
+pub(crate) fn nextest(workspace: &CargoWorkspace) -> Option<PathBuf> {
     which(NEXTEST.binary).or_else(|| match NEXTEST.ready(workspace) {
         Ok(path) => Some(path),
         Err(error) => {
@@ -117,7 +117,7 @@ pub(crate) fn nextest(workspace: &Workspace) -> Option<PathBuf> {
 
 impl CrateTool {
     /// Where the tool is, after building it if need be.
-    pub(crate) fn ready(&self, workspace: &Workspace) -> Result<PathBuf> {
+    pub(crate) fn ready(&self, workspace: &CargoWorkspace) -> Result<PathBuf> {
         let cache = workspace.root.join(".cache/tools");
         let cached = cache.join("bin").join(self.binary);
         if let Some(found) = which(self.binary).into_iter().chain([cached.clone()]).find(|path| self.is(path))
@@ -126,7 +126,7 @@ impl CrateTool {
         }
         let watch = Stopwatch::start();
         eprintln!("missing: {} {}; building it once into .cache/tools", self.package, self.version);
-        Shell::new("cargo")
+        EchoedCommand::new("cargo")
             .args(["install", "--locked", "--quiet", "--version", self.version, self.package, "--root"])
             .arg(&cache)
             .dir(&workspace.root)
@@ -150,7 +150,7 @@ impl CrateTool {
 
     fn is(&self, path: &PathBuf) -> bool {
         path.is_file()
-            && Shell::new(path)
+            && EchoedCommand::new(path)
                 .args(["--version"])
                 .read()
                 .is_ok_and(|said| said.split_whitespace().any(|word| word == self.version))
@@ -168,11 +168,12 @@ fn by_hand(packages: &[&str]) -> String {
 /// The oldest Python that every list was made for, on the path or among those of pyenv.
 pub(crate) fn python() -> Result<PathBuf> {
     let minor = |path: &PathBuf| -> Option<u32> {
-        let asked = Shell::new(path).args(["-c", "import sys, venv; print(sys.version_info[1])"]).read();
+        let asked =
+            EchoedCommand::new(path).args(["-c", "import sys, venv; print(sys.version_info[1])"]).read();
         asked.ok()?.trim().parse().ok()
     };
     let on_path = ["python3.12", "python3.13", "python3"].into_iter().filter_map(which);
-    let root = Shell::new("pyenv").arg("root").read().ok();
+    let root = EchoedCommand::new("pyenv").arg("root").read().ok();
     let versions = root.and_then(|root| fs::read_dir(Path::new(root.trim()).join("versions")).ok());
     let managed = versions.into_iter().flatten().flatten().map(|entry| entry.path().join("bin/python3"));
     on_path

@@ -8,26 +8,26 @@ use std::time::SystemTime;
 
 use anyhow::{Context, Result};
 
-use crate::shell::Shell;
-use crate::workspace::Workspace;
+use crate::shell::EchoedCommand;
+use crate::workspace::CargoWorkspace;
 
 const RELEASE: &str = "--release";
 /// It always goes on in the background; who says so has said nothing new.
 const DETACH: &str = "--detach";
 
-pub(crate) fn run(workspace: &Workspace, args: &[String]) -> Result<()> {
+pub(crate) fn run(workspace: &CargoWorkspace, args: &[String]) -> Result<()> {
     let wants_release = args.iter().any(|arg| arg == RELEASE);
     let release = workspace.target.join("release/abide");
     let build = ["build", "--package", "abide"];
     let abide = if wants_release || is_newest(&release, &workspace.root) {
-        Shell::new("cargo").args(build).arg(RELEASE).dir(&workspace.root).run()?;
+        EchoedCommand::new("cargo").args(build).arg(RELEASE).dir(&workspace.root).run()?;
         release
     } else {
-        Shell::new("cargo").args(build).dir(&workspace.root).run()?;
+        EchoedCommand::new("cargo").args(build).dir(&workspace.root).run()?;
         workspace.target.join("debug/abide")
     };
     let options: Vec<&String> = args.iter().filter(|arg| *arg != RELEASE && *arg != DETACH).collect();
-    let url = Shell::with_settings(&abide)
+    let url = EchoedCommand::with_settings(&abide)
         .args(["up", DETACH])
         .args(options)
         .read()

@@ -7,39 +7,39 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use serde::Deserialize;
 
-use crate::shell::Shell;
+use crate::shell::EchoedCommand;
 
-pub(crate) struct Workspace {
+pub(crate) struct CargoWorkspace {
     pub(crate) root: PathBuf,
     pub(crate) target: PathBuf,
-    pub(crate) members: Vec<Member>,
+    pub(crate) members: Vec<WorkspaceMember>,
 }
 
 /// One crate of ours.
-pub(crate) struct Member {
+pub(crate) struct WorkspaceMember {
     /// The package's name, `abide-domain`.
     pub(crate) package: String,
     /// Its folder, relative to the root: `crates/domain`.
     pub(crate) dir: String,
-    pub(crate) dependencies: Vec<Dependency>,
+    pub(crate) dependencies: Vec<CrateDependency>,
 }
 
-pub(crate) struct Dependency {
+pub(crate) struct CrateDependency {
     pub(crate) package: String,
-    pub(crate) kind: Kind,
+    pub(crate) kind: DependencyKind,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum DependencyKind {
     Normal,
     Build,
     Dev,
 }
 
-impl Workspace {
+impl CargoWorkspace {
     pub(crate) fn load() -> Result<Self> {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("xtask lies in the workspace")?;
-        let json = Shell::new("cargo")
+        let json = EchoedCommand::new("cargo")
             .args(["metadata", "--format-version", "1", "--no-deps", "--offline"])
             .dir(root)
             .read()?;
@@ -47,18 +47,19 @@ impl Workspace {
     }
 
     pub(crate) fn parse(json: &str) -> Result<Self> {
-        let metadata: Metadata = serde_json::from_str(json).context("could not read `cargo metadata`")?;
+        let metadata: CargoMetadata =
+            serde_json::from_str(json).context("could not read `cargo metadata`")?;
         let root = metadata.workspace_root;
         let members = metadata.packages.into_iter().map(|package| package.into_member(&root)).collect();
         Ok(Self { root, target: metadata.target_directory, members })
     }
 
-    pub(crate) fn member(&self, package: &str) -> Option<&Member> {
+    pub(crate) fn member(&self, package: &str) -> Option<&WorkspaceMember> {
         self.members.iter().find(|member| member.package == package)
     }
 }
 
-impl Member {
+impl WorkspaceMember {
     /// The name by which the arrows table knows it: its folder's, `domain`.
     pub(crate) fn short(&self) -> &str {
         self.dir.rsplit('/').next().unwrap_or(&self.dir)
@@ -66,7 +67,7 @@ impl Member {
 }
 
 #[derive(Deserialize)]
-struct Metadata {
+struct CargoMetadata {
     workspace_root: PathBuf,
     target_directory: PathBuf,
     packages: Vec<PackageJson>,
@@ -86,32 +87,32 @@ struct DependencyJson {
 }
 
 impl PackageJson {
-    fn into_member(self, root: &Path) -> Member {
+    fn into_member(self, root: &Path) -> WorkspaceMember {
         let dir = self.manifest_path.parent().unwrap_or(root);
         let dir = dir.strip_prefix(root).unwrap_or(dir).to_string_lossy().into_owned();
         let dependencies = self.dependencies.into_iter().map(DependencyJson::into_dependency).collect();
-        Member { package: self.name, dir, dependencies }
+        WorkspaceMember { package: self.name, dir, dependencies }
     }
 }
 
 impl DependencyJson {
-    fn into_dependency(self) -> Dependency {
+    fn into_dependency(self) -> CrateDependency {
         let kind = match self.kind.as_deref() {
-            Some("dev") => Kind::Dev,
-            Some("build") => Kind::Build,
-            Some(_) | None => Kind::Normal,
+            Some("dev") => DependencyKind::Dev,
+            Some("build") => DependencyKind::Build,
+            Some(_) | None => DependencyKind::Normal,
         };
-        Dependency { package: self.name, kind }
+        CrateDependency { package: self.name, kind }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Kind, Workspace};
+    use super::{CargoWorkspace, DependencyKind};
 
     #[test]
     fn members_are_known_by_package_and_by_folder() {
-        let workspace = Workspace::parse(
+        let workspace = CargoWorkspace::parse(
             r#"{"workspace_root": "/repo", "target_directory": "/repo/target", "packages": [
                 {"name": "abide-domain", "manifest_path": "/repo/crates/domain/Cargo.toml", "dependencies": [
                     {"name": "serde", "kind": null}, {"name": "serde_json", "kind": "dev"}]}]}"#,
@@ -119,7 +120,10 @@ mod tests {
         .unwrap();
         let domain = workspace.member("abide-domain").unwrap();
         assert_eq!((domain.dir.as_str(), domain.short()), ("crates/domain", "domain"));
-        assert_eq!(domain.dependencies.iter().map(|d| d.kind).collect::<Vec<_>>(), [Kind::Normal, Kind::Dev]);
+        assert_eq!(
+            domain.dependencies.iter().map(|d| d.kind).collect::<Vec<_>>(),
+            [DependencyKind::Normal, DependencyKind::Dev]
+        );
         assert!(workspace.member("abide").is_none());
     }
 }

@@ -3,49 +3,54 @@
 //! Not here: anything that starts or ends a process.
 
 use crate::{
-    definition::Tool,
-    event::{SessionEvent, Status},
-    hands::{Abandoned, Done, Hands},
-    tool::{self, Observation, Progress, Recovered, Sent, Workbench},
+    definition::ToolDefinition,
+    event::{ActionStatus, SessionChange},
+    hands::{AbandonedAction, ActionOutcome, ToolRunner},
+    tool::{self, ProgramState, RawArguments, RecoveredCall, ToolCallResult, ToolWorkbench},
 };
 
-impl Hands for Workbench {
-    fn carry_out(&mut self, action_id: &str, tool: &Tool, arguments: &Sent) -> Done {
+impl ToolRunner for ToolWorkbench {
+    fn carry_out(
+        &mut self,
+        action_id: &str,
+        tool: &ToolDefinition,
+        arguments: &RawArguments,
+    ) -> ActionOutcome {
         match self.run(action_id, tool, arguments) {
             Ok(observation) => done(observation),
             // The machine's fault and not the model's; but the model may know another way.
-            Err(error) => Done::refused(format!("the tool could not be used: {error}")),
+            Err(error) => ActionOutcome::refused(format!("the tool could not be used: {error}")),
         }
     }
 
-    fn end_session(&mut self, session_id: &str) -> Done {
-        done(Workbench::end_session(self, session_id))
+    fn end_session(&mut self, session_id: &str) -> ActionOutcome {
+        done(ToolWorkbench::end_session(self, session_id))
     }
 
     fn end_sessions(&mut self, session_ids: &[String]) {
         self.end_all(session_ids);
     }
 
-    fn start_directory(&self, tool: &Tool) -> String {
-        Workbench::start_directory(self, tool)
+    fn start_directory(&self, tool: &ToolDefinition) -> String {
+        ToolWorkbench::start_directory(self, tool)
     }
 
     fn is_alive(&mut self, session_id: &str) -> bool {
-        Workbench::is_alive(self, session_id)
+        ToolWorkbench::is_alive(self, session_id)
     }
 
-    fn abandon(&mut self, action_id: &str) -> Option<Abandoned> {
+    fn abandon(&mut self, action_id: &str) -> Option<AbandonedAction> {
         match self.recover(action_id) {
             Ok(recovered) if !recovered.begun => None,
-            Ok(recovered) => Some(Abandoned {
+            Ok(recovered) => Some(AbandonedAction {
                 told: told(&recovered),
                 exit_code: recovered.exit_code,
                 execution_ref: recovered.execution_ref,
                 session_id: recovered.session,
             }),
-            Err(error) => Some(Abandoned {
+            Err(error) => Some(AbandonedAction {
                 told: format!("What is left of it could not be looked at: {error}."),
-                ..Abandoned::default()
+                ..AbandonedAction::default()
             }),
         }
     }
@@ -65,8 +70,8 @@ impl Hands for Workbench {
     }
 }
 
-fn done(observation: Observation) -> Done {
-    let Observation {
+fn done(observation: ToolCallResult) -> ActionOutcome {
+    let ToolCallResult {
         text,
         status,
         exit_code,
@@ -77,34 +82,34 @@ fn done(observation: Observation) -> Done {
         session_event,
     } = observation;
     let status = match status {
-        _ if interrupted => Status::Interrupted,
-        tool::Status::Success => Status::Success,
-        tool::Status::Error => Status::Error,
-        tool::Status::TimedOut => Status::TimedOut,
+        _ if interrupted => ActionStatus::Interrupted,
+        tool::ToolStatus::Success => ActionStatus::Success,
+        tool::ToolStatus::Error => ActionStatus::Error,
+        tool::ToolStatus::TimedOut => ActionStatus::TimedOut,
     };
     let session_event = session_event.map(|event| match event {
-        tool::SessionEvent::Started => SessionEvent::Started,
-        tool::SessionEvent::Ended => SessionEvent::Ended,
+        tool::ToolSessionChange::Started => SessionChange::Started,
+        tool::ToolSessionChange::Ended => SessionChange::Ended,
     });
-    Done { status, text, exit_code, execution_ref, session_id, session_event }
+    ActionOutcome { status, text, exit_code, execution_ref, session_id, session_event }
 }
 
 /// What is known of a call that nobody saw end.
-fn told(recovered: &Recovered) -> String {
+fn told(recovered: &RecoveredCall) -> String {
     let session = recovered.session.as_deref().unwrap_or_default();
     let mut told = match (recovered.progress, recovered.was_running, recovered.exit_code) {
-        (Some(Progress::AtWork), ..) => format!(
+        (Some(ProgramState::AtWork), ..) => format!(
             "Session {session} is alive and its program is still at work on this call. It was not stopped. Call the tool \
              again without text to see what has come since, or end the session."
         ),
-        (Some(Progress::Finished), ..) => {
+        (Some(ProgramState::Finished), ..) => {
             format!("Session {session} is alive; its program has dealt with the call and waits for input.")
         }
-        (Some(Progress::Unclear), ..) => format!(
+        (Some(ProgramState::Unclear), ..) => format!(
             "Session {session} is alive; whether its program is still at work on this call is not known. Call the tool \
              again without text to see what has come since."
         ),
-        (Some(Progress::Ended), ..) => format!("The program of session {session} has ended."),
+        (Some(ProgramState::Ended), ..) => format!("The program of session {session} has ended."),
         (None, true, _) => "It was still running, and what ran of it was ended now.".to_owned(),
         (None, false, Some(code)) => format!("Its program had ended with exit code {code}."),
         (None, false, None) => "It was begun, and nothing of it runs any more.".to_owned(),

@@ -9,25 +9,25 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, value::RawValue};
 
-use crate::model::Usage;
+use crate::model::TokenUsage;
 
 /// One event with its number and time: a line of the journal.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Entry {
+pub struct AgentJournalEntry {
     /// From 1, without gaps.
     pub seq: u64,
     /// RFC 3339.
     pub ts: String,
-    pub event: Event,
+    pub event: AgentEvent,
 }
 
 /// Something that happened in a run.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Event {
+pub enum AgentEvent {
     RunStart(RunStart),
     RunEnd(RunEnd),
     UserMessage(UserMessage),
-    Thought(Thought),
+    Thought(ModelThought),
     ActionRequest(ActionRequest),
     ActionResult(ActionResult),
     SystemMessage(SystemMessage),
@@ -54,7 +54,7 @@ pub struct RunEnd {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answer: Option<String>,
     pub iterations: u64,
-    pub usage: Usage,
+    pub usage: TokenUsage,
 }
 
 /// How a run ended.
@@ -75,7 +75,7 @@ pub struct UserMessage {
 
 /// The model said something. So many requests as it says follow at once; see decision 0013.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Thought {
+pub struct ModelThought {
     pub text: Option<String>,
     #[serde(default)]
     pub calls: u64,
@@ -83,7 +83,7 @@ pub struct Thought {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub finish: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub usage: Option<Usage>,
+    pub usage: Option<TokenUsage>,
     /// Whether the usage is a guess of ours, because the server said nothing about it.
     #[serde(default, rename = "usage_estimated", skip_serializing_if = "std::ops::Not::not")]
     pub is_estimated: bool,
@@ -107,7 +107,7 @@ pub struct ActionRequest {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ActionResult {
     pub action_id: String,
-    pub status: Status,
+    pub status: ActionStatus,
     /// What the model is shown.
     pub observation_content: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -118,13 +118,13 @@ pub struct ActionResult {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session_id: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub session_event: Option<SessionEvent>,
+    pub session_event: Option<SessionChange>,
 }
 
 /// How a request ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Status {
+pub enum ActionStatus {
     Success,
     Error,
     TimedOut,
@@ -137,7 +137,7 @@ pub enum Status {
 /// What a result did to a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum SessionEvent {
+pub enum SessionChange {
     Started,
     Ended,
 }
@@ -145,25 +145,25 @@ pub enum SessionEvent {
 /// Abide itself has something to say.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SystemMessage {
-    pub level: Level,
+    pub level: MessageLevel,
     pub content: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session_id: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub session_event: Option<SessionEvent>,
+    pub session_event: Option<SessionChange>,
 }
 
 /// How much a system message matters. The model is shown what is a warning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
-pub enum Level {
+pub enum MessageLevel {
     /// For whoever reads the journal.
     Info,
     /// For the model too.
     Warn,
 }
 
-impl Thought {
+impl ModelThought {
     /// Whether the model has given its answer: it said something to the end and wants nothing more done.
     pub fn is_answer(&self) -> bool {
         self.calls == 0 && !self.is_empty() && !self.is_cut() && !self.is_withheld()
@@ -185,19 +185,19 @@ impl Thought {
     }
 }
 
-impl Entry {
+impl AgentJournalEntry {
     /// Reads a line.
     pub fn parse(line: &[u8]) -> serde_json::Result<Self> {
-        let Line { seq, ts, kind, payload } = serde_json::from_slice(line)?;
+        let AgentJournalLine { seq, ts, kind, payload } = serde_json::from_slice(line)?;
         let payload = payload.get();
         let event = match kind {
-            Kind::RunStart => Event::RunStart(serde_json::from_str(payload)?),
-            Kind::RunEnd => Event::RunEnd(serde_json::from_str(payload)?),
-            Kind::UserMessage => Event::UserMessage(serde_json::from_str(payload)?),
-            Kind::Thought => Event::Thought(serde_json::from_str(payload)?),
-            Kind::ActionRequest => Event::ActionRequest(RequestLine::parse(payload)?),
-            Kind::ActionResult => Event::ActionResult(serde_json::from_str(payload)?),
-            Kind::SystemMessage => Event::SystemMessage(serde_json::from_str(payload)?),
+            EventKind::RunStart => AgentEvent::RunStart(serde_json::from_str(payload)?),
+            EventKind::RunEnd => AgentEvent::RunEnd(serde_json::from_str(payload)?),
+            EventKind::UserMessage => AgentEvent::UserMessage(serde_json::from_str(payload)?),
+            EventKind::Thought => AgentEvent::Thought(serde_json::from_str(payload)?),
+            EventKind::ActionRequest => AgentEvent::ActionRequest(RequestLine::parse(payload)?),
+            EventKind::ActionResult => AgentEvent::ActionResult(serde_json::from_str(payload)?),
+            EventKind::SystemMessage => AgentEvent::SystemMessage(serde_json::from_str(payload)?),
         };
         Ok(Self { seq, ts, event })
     }
@@ -205,28 +205,28 @@ impl Entry {
     /// The line, without its end.
     pub fn line(&self) -> serde_json::Result<String> {
         match &self.event {
-            Event::RunStart(payload) => self.written(Kind::RunStart, payload),
-            Event::RunEnd(payload) => self.written(Kind::RunEnd, payload),
-            Event::UserMessage(payload) => self.written(Kind::UserMessage, payload),
-            Event::Thought(payload) => self.written(Kind::Thought, payload),
-            Event::ActionRequest(payload) => self.written(Kind::ActionRequest, payload),
-            Event::ActionResult(payload) => self.written(Kind::ActionResult, payload),
-            Event::SystemMessage(payload) => self.written(Kind::SystemMessage, payload),
+            AgentEvent::RunStart(payload) => self.written(EventKind::RunStart, payload),
+            AgentEvent::RunEnd(payload) => self.written(EventKind::RunEnd, payload),
+            AgentEvent::UserMessage(payload) => self.written(EventKind::UserMessage, payload),
+            AgentEvent::Thought(payload) => self.written(EventKind::Thought, payload),
+            AgentEvent::ActionRequest(payload) => self.written(EventKind::ActionRequest, payload),
+            AgentEvent::ActionResult(payload) => self.written(EventKind::ActionResult, payload),
+            AgentEvent::SystemMessage(payload) => self.written(EventKind::SystemMessage, payload),
         }
     }
 
-    fn written<T: Serialize>(&self, kind: Kind, payload: &T) -> serde_json::Result<String> {
-        serde_json::to_string(&Written { seq: self.seq, ts: &self.ts, kind, payload })
+    fn written<T: Serialize>(&self, kind: EventKind, payload: &T) -> serde_json::Result<String> {
+        serde_json::to_string(&WrittenLine { seq: self.seq, ts: &self.ts, kind, payload })
     }
 }
 
 /// A line as it is read. The payload is read when its kind is known.
 #[derive(Deserialize)]
-struct Line<'a> {
+struct AgentJournalLine<'a> {
     seq: u64,
     ts: String,
     #[serde(rename = "type")]
-    kind: Kind,
+    kind: EventKind,
     #[serde(borrow)]
     payload: &'a RawValue,
 }
@@ -255,17 +255,17 @@ impl RequestLine<'_> {
 
 /// A line as it is written.
 #[derive(Serialize)]
-struct Written<'a, T> {
+struct WrittenLine<'a, T> {
     seq: u64,
     ts: &'a str,
     #[serde(rename = "type")]
-    kind: Kind,
+    kind: EventKind,
     payload: &'a T,
 }
 
 #[derive(Clone, Copy, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
-enum Kind {
+enum EventKind {
     RunStart,
     RunEnd,
     UserMessage,
@@ -291,13 +291,13 @@ mod tests {
             tool_args_raw: None,
         };
         let ts = "2026-11-16T08:00:00Z".to_owned();
-        let entry = Entry { seq: 3, ts, event: Event::ActionRequest(request) };
+        let entry = AgentJournalEntry { seq: 3, ts, event: AgentEvent::ActionRequest(request) };
         let line = entry.line().unwrap();
         assert_eq!(
             line,
             r#"{"seq":3,"ts":"2026-11-16T08:00:00Z","type":"ACTION_REQUEST","payload":{"action_id":"act_3_ab12","call_id":"call_1","tool_name":"read","tool_args":{"path":"a\nb"}}}"#
         );
-        assert_eq!(Entry::parse(line.as_bytes()).unwrap(), entry);
+        assert_eq!(AgentJournalEntry::parse(line.as_bytes()).unwrap(), entry);
     }
 
     #[test]
@@ -312,17 +312,18 @@ mod tests {
                 tool_args,
                 tool_args_raw: None,
             };
-            let entry = Entry { seq: 1, ts: String::new(), event: Event::ActionRequest(request) };
-            assert_eq!(Entry::parse(entry.line().unwrap().as_bytes()).unwrap(), entry, "{depth}");
+            let entry =
+                AgentJournalEntry { seq: 1, ts: String::new(), event: AgentEvent::ActionRequest(request) };
+            assert_eq!(AgentJournalEntry::parse(entry.line().unwrap().as_bytes()).unwrap(), entry, "{depth}");
         }
     }
 
     #[test]
     fn only_something_said_to_the_end_is_an_answer() {
-        let said = |text: &str| Thought { text: Some(text.to_owned()), ..Thought::default() };
+        let said = |text: &str| ModelThought { text: Some(text.to_owned()), ..ModelThought::default() };
         assert!(said("done").is_answer());
         assert!(!said(" \n").is_answer());
-        assert!(!Thought { calls: 1, ..said("I will look") }.is_answer());
-        assert!(!Thought { finish: Some("length".to_owned()), ..said("once upon a") }.is_answer());
+        assert!(!ModelThought { calls: 1, ..said("I will look") }.is_answer());
+        assert!(!ModelThought { finish: Some("length".to_owned()), ..said("once upon a") }.is_answer());
     }
 }

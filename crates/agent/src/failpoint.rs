@@ -5,7 +5,7 @@
 
 /// A place worth dying at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Point {
+pub enum AgentFailpoint {
     /// Something is decided and not yet written.
     BeforeWrite,
     /// Half of it is written.
@@ -15,17 +15,17 @@ pub enum Point {
 }
 
 #[cfg(feature = "failpoints")]
-static HOOK: std::sync::OnceLock<fn(Point)> = std::sync::OnceLock::new();
+static HOOK: std::sync::OnceLock<fn(AgentFailpoint)> = std::sync::OnceLock::new();
 
 /// From now on this is called whenever a place is reached. Only the first hook counts.
 #[cfg(feature = "failpoints")]
-pub fn install(hook: fn(Point)) {
+pub fn install(hook: fn(AgentFailpoint)) {
     let _the_first_counts = HOOK.set(hook);
 }
 
 /// A place is reached.
 #[inline]
-pub(crate) fn reach(point: Point) {
+pub(crate) fn reach(point: AgentFailpoint) {
     #[cfg(feature = "failpoints")]
     if let Some(hook) = HOOK.get() {
         hook(point);

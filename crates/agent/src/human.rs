@@ -14,7 +14,7 @@ pub const TOOL: &str = "ask_human";
 
 /// Something that only a person can say.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Question {
+pub struct HumanQuestion {
     /// The action that waits for the answer.
     pub interaction_id: String,
     pub question: String,
@@ -25,15 +25,15 @@ pub struct Question {
     pub sensitive: bool,
 }
 
-impl Question {
+impl HumanQuestion {
     /// The question that a request puts, or what to tell the model about it.
     pub fn of(request: &ActionRequest) -> Result<Self, String> {
-        let arguments: Arguments = serde_json::from_value(request.tool_args.clone()).map_err(|error| {
+        let arguments: AskHumanArguments = serde_json::from_value(request.tool_args.clone()).map_err(|error| {
             format!(
                 "{TOOL} needs {{\"question\": \"…\", \"options\": [\"…\"], \"sensitive\": false}}: {error}"
             )
         })?;
-        let Arguments { question, options, sensitive } = arguments;
+        let AskHumanArguments { question, options, sensitive } = arguments;
         if question.trim().is_empty() {
             return Err("the question is empty; say what you want to know".to_owned());
         }
@@ -46,7 +46,7 @@ impl Question {
     pub(crate) fn show(&self, state: &StateDirectory) -> io::Result<()> {
         // In the words that every question of Abide's has (D1).
         let kind = if self.options.is_empty() { "open_text" } else { "choose_one" };
-        let shown = Shown {
+        let shown = QuestionFile {
             interaction_id: self.interaction_id.clone(),
             kind: kind.to_owned(),
             prompt: self.question.clone(),
@@ -78,7 +78,7 @@ impl Question {
     /// The question that was left, if it can be read.
     pub fn shown(state: &StateDirectory) -> Option<Self> {
         let bytes = state.directory().read_bounded(FILE, MAX_QUESTION_BYTES).ok()?;
-        let Shown { interaction_id, kind: _, prompt: question, options, sensitive } =
+        let QuestionFile { interaction_id, kind: _, prompt: question, options, sensitive } =
             serde_json::from_slice(&bytes).ok()?;
         Some(Self { interaction_id, question, options, sensitive })
     }
@@ -91,7 +91,7 @@ impl Question {
 
 /// A question as its file has it.
 #[derive(Serialize, Deserialize)]
-struct Shown {
+struct QuestionFile {
     interaction_id: String,
     kind: String,
     prompt: String,
@@ -106,7 +106,7 @@ const MAX_QUESTION_BYTES: u64 = 16 << 20;
 const FILE: &str = "interaction.json";
 
 #[derive(Deserialize)]
-struct Arguments {
+struct AskHumanArguments {
     question: String,
     options: Option<Vec<String>>,
     sensitive: Option<bool>,
@@ -143,7 +143,8 @@ mod tests {
         let of = |options: &[&str], typed: &str| {
             let options = options.iter().map(|option| (*option).to_owned()).collect();
             let interaction_id = "act_1".to_owned();
-            let question = Question { interaction_id, question: "?".to_owned(), options, sensitive: false };
+            let question =
+                HumanQuestion { interaction_id, question: "?".to_owned(), options, sensitive: false };
             question.resolve(typed)
         };
         let drinks = ["tea", "Coffee"];

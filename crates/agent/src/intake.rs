@@ -3,13 +3,13 @@
 //! A pure decision, made before anything is changed, so that a command that makes no sense leaves no trace.
 
 use crate::{
-    human::Question,
-    story::{Run, Story},
+    human::HumanQuestion,
+    story::{AgentRunState, JournalState},
 };
 
 /// What somebody typed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Order {
+pub struct AgentRunRequest {
     pub message: Option<String>,
     pub answer: Option<String>,
     /// Either: the answer to the question that was asked last, if it is open, else a message.
@@ -17,13 +17,13 @@ pub struct Order {
     /// A run that was completed is done anew.
     pub again: bool,
     pub max_iterations: Option<u64>,
-    pub company: Company,
-    pub at_end: AtEnd,
+    pub company: HumanAvailability,
+    pub at_end: SessionPolicy,
 }
 
 /// Whether a person can be asked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Company {
+pub enum HumanAvailability {
     #[default]
     Somebody,
     /// Nobody is there, now or later: the model is not offered to ask, and has to decide for itself.
@@ -32,7 +32,7 @@ pub enum Company {
 
 /// What becomes of stateful tools when a run is over.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum AtEnd {
+pub enum SessionPolicy {
     /// They are ended (B6).
     #[default]
     EndSessions,
@@ -42,8 +42,8 @@ pub enum AtEnd {
 
 /// What is to be done about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Plan {
-    pub(crate) begin: Begin,
+pub(crate) struct AgentRunPlan {
+    pub(crate) begin: AgentStartMode,
     /// The answer to the open question.
     pub(crate) answer: Option<String>,
     /// Something new that is said to the run.
@@ -52,7 +52,7 @@ pub(crate) struct Plan {
 
 /// How it begins.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Begin {
+pub(crate) enum AgentStartMode {
     /// A new run.
     Fresh,
     /// The run that is under way goes on.
@@ -66,11 +66,11 @@ pub(crate) enum Begin {
 /// Decides, or says why the command makes no sense here. A question was shown when the file that stands for it is there.
 /// The last answer is told as it was meant, where that is still known.
 pub(crate) fn plan(
-    story: &Story,
-    order: &Order,
-    shown: Option<&Question>,
+    story: &JournalState,
+    order: &AgentRunRequest,
+    shown: Option<&HumanQuestion>,
     last_answer: Option<&LastAnswer>,
-) -> Result<Plan, String> {
+) -> Result<AgentRunPlan, String> {
     let order = &settled(order, story, shown);
     let Some(run) = story.run() else { return first(order) };
     let answer = match &order.answer {
@@ -79,15 +79,15 @@ pub(crate) fn plan(
     };
     let message = order.message.clone().filter(|text| !run.was_told(text));
     let begin = match &run.end {
-        None => Begin::GoOn,
+        None => AgentStartMode::GoOn,
         Some(_) if run.is_completed() => return Ok(after_completion(run, order, message)),
-        Some(_) => Begin::Resume { run_id: run.id.clone() },
+        Some(_) => AgentStartMode::Resume { run_id: run.id.clone() },
     };
-    Ok(Plan { begin, answer, message })
+    Ok(AgentRunPlan { begin, answer, message })
 }
 
 /// The order, with what was said taken as what it is. Only a question that somebody was shown can be meant.
-fn settled(order: &Order, story: &Story, shown: Option<&Question>) -> Order {
+fn settled(order: &AgentRunRequest, story: &JournalState, shown: Option<&HumanQuestion>) -> AgentRunRequest {
     let mut order = order.clone();
     if let Some(said) = order.said.take() {
         let open = story.open().filter(|request| request.tool_name == crate::human::TOOL);
@@ -106,21 +106,21 @@ pub(crate) enum LastAnswer {
     Forgotten,
 }
 
-fn first(order: &Order) -> Result<Plan, String> {
+fn first(order: &AgentRunRequest) -> Result<AgentRunPlan, String> {
     if order.answer.is_some() {
         return Err("there is no run here yet, so there is no question to answer".to_owned());
     }
     let Some(message) = order.message.clone() else {
         return Err("there is no run here yet; say what to do with --message TEXT".to_owned());
     };
-    Ok(Plan { begin: Begin::Fresh, answer: None, message: Some(message) })
+    Ok(AgentRunPlan { begin: AgentStartMode::Fresh, answer: None, message: Some(message) })
 }
 
 /// Whether an answer is one to the open question, or the one that was given before.
 fn meant(
-    story: &Story,
+    story: &JournalState,
     answer: &str,
-    shown: Option<&Question>,
+    shown: Option<&HumanQuestion>,
     last: Option<&LastAnswer>,
 ) -> Result<Option<String>, String> {
     let is_repeated = match last {
@@ -147,13 +147,13 @@ fn meant(
     }
 }
 
-fn after_completion(run: &Run, order: &Order, message: Option<String>) -> Plan {
+fn after_completion(run: &AgentRunState, order: &AgentRunRequest, message: Option<String>) -> AgentRunPlan {
     let message = match (message, order.again) {
         (None, true) => order.message.clone().or_else(|| run.messages.first().cloned()),
         (message, _) => message,
     };
-    let begin = if message.is_some() { Begin::Fresh } else { Begin::Recorded };
-    Plan { begin, answer: None, message }
+    let begin = if message.is_some() { AgentStartMode::Fresh } else { AgentStartMode::Recorded };
+    AgentRunPlan { begin, answer: None, message }
 }
 
 #[cfg(test)]
@@ -161,18 +161,20 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::event::{ActionRequest, ActionResult, Event, RunStart, Status, Thought, UserMessage};
+    use crate::event::{
+        ActionRequest, ActionResult, ActionStatus, AgentEvent, ModelThought, RunStart, UserMessage,
+    };
 
     /// A run that was told `go`, and in which so many questions were put and all but the last answered with `yes`.
-    fn asked(questions: u64) -> Story {
-        let mut story = Story::default();
-        let mut apply = |event: Event| story.apply(&event).unwrap();
+    fn asked(questions: u64) -> JournalState {
+        let mut story = JournalState::default();
+        let mut apply = |event: AgentEvent| story.apply(&event).unwrap();
         let start = RunStart { run_id: "r".to_owned(), agent: String::new(), model: String::new() };
-        apply(Event::RunStart(start));
-        apply(Event::UserMessage(UserMessage { text: "go".to_owned() }));
+        apply(AgentEvent::RunStart(start));
+        apply(AgentEvent::UserMessage(UserMessage { text: "go".to_owned() }));
         for number in 1..=questions {
-            apply(Event::Thought(Thought { calls: 1, ..Thought::default() }));
-            apply(Event::ActionRequest(ActionRequest {
+            apply(AgentEvent::Thought(ModelThought { calls: 1, ..ModelThought::default() }));
+            apply(AgentEvent::ActionRequest(ActionRequest {
                 action_id: format!("act_{number}"),
                 call_id: format!("c{number}"),
                 tool_name: crate::human::TOOL.to_owned(),
@@ -180,9 +182,9 @@ mod tests {
                 tool_args_raw: None,
             }));
             if number < questions {
-                apply(Event::ActionResult(ActionResult {
+                apply(AgentEvent::ActionResult(ActionResult {
                     action_id: format!("act_{number}"),
-                    status: Status::Success,
+                    status: ActionStatus::Success,
                     observation_content: "yes".to_owned(),
                     exit_code: None,
                     execution_ref: None,
@@ -194,19 +196,19 @@ mod tests {
         story
     }
 
-    fn shown(number: u64) -> Question {
+    fn shown(number: u64) -> HumanQuestion {
         let interaction_id = format!("act_{number}");
-        Question { interaction_id, question: "?".to_owned(), options: Vec::new(), sensitive: false }
+        HumanQuestion { interaction_id, question: "?".to_owned(), options: Vec::new(), sensitive: false }
     }
 
-    fn answering(text: &str) -> Order {
-        Order { answer: Some(text.to_owned()), ..Order::default() }
+    fn answering(text: &str) -> AgentRunRequest {
+        AgentRunRequest { answer: Some(text.to_owned()), ..AgentRunRequest::default() }
     }
 
     #[test]
     fn the_last_answer_again_is_none_to_a_question_that_nobody_has_seen() {
         let (story, last) = (asked(2), LastAnswer::Known("yes".to_owned()));
-        let answer = |text: &str, shown: Option<&Question>| {
+        let answer = |text: &str, shown: Option<&HumanQuestion>| {
             plan(&story, &answering(text), shown, Some(&last)).unwrap().answer
         };
         assert_eq!(answer("yes", None), None);
@@ -219,10 +221,10 @@ mod tests {
     fn what_was_said_already_is_not_said_again() {
         let story = asked(0);
         let message = |text: &str| {
-            let order = Order { message: Some(text.to_owned()), ..Order::default() };
+            let order = AgentRunRequest { message: Some(text.to_owned()), ..AgentRunRequest::default() };
             plan(&story, &order, None, None).unwrap()
         };
-        assert_eq!(message("go"), Plan { begin: Begin::GoOn, answer: None, message: None });
+        assert_eq!(message("go"), AgentRunPlan { begin: AgentStartMode::GoOn, answer: None, message: None });
         assert_eq!(message("more").message.as_deref(), Some("more"));
     }
 }

@@ -17,29 +17,29 @@ use std::{
 
 use crate::{
     clock,
-    event::{Entry, Event},
-    failpoint::{self, Point},
+    event::{AgentEvent, AgentJournalEntry},
+    failpoint::{self, AgentFailpoint},
     memory::JOURNAL,
-    provenance::{OnForeign, Record, Standing, Verdict},
+    provenance::{ForeignStatePolicy, JournalVerdict, ProvenanceRecord, StateStanding},
     state::StateDirectory,
 };
 
 /// An open journal.
 #[derive(Debug)]
-pub struct Journal {
+pub struct AgentJournal {
     file: File,
     state: StateDirectory,
     path: PathBuf,
-    record: Record,
+    record: ProvenanceRecord,
     length: u64,
     next: u64,
 }
 
 /// What opening a journal came to.
 #[derive(Debug)]
-pub(crate) struct Opened {
-    pub(crate) journal: Journal,
-    pub(crate) entries: Vec<Entry>,
+pub(crate) struct OpenedJournal {
+    pub(crate) journal: AgentJournal,
+    pub(crate) entries: Vec<AgentJournalEntry>,
     /// Where a torn end was put.
     pub(crate) torn: Option<PathBuf>,
     /// Whether the journal was foreign and is history only.
@@ -50,17 +50,17 @@ pub(crate) struct Opened {
 
 /// What was found in a file.
 #[derive(Debug, Default, PartialEq)]
-pub struct Found {
-    pub entries: Vec<Entry>,
+pub struct ParsedJournal {
+    pub entries: Vec<AgentJournalEntry>,
     /// What was cut at the end, if anything.
-    pub torn: Option<Torn>,
+    pub torn: Option<TornTail>,
     /// The last line lacks only its end.
     unended: bool,
 }
 
 /// The end of a journal that a kill cut.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Torn {
+pub struct TornTail {
     /// Where it begins.
     offset: u64,
     bytes: Vec<u8>,
@@ -83,40 +83,40 @@ pub enum JournalError {
     Unwritable(#[from] serde_json::Error),
 }
 
-impl Journal {
+impl AgentJournal {
     /// Opens or makes the journal, compares it with its record, and repairs a cut end. The caller holds the record's
     /// lock. A journal that is refused stays as it is.
     pub(crate) fn open(
         state: &StateDirectory,
-        mut record: Record,
-        standing: Standing,
-        on_foreign: OnForeign,
-    ) -> Result<Opened, JournalError> {
+        mut record: ProvenanceRecord,
+        standing: StateStanding,
+        on_foreign: ForeignStatePolicy,
+    ) -> Result<OpenedJournal, JournalError> {
         let path = &state.path().join(JOURNAL);
         let fail = |source| JournalError::Io { path: path.clone(), source };
         let found = read(state).map_err(fail)?;
-        let is_lost = found.is_none() && standing == Standing::Recorded && !record.is_empty();
+        let is_lost = found.is_none() && standing == StateStanding::Recorded && !record.is_empty();
         let mut bytes = found.unwrap_or_default();
         let verdict = match standing {
-            Standing::Recorded if is_lost => None,
-            Standing::Recorded => Some(record.compare(&bytes)),
-            Standing::New | Standing::EarlierVersion | Standing::Adopted => None,
+            StateStanding::Recorded if is_lost => None,
+            StateStanding::Recorded => Some(record.compare(&bytes)),
+            StateStanding::New | StateStanding::EarlierVersion | StateStanding::Adopted => None,
         };
         let (found, is_adopted) = match (verdict, on_foreign) {
-            (Some(Verdict::Ours { length }), _) => {
+            (Some(JournalVerdict::Ours { length }), _) => {
                 let mut found = parse(path, &bytes[..length])?;
                 if length < bytes.len() {
                     found.cut(length, false, &bytes);
                 }
                 (found, false)
             }
-            (Some(Verdict::Foreign { line }), OnForeign::Refuse) => {
+            (Some(JournalVerdict::Foreign { line }), ForeignStatePolicy::Refuse) => {
                 return Err(foreign(path, line, &bytes));
             }
-            (Some(Verdict::Foreign { .. }), OnForeign::Adopt) => (parse(path, &bytes)?, true),
-            (None, _) => (parse(path, &bytes)?, standing == Standing::Adopted),
+            (Some(JournalVerdict::Foreign { .. }), ForeignStatePolicy::Adopt) => (parse(path, &bytes)?, true),
+            (None, _) => (parse(path, &bytes)?, standing == StateStanding::Adopted),
         };
-        let Found { entries, torn, unended } = found;
+        let ParsedJournal { entries, torn, unended } = found;
         let mut file = state.append(JOURNAL).map_err(|error| fail(error.into()))?;
         let mut aside = None;
         if let Some(torn) = torn {
@@ -133,11 +133,11 @@ impl Journal {
         let next = entries.last().map_or(1, |entry| entry.seq + 1);
         let journal =
             Self { file, state: state.clone(), path: path.clone(), record, length: bytes.len() as u64, next };
-        Ok(Opened { journal, entries, torn: aside, is_adopted, is_lost })
+        Ok(OpenedJournal { journal, entries, torn: aside, is_adopted, is_lost })
     }
 
     /// Reads a journal and changes nothing. A file that is not there is an empty one.
-    pub fn read(state: &StateDirectory) -> Result<Found, JournalError> {
+    pub fn read(state: &StateDirectory) -> Result<ParsedJournal, JournalError> {
         let path = state.path().join(JOURNAL);
         match read(state) {
             Ok(bytes) => parse(&path, &bytes.unwrap_or_default()),
@@ -151,12 +151,12 @@ impl Journal {
     }
 
     /// Writes events in one go. When this returns they will be found again, whatever happens.
-    pub fn append(&mut self, events: Vec<Event>) -> Result<Vec<Entry>, JournalError> {
+    pub fn append(&mut self, events: Vec<AgentEvent>) -> Result<Vec<AgentJournalEntry>, JournalError> {
         let ts = clock::now();
         let mut entries = Vec::with_capacity(events.len());
         let mut text = String::new();
         for (seq, event) in (self.next..).zip(events) {
-            let entry = Entry { seq, ts: ts.clone(), event };
+            let entry = AgentJournalEntry { seq, ts: ts.clone(), event };
             text.push_str(&entry.line()?);
             text.push('\n');
             entries.push(entry);
@@ -165,13 +165,13 @@ impl Journal {
         let path = self.path.clone();
         let fail = |source| JournalError::Io { path: path.clone(), source };
         self.record.announce(text.as_bytes()).map_err(fail)?;
-        failpoint::reach(Point::BeforeWrite);
+        failpoint::reach(AgentFailpoint::BeforeWrite);
         if let Err(source) = self.write(text.as_bytes()) {
             // A full disk must not leave half a line in front of the next event. The next start repairs what stays.
             self.file.set_len(self.length).ok();
             return Err(fail(source));
         }
-        failpoint::reach(Point::AfterWrite);
+        failpoint::reach(AgentFailpoint::AfterWrite);
         self.record.confirm(text.as_bytes()).map_err(fail)?;
         self.length += text.len() as u64;
         self.next += entries.len() as u64;
@@ -195,7 +195,7 @@ impl Journal {
         if cfg!(feature = "failpoints") {
             let (first, second) = bytes.split_at(bytes.len() / 2);
             self.file.write_all(first)?;
-            failpoint::reach(Point::MidWrite);
+            failpoint::reach(AgentFailpoint::MidWrite);
             self.file.write_all(second)?;
         } else {
             self.file.write_all(bytes)?;
@@ -218,9 +218,9 @@ fn foreign(path: &Path, line: usize, bytes: &[u8]) -> JournalError {
     JournalError::Foreign { path: path.to_owned(), line, why }
 }
 
-fn parse(path: &Path, bytes: &[u8]) -> Result<Found, JournalError> {
+fn parse(path: &Path, bytes: &[u8]) -> Result<ParsedJournal, JournalError> {
     let broken = |line: usize, why: String| JournalError::Broken { path: path.to_owned(), line, why };
-    let mut found = Found::default();
+    let mut found = ParsedJournal::default();
     // Where the batch that is being read began, and how many of its requests are still to come.
     let mut batch: Option<(usize, u64)> = None;
     let mut offset = 0;
@@ -231,7 +231,7 @@ fn parse(path: &Path, bytes: &[u8]) -> Result<Found, JournalError> {
         if ended && line.trim_ascii().is_empty() {
             continue;
         }
-        let entry = match Entry::parse(line) {
+        let entry = match AgentJournalEntry::parse(line) {
             Ok(entry) => entry,
             Err(_) if offset == bytes.len() && is_cut(line) => {
                 let offset = batch.map_or(start, |(start, _)| start);
@@ -246,23 +246,23 @@ fn parse(path: &Path, bytes: &[u8]) -> Result<Found, JournalError> {
             return Err(broken(number, format!("expected event {expected}, found event {}", entry.seq)));
         }
         batch = match (batch, &entry.event) {
-            (None, Event::Thought(thought)) if thought.calls > 0 => Some((start, thought.calls)),
-            (Some((_, 1)), Event::ActionRequest(_)) => None,
-            (Some((start, left)), Event::ActionRequest(_)) => Some((start, left - 1)),
+            (None, AgentEvent::Thought(thought)) if thought.calls > 0 => Some((start, thought.calls)),
+            (Some((_, 1)), AgentEvent::ActionRequest(_)) => None,
+            (Some((start, left)), AgentEvent::ActionRequest(_)) => Some((start, left - 1)),
             (Some((_, left)), _) => {
                 return Err(broken(number, format!("{left} requests of the thought before it are missing")));
             }
-            (None, Event::ActionRequest(_)) => {
+            (None, AgentEvent::ActionRequest(_)) => {
                 return Err(broken(number, "this request belongs to no thought".to_owned()));
             }
             (
                 None,
-                Event::RunStart(_)
-                | Event::RunEnd(_)
-                | Event::UserMessage(_)
-                | Event::Thought(_)
-                | Event::ActionResult(_)
-                | Event::SystemMessage(_),
+                AgentEvent::RunStart(_)
+                | AgentEvent::RunEnd(_)
+                | AgentEvent::UserMessage(_)
+                | AgentEvent::Thought(_)
+                | AgentEvent::ActionResult(_)
+                | AgentEvent::SystemMessage(_),
             ) => None,
         };
         found.entries.push(entry);
@@ -273,7 +273,7 @@ fn parse(path: &Path, bytes: &[u8]) -> Result<Found, JournalError> {
     Ok(found)
 }
 
-impl Journal {
+impl AgentJournal {
     pub(crate) fn gone(&self) -> JournalError {
         JournalError::Gone { path: self.path.clone() }
     }
@@ -288,15 +288,16 @@ impl JournalError {
     }
 }
 
-impl Found {
+impl ParsedJournal {
     /// Everything from this place on was cut by a kill; the thought of a batch that is not whole goes with it.
     fn cut(&mut self, offset: usize, batch: bool, bytes: &[u8]) {
         if batch {
-            let thought = self.entries.iter().rposition(|entry| matches!(entry.event, Event::Thought(_)));
+            let thought =
+                self.entries.iter().rposition(|entry| matches!(entry.event, AgentEvent::Thought(_)));
             self.entries.truncate(thought.unwrap_or(0));
         }
         self.unended = false;
-        self.torn = Some(Torn { offset: offset as u64, bytes: bytes[offset..].to_vec() });
+        self.torn = Some(TornTail { offset: offset as u64, bytes: bytes[offset..].to_vec() });
     }
 }
 
@@ -376,7 +377,7 @@ fn read(state: &StateDirectory) -> io::Result<Option<Vec<u8>>> {
 const MAX_JOURNAL_BYTES: u64 = 4 << 30;
 
 /// Keeps what is cut off beside the journal.
-fn put_aside(state: &StateDirectory, torn: &Torn) -> io::Result<PathBuf> {
+fn put_aside(state: &StateDirectory, torn: &TornTail) -> io::Result<PathBuf> {
     for number in 1_u32.. {
         let name = format!("journal.torn-{number}");
         match state.directory().create_file(&name, 0o600) {

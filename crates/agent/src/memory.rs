@@ -1,6 +1,6 @@
 //! The agent's memory: the state folder with its journal, the home's record of it, and what the journal adds up to.
 //!
-//! The one way to change anything is `Memory::record`: written and synced first, then taken in, then told.
+//! The one way to change anything is `AgentState::record`: written and synced first, then taken in, then told.
 //!
 //! Not here: what is recorded when.
 
@@ -10,31 +10,34 @@ use std::{
 };
 
 use crate::{
-    context::Window,
-    event::{Entry, Event},
-    hands::Voice,
-    human::Question,
-    journal::{Journal, JournalError, Opened},
-    lock::{Lock, Refused},
-    provenance::{Located, OnForeign, Record, Standing, StateFolder, Unusable, is_deleted},
-    secrets::Secrets,
+    context::ContextWindow,
+    event::{AgentEvent, AgentJournalEntry},
+    hands::AgentObserver,
+    human::HumanQuestion,
+    journal::{AgentJournal, JournalError, OpenedJournal},
+    lock::{StateLock, StateLockError},
+    provenance::{
+        ForeignStatePolicy, LocatedState, ProvenanceRecord, StateFolder, StateFolderError, StateStanding,
+        is_deleted,
+    },
+    secrets::SecretStore,
     session::{found, record::SessionFolders},
     state::StateDirectory,
-    story::Story,
+    story::JournalState,
     tool::{FormerSessions, execution},
 };
 
 /// Everything that an agent knows.
 #[derive(Debug)]
-pub struct Memory {
+pub struct AgentState {
     state: StateDirectory,
     record: PathBuf,
     former_sessions: FormerSessions,
-    _locks: Vec<Lock>,
-    journal: Journal,
-    pub(crate) story: Story,
-    pub(crate) window: Window,
-    pub(crate) secrets: Secrets,
+    _locks: Vec<StateLock>,
+    journal: AgentJournal,
+    pub(crate) story: JournalState,
+    pub(crate) window: ContextWindow,
+    pub(crate) secrets: SecretStore,
     /// Where a torn end was put, if there was one.
     pub torn: Option<PathBuf>,
     /// Whether the journal was foreign when it was opened, and is history only.
@@ -80,47 +83,53 @@ fn told(pid: Option<u32>) -> String {
     pid.map(|pid| format!(" (pid {pid})")).unwrap_or_default()
 }
 
-impl Memory {
+impl AgentState {
     /// Opens a state folder, which is made if there is none. The window is what the model is shown, still empty.
-    pub fn open(folder: &StateFolder, on_foreign: OnForeign, window: Window) -> Result<Self, MemoryError> {
+    pub fn open(
+        folder: &StateFolder,
+        on_foreign: ForeignStatePolicy,
+        window: ContextWindow,
+    ) -> Result<Self, MemoryError> {
         let path = folder.path();
         let fail = |source| MemoryError::Io { path: path.clone(), source };
         let held = |refused| match refused {
-            Refused::Held(pid) => MemoryError::Held { state: path.clone(), pid },
-            Refused::Io(source) => fail(source),
+            StateLockError::Held(pid) => MemoryError::Held { state: path.clone(), pid },
+            StateLockError::Io(source) => fail(source),
         };
         let located = folder.locate(on_foreign).map_err(|error| match error {
-            Unusable::Foreign { name: JOURNAL } => JournalError::unrecorded(&path.join(JOURNAL)).into(),
-            Unusable::Foreign { name } => MemoryError::Foreign { path: path.join(name) },
-            Unusable::Link(path) => MemoryError::Link { path },
-            Unusable::Io { path, source } => MemoryError::Io { path, source },
+            StateFolderError::Foreign { name: JOURNAL } => {
+                JournalError::unrecorded(&path.join(JOURNAL)).into()
+            }
+            StateFolderError::Foreign { name } => MemoryError::Foreign { path: path.join(name) },
+            StateFolderError::Link(path) => MemoryError::Link { path },
+            StateFolderError::Io { path, source } => MemoryError::Io { path, source },
         })?;
-        let Located { state, record, standing } = located;
-        let mut locks = vec![Lock::take(&record).map_err(held)?];
+        let LocatedState { state, record, standing } = located;
+        let mut locks = vec![StateLock::take(&record).map_err(held)?];
         let mut is_lost = false;
         match standing {
-            Standing::Recorded => {}
-            Standing::New => is_lost = end_former_sessions(folder, &record),
+            StateStanding::Recorded => {}
+            StateStanding::New => is_lost = end_former_sessions(folder, &record),
             // A process of an earlier version would hold the lock in the state folder.
-            Standing::EarlierVersion => locks.extend(Lock::take_former(&state).map_err(held)?),
-            Standing::Adopted => {
-                locks.extend(Lock::take_former(&state).map_err(held)?);
+            StateStanding::EarlierVersion => locks.extend(StateLock::take_former(&state).map_err(held)?),
+            StateStanding::Adopted => {
+                locks.extend(StateLock::take_former(&state).map_err(held)?);
                 end_former_sessions(folder, &record);
             }
         }
-        if standing == Standing::EarlierVersion {
-            Secrets::move_from(&state, &record).map_err(fail)?;
+        if standing == StateStanding::EarlierVersion {
+            SecretStore::move_from(&state, &record).map_err(fail)?;
         }
-        let mut secrets = Secrets::open(&record).map_err(fail)?;
-        let files = Record::open(&record).map_err(fail)?;
-        let opened = Journal::open(&state, files, standing, on_foreign)?;
+        let mut secrets = SecretStore::open(&record).map_err(fail)?;
+        let files = ProvenanceRecord::open(&record).map_err(fail)?;
+        let opened = AgentJournal::open(&state, files, standing, on_foreign)?;
         state.protect().map_err(|error| fail(error.into()))?;
         if opened.is_lost {
             is_lost = true;
             end_recorded(&record);
             secrets.forget().map_err(fail)?;
         }
-        let Opened { journal, entries, torn, is_adopted, .. } = opened;
+        let OpenedJournal { journal, entries, torn, is_adopted, .. } = opened;
         if is_adopted {
             secrets.forget().map_err(fail)?;
         }
@@ -130,7 +139,7 @@ impl Memory {
             record,
             _locks: locks,
             journal,
-            story: Story::default(),
+            story: JournalState::default(),
             window,
             secrets,
             torn,
@@ -146,8 +155,8 @@ impl Memory {
     /// Writes events down, takes them in, and tells them.
     pub(crate) fn record(
         &mut self,
-        mut events: Vec<Event>,
-        voice: &mut dyn Voice,
+        mut events: Vec<AgentEvent>,
+        voice: &mut dyn AgentObserver,
     ) -> Result<(), MemoryError> {
         for event in &mut events {
             self.secrets.strike(event);
@@ -191,14 +200,14 @@ impl Memory {
     }
 
     /// Leaves a question where it is looked for.
-    pub(crate) fn show(&self, question: &Question) -> Result<(), MemoryError> {
+    pub(crate) fn show(&self, question: &HumanQuestion) -> Result<(), MemoryError> {
         self.journal.check_place()?;
         question.show(&self.state).map_err(|source| self.failed(source))
     }
 
     /// Nothing is asked any more.
     pub(crate) fn withdraw_question(&self) -> Result<(), MemoryError> {
-        Question::withdraw(&self.state).map_err(|source| self.failed(source))
+        HumanQuestion::withdraw(&self.state).map_err(|source| self.failed(source))
     }
 
     /// Keys that are struck out of whatever is recorded. Nothing brings them back, so the model does not see them either.
@@ -230,7 +239,7 @@ impl Memory {
         self.secrets.forget().map_err(|source| self.failed(source))
     }
 
-    fn take_in(&mut self, mut entry: Entry) -> Result<(), MemoryError> {
+    fn take_in(&mut self, mut entry: AgentJournalEntry) -> Result<(), MemoryError> {
         self.story.apply(&entry.event).map_err(|why| {
             // Events are lines, so the number of one is that of the other.
             let line = usize::try_from(entry.seq).unwrap_or(usize::MAX);
@@ -252,7 +261,7 @@ fn end_former_sessions(folder: &StateFolder, own: &Path) -> bool {
     let mut is_any = false;
     for record in folder.former_records(own) {
         // One that is at work elsewhere was moved and not deleted.
-        let Ok(_lock) = Lock::take(&record) else { continue };
+        let Ok(_lock) = StateLock::take(&record) else { continue };
         end_recorded(&record);
         is_any = true;
     }
@@ -268,7 +277,7 @@ pub fn end_if_deleted(record: &Path) -> bool {
         return false;
     }
     // An agent is at work there, and notices it.
-    let Ok(_lock) = Lock::take(record) else { return false };
+    let Ok(_lock) = StateLock::take(record) else { return false };
     end_recorded(record);
     true
 }

@@ -6,13 +6,13 @@ use serde::Serialize;
 
 use crate::{
     event::{EndStatus, RunEnd},
-    human::Question,
+    human::HumanQuestion,
 };
 
 /// What became of a run, for now.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "status", rename_all = "SCREAMING_SNAKE_CASE")]
-pub enum Outcome {
+pub enum AgentOutcome {
     Completed {
         answer: String,
     },
@@ -24,13 +24,13 @@ pub enum Outcome {
     },
     /// A person is to answer this.
     Waiting {
-        question: Question,
+        question: HumanQuestion,
     },
     /// A person stopped it; the same command goes on.
     Interrupted,
 }
 
-impl Outcome {
+impl AgentOutcome {
     /// What a run's own end says.
     pub fn of(end: &RunEnd) -> Self {
         let reason = end.reason.clone().unwrap_or_default();

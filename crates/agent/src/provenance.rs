@@ -54,14 +54,14 @@ pub struct StateFolder {
     pub records: PathBuf,
     /// The name of the record, if the caller knows one that is unique. Otherwise a random id in the state folder names it.
     pub record_id: Option<String>,
-    pub origin: Origin,
+    pub origin: StateOrigin,
     /// The arguments with which this program becomes a keeper.
     pub keeper_arguments: Vec<String>,
 }
 
 /// Where a state folder without a record comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Origin {
+pub enum StateOrigin {
     /// It may come from anywhere. A living keeper in it can show that an earlier version made it.
     Unknown,
     /// The home knows that an earlier version, which kept no record, made it.
@@ -70,7 +70,7 @@ pub enum Origin {
 
 /// What is done about a state folder that is not as Abide left it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OnForeign {
+pub enum ForeignStatePolicy {
     Refuse,
     /// Its journal is used as history only.
     Adopt,
@@ -78,7 +78,7 @@ pub enum OnForeign {
 
 /// How a record and its state folder were found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Standing {
+pub(crate) enum StateStanding {
     /// The record is about this folder. The journal has to be compared with it.
     Recorded,
     /// The folder was empty.
@@ -91,16 +91,16 @@ pub(crate) enum Standing {
 
 /// A state folder that can be used.
 #[derive(Debug)]
-pub(crate) struct Located {
+pub(crate) struct LocatedState {
     pub(crate) state: StateDirectory,
     /// The folder of its record.
     pub(crate) record: PathBuf,
-    pub(crate) standing: Standing,
+    pub(crate) standing: StateStanding,
 }
 
 /// Why a state folder cannot be used.
 #[derive(Debug)]
-pub(crate) enum Unusable {
+pub(crate) enum StateFolderError {
     /// Abide did not write this entry of the state folder.
     Foreign {
         name: &'static str,
@@ -115,12 +115,12 @@ pub(crate) enum Unusable {
 
 /// The home's record of one state folder.
 #[derive(Debug)]
-pub(crate) struct Record {
+pub(crate) struct ProvenanceRecord {
     slots: File,
     lines: File,
     /// Number of the newest slot.
     number: u64,
-    written: Written,
+    written: WrittenPart,
     /// Hash of everything that is confirmed.
     hash: Sha256,
     /// Number of lines in `lines`.
@@ -129,22 +129,22 @@ pub(crate) struct Record {
 
 /// The part of a journal that Abide wrote.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-struct Written {
+struct WrittenPart {
     length: u64,
     sha256: String,
     /// What is being appended to it.
-    announced: Option<Announced>,
+    announced: Option<AnnouncedLines>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Announced {
+struct AnnouncedLines {
     length: u64,
     sha256: String,
 }
 
 /// What a comparison of a journal with its record came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum JournalVerdict {
     /// Abide wrote the first so many bytes. The rest is a torn piece of an append that never returned.
     Ours { length: usize },
     /// The first line that differs, from 1.
@@ -152,20 +152,20 @@ pub(crate) enum Verdict {
 }
 
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Identity {
+struct StateIdentity {
     device: u64,
     inode: u64,
     /// Where it was when the record was made.
     path: PathBuf,
     /// What showed that an earlier version made the folder, so that keepers of its sessions may lie in it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    earlier_version: Option<Evidence>,
+    earlier_version: Option<VersionEvidence>,
 }
 
 /// What shows that an earlier version made a state folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Evidence {
+enum VersionEvidence {
     /// A note of the daemon in the home.
     Note,
     /// A living keeper in the folder that began before this version was first used.
@@ -197,7 +197,7 @@ const CONTENTS: [&str; 7] =
 /// moved, or its file system is not mounted.
 pub(crate) fn is_deleted(record: &Path) -> bool {
     let bytes = fs::read(record.join(FOLDER)).unwrap_or_default();
-    let Ok(known) = serde_json::from_slice::<Identity>(&bytes) else { return false };
+    let Ok(known) = serde_json::from_slice::<StateIdentity>(&bytes) else { return false };
     let is_missing =
         |path: &Path| fs::symlink_metadata(path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
     match fs::symlink_metadata(&known.path) {
@@ -220,8 +220,8 @@ impl StateFolder {
     }
 
     /// Finds the folder's record, or makes one. A folder that is refused stays as it is.
-    pub(crate) fn locate(&self, on_foreign: OnForeign) -> Result<Located, Unusable> {
-        note_first_use(&self.records).map_err(|source| Unusable::io(&self.records, source))?;
+    pub(crate) fn locate(&self, on_foreign: ForeignStatePolicy) -> Result<LocatedState, StateFolderError> {
+        note_first_use(&self.records).map_err(|source| StateFolderError::io(&self.records, source))?;
         let present = match StateDirectory::open(&self.root, &self.relative) {
             Ok(state) => Some(state),
             Err(error) if error.is_not_found() => None,
@@ -230,7 +230,7 @@ impl StateFolder {
         if let Some(state) = &present {
             refuse_links(state)?;
             if let Some(record) = self.find(state)? {
-                return Ok(Located { state: state.clone(), record, standing: Standing::Recorded });
+                return Ok(LocatedState { state: state.clone(), record, standing: StateStanding::Recorded });
             }
         }
         let is_there =
@@ -238,33 +238,39 @@ impl StateFolder {
         let foreign = CONTENTS.into_iter().find(is_there);
         let is_shown = || present.as_ref().is_some_and(|state| self.holds_former_keeper(state));
         let (standing, evidence) = match (foreign, self.origin, on_foreign) {
-            (None, ..) => (Standing::New, None),
-            (Some(_), Origin::EarlierVersion, _) => (Standing::EarlierVersion, Some(Evidence::Note)),
-            (Some(_), Origin::Unknown, _) if is_shown() => (Standing::EarlierVersion, Some(Evidence::Keeper)),
-            (Some(_), Origin::Unknown, OnForeign::Adopt) => (Standing::Adopted, None),
-            (Some(name), Origin::Unknown, OnForeign::Refuse) => return Err(Unusable::Foreign { name }),
+            (None, ..) => (StateStanding::New, None),
+            (Some(_), StateOrigin::EarlierVersion, _) => {
+                (StateStanding::EarlierVersion, Some(VersionEvidence::Note))
+            }
+            (Some(_), StateOrigin::Unknown, _) if is_shown() => {
+                (StateStanding::EarlierVersion, Some(VersionEvidence::Keeper))
+            }
+            (Some(_), StateOrigin::Unknown, ForeignStatePolicy::Adopt) => (StateStanding::Adopted, None),
+            (Some(name), StateOrigin::Unknown, ForeignStatePolicy::Refuse) => {
+                return Err(StateFolderError::Foreign { name });
+            }
         };
         let state = StateDirectory::create(&self.root, &self.relative)?;
-        ignore_for_git(&state).map_err(|source| Unusable::io(state.path(), source))?;
+        ignore_for_git(&state).map_err(|source| StateFolderError::io(state.path(), source))?;
         match self.make_record(&state, standing, evidence) {
             // Another process was faster, and its record is the one that counts.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                let record = self.find(&state)?.ok_or(Unusable::Foreign { name: ID })?;
-                Ok(Located { state, record, standing: Standing::Recorded })
+                let record = self.find(&state)?.ok_or(StateFolderError::Foreign { name: ID })?;
+                Ok(LocatedState { state, record, standing: StateStanding::Recorded })
             }
-            Ok(record) => Ok(Located { state, record, standing }),
-            Err(source) => Err(Unusable::io(state.path(), source)),
+            Ok(record) => Ok(LocatedState { state, record, standing }),
+            Err(source) => Err(StateFolderError::io(state.path(), source)),
         }
     }
 
     /// Which keepers of an earlier version may lie in the folder of this record.
     pub(crate) fn former_sessions(&self, record: &Path) -> FormerSessions {
         let bytes = fs::read(record.join(FOLDER)).unwrap_or_default();
-        let known = serde_json::from_slice::<Identity>(&bytes).ok();
+        let known = serde_json::from_slice::<StateIdentity>(&bytes).ok();
         match known.and_then(|known| known.earlier_version) {
             None => FormerSessions::None,
-            Some(Evidence::Note) => FormerSessions::Served { started_before: None },
-            Some(Evidence::Keeper) => match first_use(&self.records) {
+            Some(VersionEvidence::Note) => FormerSessions::Served { started_before: None },
+            Some(VersionEvidence::Keeper) => match first_use(&self.records) {
                 Some(first) => FormerSessions::Served { started_before: Some(first) },
                 None => FormerSessions::None,
             },
@@ -277,7 +283,7 @@ impl StateFolder {
         let records = fs::read_dir(&self.records).into_iter().flatten().flatten().map(|entry| entry.path());
         let is_former = |record: &PathBuf| {
             let bytes = fs::read(record.join(FOLDER)).unwrap_or_default();
-            let known = serde_json::from_slice::<Identity>(&bytes);
+            let known = serde_json::from_slice::<StateIdentity>(&bytes);
             record != own && known.is_ok_and(|known| known.path == path)
         };
         records.filter(is_former).collect()
@@ -302,17 +308,17 @@ impl StateFolder {
         })
     }
 
-    fn find(&self, state: &StateDirectory) -> Result<Option<PathBuf>, Unusable> {
+    fn find(&self, state: &StateDirectory) -> Result<Option<PathBuf>, StateFolderError> {
         let Some(id) = self.record_id.clone().or_else(|| read_id(state.directory())) else { return Ok(None) };
         let record = self.records.join(id);
         let path = record.join(FOLDER);
         let bytes = match fs::read(&path) {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(source) => return Err(Unusable::io(&path, source)),
+            Err(source) => return Err(StateFolderError::io(&path, source)),
         };
-        let known: Identity =
-            serde_json::from_slice(&bytes).map_err(|error| Unusable::io(&path, error.into()))?;
+        let known: StateIdentity =
+            serde_json::from_slice(&bytes).map_err(|error| StateFolderError::io(&path, error.into()))?;
         Ok((state.identity()? == (known.device, known.inode)).then_some(record))
     }
 
@@ -320,8 +326,8 @@ impl StateFolder {
     fn make_record(
         &self,
         state: &StateDirectory,
-        standing: Standing,
-        earlier_version: Option<Evidence>,
+        standing: StateStanding,
+        earlier_version: Option<VersionEvidence>,
     ) -> io::Result<PathBuf> {
         private::folder(&self.records)?;
         let id = self.record_id.clone().unwrap_or_else(|| clock::fresh(24));
@@ -332,10 +338,10 @@ impl StateFolder {
         }
         private::folder(&record)?;
         let (device, inode) = state.identity()?;
-        let identity = Identity { device, inode, path: self.path(), earlier_version };
+        let identity = StateIdentity { device, inode, path: self.path(), earlier_version };
         private::replace(&record.join(FOLDER), &serde_json::to_vec_pretty(&identity)?)?;
         if self.record_id.is_none() {
-            if standing != Standing::New {
+            if standing != StateStanding::New {
                 state.remove_file(ID)?;
             }
             let file = state.directory().create_file(ID, 0o600);
@@ -374,12 +380,12 @@ fn first_use(records: &Path) -> Option<ProcessIdentity> {
 }
 
 /// Abide's own folders in a state folder are never links.
-fn refuse_links(state: &StateDirectory) -> Result<(), Unusable> {
+fn refuse_links(state: &StateDirectory) -> Result<(), StateFolderError> {
     let is_link = |name: &&str| {
         state.directory().metadata(name).is_ok_and(|found| found.kind == FileKind::SymbolicLink)
     };
     match ["executions", "sessions"].into_iter().find(is_link) {
-        Some(link) => Err(Unusable::Link(state.path().join(link))),
+        Some(link) => Err(StateFolderError::Link(state.path().join(link))),
         None => Ok(()),
     }
 }
@@ -391,13 +397,13 @@ fn read_id(state: &Directory) -> Option<String> {
     is_name.then_some(id)
 }
 
-impl Unusable {
+impl StateFolderError {
     fn io(path: &Path, source: io::Error) -> Self {
         Self::Io { path: path.to_owned(), source }
     }
 }
 
-impl From<OsError> for Unusable {
+impl From<OsError> for StateFolderError {
     fn from(error: OsError) -> Self {
         match error {
             OsError::SymbolicLink { path } => Self::Link(path),
@@ -409,7 +415,7 @@ impl From<OsError> for Unusable {
     }
 }
 
-impl Record {
+impl ProvenanceRecord {
     /// Opens the files of a record. The caller holds its lock.
     pub(crate) fn open(folder: &Path) -> io::Result<Self> {
         let open = |name: &str| {
@@ -422,7 +428,7 @@ impl Record {
         let mut bytes = Vec::new();
         io::Read::read_to_end(&mut io::Read::take(&slots, SLOTS * SLOT_BYTES as u64), &mut bytes)?;
         let newest = bytes.chunks(SLOT_BYTES).filter_map(parse_slot).max_by_key(|(number, _)| *number);
-        let (number, written) = newest.unwrap_or((0, Written::default()));
+        let (number, written) = newest.unwrap_or((0, WrittenPart::default()));
         let lines = open(LINES)?;
         let line_count = lines.metadata()?.len() / LINE_BYTES as u64;
         Ok(Self { slots, lines, number, written, hash: Sha256::new(), line_count })
@@ -434,10 +440,10 @@ impl Record {
     }
 
     /// Compares a journal with the record.
-    pub(crate) fn compare(&self, journal: &[u8]) -> Verdict {
-        let Written { length, sha256, announced } = &self.written;
+    pub(crate) fn compare(&self, journal: &[u8]) -> JournalVerdict {
+        let WrittenPart { length, sha256, announced } = &self.written;
         let own = usize::try_from(*length).ok().and_then(|length| journal.split_at_checked(length));
-        let foreign = || Verdict::Foreign { line: self.first_difference(journal) };
+        let foreign = || JournalVerdict::Foreign { line: self.first_difference(journal) };
         let Some((own, rest)) = own else { return foreign() };
         if *length > 0 && digest(own) != *sha256 {
             return foreign();
@@ -445,18 +451,20 @@ impl Record {
         let rest_length = rest.len() as u64;
         match announced {
             Some(announced) if announced.length == rest_length && announced.sha256 == digest(rest) => {
-                Verdict::Ours { length: journal.len() }
+                JournalVerdict::Ours { length: journal.len() }
             }
             // Nothing was done about lines that were not confirmed, so a piece of them can go.
-            Some(announced) if self.is_torn_piece(rest, announced) => Verdict::Ours { length: own.len() },
-            None if rest.is_empty() => Verdict::Ours { length: own.len() },
+            Some(announced) if self.is_torn_piece(rest, announced) => {
+                JournalVerdict::Ours { length: own.len() }
+            }
+            None if rest.is_empty() => JournalVerdict::Ours { length: own.len() },
             Some(_) | None => foreign(),
         }
     }
 
     /// Whether this can be what a kill or a power failure left of the announced lines: a beginning of them, perhaps with
     /// zeros where blocks never reached the disk.
-    fn is_torn_piece(&self, rest: &[u8], announced: &Announced) -> bool {
+    fn is_torn_piece(&self, rest: &[u8], announced: &AnnouncedLines) -> bool {
         if rest.len() as u64 > announced.length {
             return false;
         }
@@ -481,7 +489,7 @@ impl Record {
     /// Records what is about to be appended. It is durable when this returns.
     pub(crate) fn announce(&mut self, lines: &[u8]) -> io::Result<()> {
         self.slots.write_all_at(lines, LINES_OFFSET)?;
-        self.written.announced = Some(Announced { length: lines.len() as u64, sha256: digest(lines) });
+        self.written.announced = Some(AnnouncedLines { length: lines.len() as u64, sha256: digest(lines) });
         self.save()?;
         self.slots.sync_data()
     }
@@ -525,7 +533,7 @@ impl Record {
     }
 }
 
-fn parse_slot(slot: &[u8]) -> Option<(u64, Written)> {
+fn parse_slot(slot: &[u8]) -> Option<(u64, WrittenPart)> {
     let (check, json) = std::str::from_utf8(slot).ok()?.trim_end().split_once(' ')?;
     if digest(json.as_bytes())[..16] != *check {
         return None;

@@ -5,27 +5,29 @@
 //! that dies here leaves the rest to the next.
 
 use crate::{
-    event::{ActionRequest, Event, Level, SessionEvent, Status, SystemMessage, UserMessage},
-    hands::{Abandoned, Done},
-    human::{self, Question},
-    run::{Agent, RunError},
+    event::{
+        ActionRequest, ActionStatus, AgentEvent, MessageLevel, SessionChange, SystemMessage, UserMessage,
+    },
+    hands::{AbandonedAction, ActionOutcome},
+    human::{self, HumanQuestion},
+    run::{AgentRunError, AgentRunner},
 };
 
-impl Agent<'_> {
+impl AgentRunner<'_> {
     /// Brings the story and the world together, and takes in what the person says now.
     pub(crate) fn recover(
         &mut self,
         answer: Option<String>,
         message: Option<String>,
-    ) -> Result<(), RunError> {
+    ) -> Result<(), AgentRunError> {
         self.settle_open_calls(|request| request.tool_name != human::TOOL)?;
         let question = self.memory.story.open().find(|request| request.tool_name == human::TOOL);
         if let Some(answer) = answer
             && let Some(request) = &question.cloned()
         {
-            match Question::of(request) {
+            match HumanQuestion::of(request) {
                 Ok(question) => self.answer(&question, &answer)?,
-                Err(refusal) => self.result(request, Done::refused(refusal))?,
+                Err(refusal) => self.result(request, ActionOutcome::refused(refusal))?,
             }
         }
         if self.memory.story.open().next().is_none() {
@@ -33,7 +35,7 @@ impl Agent<'_> {
             self.memory.withdraw_question()?;
         }
         if let Some(text) = message {
-            self.record(vec![Event::UserMessage(UserMessage { text })])?;
+            self.record(vec![AgentEvent::UserMessage(UserMessage { text })])?;
         }
         Ok(())
     }
@@ -42,7 +44,7 @@ impl Agent<'_> {
     pub(crate) fn settle_open_calls(
         &mut self,
         is_chosen: impl Fn(&ActionRequest) -> bool,
-    ) -> Result<(), RunError> {
+    ) -> Result<(), AgentRunError> {
         let open: Vec<ActionRequest> =
             self.memory.story.open().filter(|request| is_chosen(request)).cloned().collect();
         for request in open {
@@ -54,12 +56,15 @@ impl Agent<'_> {
 
     /// Makes a foreign journal history: its open calls and questions get an unknown result and its sessions are ended,
     /// without looking at what it says about either.
-    pub(crate) fn settle_adopted(&mut self) -> Result<(), RunError> {
+    pub(crate) fn settle_adopted(&mut self) -> Result<(), AgentRunError> {
         let open: Vec<ActionRequest> = self.memory.story.open().cloned().collect();
         for request in open {
             let text = "The outcome of this call is unknown: it is in a journal that abide did not write here. It may have \
                         been carried out wholly, partly or not at all; look before you do it again.";
-            self.result(&request, Done { status: Status::Unknown, ..Done::refused(text) })?;
+            self.result(
+                &request,
+                ActionOutcome { status: ActionStatus::Unknown, ..ActionOutcome::refused(text) },
+            )?;
         }
         // Sessions in the home are this state folder's own. They end, because the model cannot know what they hold.
         self.around.hands.end_others(&[]);
@@ -67,29 +72,35 @@ impl Agent<'_> {
         for id in sessions {
             let content =
                 format!("Session '{id}' is in a journal that abide did not write here. It cannot be used.");
-            let (session_id, session_event) = (Some(id), Some(SessionEvent::Ended));
-            let message = SystemMessage { level: Level::Warn, content, session_id, session_event };
-            self.record(vec![Event::SystemMessage(message)])?;
+            let (session_id, session_event) = (Some(id), Some(SessionChange::Ended));
+            let message = SystemMessage { level: MessageLevel::Warn, content, session_id, session_event };
+            self.record(vec![AgentEvent::SystemMessage(message)])?;
         }
         Ok(self.memory.withdraw_question()?)
     }
 
     /// A call that was begun, perhaps, and whose end nobody saw.
-    fn unknown(&mut self, request: &ActionRequest) -> Done {
-        let found = self.around.hands.abandon(&request.action_id).unwrap_or_else(|| Abandoned {
+    fn unknown(&mut self, request: &ActionRequest) -> ActionOutcome {
+        let found = self.around.hands.abandon(&request.action_id).unwrap_or_else(|| AbandonedAction {
             told: "It left no trace, so it was probably not begun.".to_owned(),
-            ..Abandoned::default()
+            ..AbandonedAction::default()
         });
-        let Abandoned { told, exit_code, execution_ref, session_id } = found;
+        let AbandonedAction { told, exit_code, execution_ref, session_id } = found;
         let text = format!(
             "The outcome of this call is unknown: abide was stopped while it ran. It may have been carried out wholly, \
              partly or not at all; look before you do it again. {told}"
         );
-        Done { status: Status::Unknown, exit_code, execution_ref, session_id, ..Done::refused(text) }
+        ActionOutcome {
+            status: ActionStatus::Unknown,
+            exit_code,
+            execution_ref,
+            session_id,
+            ..ActionOutcome::refused(text)
+        }
     }
 
     /// Compares the sessions that should be there with those that are.
-    pub(crate) fn reconcile(&mut self) -> Result<(), RunError> {
+    pub(crate) fn reconcile(&mut self) -> Result<(), AgentRunError> {
         let sessions: Vec<(String, String)> =
             self.memory.story.sessions().map(|(id, tool)| (id.to_owned(), tool.to_owned())).collect();
         let known: Vec<&str> = sessions.iter().map(|(id, _)| id.as_str()).collect();
@@ -101,16 +112,16 @@ impl Agent<'_> {
             // What is left of it goes; it cannot be reached any more.
             self.around.hands.end_session(id);
             let message = SystemMessage {
-                level: Level::Warn,
+                level: MessageLevel::Warn,
                 content: format!(
                     "Recovery notice: session '{id}' of tool {tool} was found inactive and could not be reconnected. \
                      Its process has ended, and what it held (variables, directory, connections) is lost. Start a new \
                      session if you need one."
                 ),
                 session_id: Some(id.clone()),
-                session_event: Some(SessionEvent::Ended),
+                session_event: Some(SessionChange::Ended),
             };
-            self.record(vec![Event::SystemMessage(message)])?;
+            self.record(vec![AgentEvent::SystemMessage(message)])?;
         }
         // Normally told when the run began; a process may have died in between.
         let notices = self.ended_session_notices();
@@ -122,7 +133,7 @@ impl Agent<'_> {
 
     /// What tells the model which of its sessions were ended with an earlier part of the story. It would go on as if they
     /// held its directory and variables.
-    pub(crate) fn ended_session_notices(&self) -> Vec<Event> {
+    pub(crate) fn ended_session_notices(&self) -> Vec<AgentEvent> {
         let untold = self.memory.story.untold_ends();
         let untold: Vec<(String, String)> =
             untold.map(|(id, tool)| (id.to_owned(), tool.to_owned())).collect();
@@ -137,9 +148,9 @@ impl Agent<'_> {
                  (variables, directory, connections) is lost.{}",
                 next.unwrap_or_default()
             );
-            let session_event = Some(SessionEvent::Ended);
-            Event::SystemMessage(SystemMessage {
-                level: Level::Warn,
+            let session_event = Some(SessionChange::Ended);
+            AgentEvent::SystemMessage(SystemMessage {
+                level: MessageLevel::Warn,
                 content,
                 session_id: Some(id),
                 session_event,

@@ -12,44 +12,46 @@ use std::sync::atomic::Ordering;
 
 use crate::{
     clock,
-    context::Window,
-    definition::Definition,
+    context::ContextWindow,
+    definition::AgentDefinition,
     event::{
-        ActionRequest, EndStatus, Event, Level, RunEnd, RunStart, SessionEvent, SystemMessage, Thought,
-        UserMessage,
+        ActionRequest, AgentEvent, EndStatus, MessageLevel, ModelThought, RunEnd, RunStart, SessionChange,
+        SystemMessage, UserMessage,
     },
-    hands::{Hands, Interrupt, Mind, Voice},
-    human::{self, Question},
-    intake::{self, AtEnd, Begin, Company, LastAnswer, Order, Plan},
+    hands::{AgentObserver, ChatModel, InterruptFlag, ToolRunner},
+    human::{self, HumanQuestion},
+    intake::{
+        self, AgentRunPlan, AgentRunRequest, AgentStartMode, HumanAvailability, LastAnswer, SessionPolicy,
+    },
     journal::JournalError,
-    memory::{Memory, MemoryError},
-    outcome::Outcome,
-    story::{Answered, Next},
+    memory::{AgentState, MemoryError},
+    outcome::AgentOutcome,
+    story::{AnsweredQuestion, NextStep},
 };
 
 /// An agent at work, with everything that it needs.
 #[expect(missing_debug_implementations, reason = "its parts are traits")]
-pub struct Agent<'a> {
-    pub definition: &'a Definition,
-    pub memory: Memory,
-    pub around: Around<'a>,
+pub struct AgentRunner<'a> {
+    pub definition: &'a AgentDefinition,
+    pub memory: AgentState,
+    pub around: AgentDeps<'a>,
     /// Whether sessions were compared with reality by this process.
     is_reconciled: bool,
-    company: Company,
-    at_end: AtEnd,
+    company: HumanAvailability,
+    at_end: SessionPolicy,
 }
 
 /// Those with whom an agent has to do.
 #[expect(missing_debug_implementations, reason = "its parts are traits")]
-pub struct Around<'a> {
-    pub mind: &'a mut dyn Mind,
-    pub hands: &'a mut dyn Hands,
-    pub voice: &'a mut dyn Voice,
-    pub interrupt: &'a Interrupt,
+pub struct AgentDeps<'a> {
+    pub mind: &'a mut dyn ChatModel,
+    pub hands: &'a mut dyn ToolRunner,
+    pub voice: &'a mut dyn AgentObserver,
+    pub interrupt: &'a InterruptFlag,
 }
 
 #[derive(Debug, thiserror::Error)]
-pub enum RunError {
+pub enum AgentRunError {
     /// The command makes no sense for the story that there is.
     #[error("{0}")]
     Usage(String),
@@ -57,30 +59,30 @@ pub enum RunError {
     Memory(#[from] MemoryError),
 }
 
-impl<'a> Agent<'a> {
-    pub fn new(definition: &'a Definition, memory: Memory, around: Around<'a>) -> Self {
+impl<'a> AgentRunner<'a> {
+    pub fn new(definition: &'a AgentDefinition, memory: AgentState, around: AgentDeps<'a>) -> Self {
         Self {
             definition,
             memory,
             around,
             is_reconciled: false,
-            company: Company::default(),
-            at_end: AtEnd::default(),
+            company: HumanAvailability::default(),
+            at_end: SessionPolicy::default(),
         }
     }
 
     /// Does what was ordered, as far as it can be done now. If the state folder is gone, nothing can be recorded any more:
     /// the sessions are ended, so that no process is left behind.
-    pub fn run(&mut self, order: &Order) -> Result<Outcome, RunError> {
+    pub fn run(&mut self, order: &AgentRunRequest) -> Result<AgentOutcome, AgentRunError> {
         let ran = self.carry_out_order(order);
-        if let Err(RunError::Memory(MemoryError::Journal(JournalError::Gone { .. }))) = &ran {
+        if let Err(AgentRunError::Memory(MemoryError::Journal(JournalError::Gone { .. }))) = &ran {
             self.around.hands.end_others(&[]);
             self.memory.forget_secrets()?;
         }
         ran
     }
 
-    fn carry_out_order(&mut self, order: &Order) -> Result<Outcome, RunError> {
+    fn carry_out_order(&mut self, order: &AgentRunRequest) -> Result<AgentOutcome, AgentRunError> {
         (self.company, self.at_end) = (order.company, order.at_end);
         if self.memory.is_adopted() {
             self.settle_adopted()?;
@@ -88,11 +90,11 @@ impl<'a> Agent<'a> {
         if order.message.is_none() {
             self.memory.check_predecessor()?;
         }
-        let shown = Question::shown(self.memory.state());
+        let shown = HumanQuestion::shown(self.memory.state());
         let last = self.last_answer();
         let order = &self.resolved(order, shown.as_ref(), last.as_ref());
         let plan = intake::plan(&self.memory.story, order, shown.as_ref(), last.as_ref());
-        let Plan { begin, answer, message } = plan.map_err(RunError::Usage)?;
+        let AgentRunPlan { begin, answer, message } = plan.map_err(AgentRunError::Usage)?;
         let message = message.map(|text| self.memory.secrets.revealed(&text));
         if let Some(torn) = &self.memory.torn {
             let torn = torn.display();
@@ -102,58 +104,58 @@ impl<'a> Agent<'a> {
         }
         self.around.hands.keep_out(self.memory.secrets.texts());
         match begin {
-            Begin::Recorded => {
+            AgentStartMode::Recorded => {
                 self.memory.tidy()?;
-                return Ok(self.ended().unwrap_or(Outcome::Interrupted));
+                return Ok(self.ended().unwrap_or(AgentOutcome::Interrupted));
             }
-            Begin::Fresh => {
+            AgentStartMode::Fresh => {
                 // What the last run left if it died while it tidied up.
                 self.memory.tidy()?;
                 self.settle_open_calls(|_| true)?;
                 self.start(format!("run_{}", clock::fresh(12)), message)?;
             }
-            Begin::Resume { run_id } => {
+            AgentStartMode::Resume { run_id } => {
                 // The end of a run leaves no open call. A journal that has one is damaged or forged.
                 self.settle_open_calls(|_| true)?;
                 self.start(run_id, message)?;
             }
-            Begin::GoOn => self.recover(answer, message)?,
+            AgentStartMode::GoOn => self.recover(answer, message)?,
         }
         self.work(order)
     }
 
-    fn work(&mut self, order: &Order) -> Result<Outcome, RunError> {
+    fn work(&mut self, order: &AgentRunRequest) -> Result<AgentOutcome, AgentRunError> {
         loop {
             match self.memory.story.next() {
-                Next::Nothing => return Err(RunError::Usage("there is no run".to_owned())),
-                Next::Ended(_) => {
+                NextStep::Nothing => return Err(AgentRunError::Usage("there is no run".to_owned())),
+                NextStep::Ended(_) => {
                     self.memory.tidy()?;
-                    return Ok(self.ended().unwrap_or(Outcome::Interrupted));
+                    return Ok(self.ended().unwrap_or(AgentOutcome::Interrupted));
                 }
                 // Nothing is begun any more; what is under way is ended where it runs.
                 _ if self.around.interrupt.load(Ordering::Relaxed) => {
                     self.give_up_open()?;
-                    return Ok(Outcome::Interrupted);
+                    return Ok(AgentOutcome::Interrupted);
                 }
-                Next::Finish(answer) => self.end(EndStatus::Completed, None, Some(answer))?,
-                Next::Nudge(thought) if thought.is_withheld() => {
+                NextStep::Finish(answer) => self.end(EndStatus::Completed, None, Some(answer))?,
+                NextStep::Nudge(thought) if thought.is_withheld() => {
                     self.end(EndStatus::Failed, Some(WITHHELD.to_owned()), None)?;
                 }
-                Next::Nudge(thought) => {
+                NextStep::Nudge(thought) => {
                     let content = nudge(thought);
                     self.nudge(content)?;
                 }
-                Next::Act(_) => {
+                NextStep::Act(_) => {
                     if let Some(outcome) = self.act()? {
                         return Ok(outcome);
                     }
                 }
                 // Before the first word to the model, and after every result that it waits for (B8).
-                Next::Think if !self.is_reconciled => {
+                NextStep::Think if !self.is_reconciled => {
                     self.reconcile()?;
                     self.is_reconciled = true;
                 }
-                Next::Think => match self.exhausted(order) {
+                NextStep::Think => match self.exhausted(order) {
                     Some(reason) => self.end(EndStatus::BudgetExhausted, Some(reason), None)?,
                     None => self.think()?,
                 },
@@ -161,12 +163,12 @@ impl<'a> Agent<'a> {
         }
     }
 
-    fn start(&mut self, run_id: String, message: Option<String>) -> Result<(), RunError> {
+    fn start(&mut self, run_id: String, message: Option<String>) -> Result<(), AgentRunError> {
         let agent = self.definition.folder.display().to_string();
         let model = self.definition.model.name.clone();
-        let mut events = vec![Event::RunStart(RunStart { run_id, agent, model })];
+        let mut events = vec![AgentEvent::RunStart(RunStart { run_id, agent, model })];
         events.extend(self.ended_session_notices());
-        events.extend(message.map(|text| Event::UserMessage(UserMessage { text })));
+        events.extend(message.map(|text| AgentEvent::UserMessage(UserMessage { text })));
         Ok(self.record(events)?)
     }
 
@@ -176,22 +178,22 @@ impl<'a> Agent<'a> {
         status: EndStatus,
         reason: Option<String>,
         answer: Option<String>,
-    ) -> Result<(), RunError> {
+    ) -> Result<(), AgentRunError> {
         let mut sessions: Vec<String> = self.memory.story.sessions().map(|(id, _)| id.to_owned()).collect();
         let kept = match self.at_end {
-            AtEnd::EndSessions => Vec::new(),
-            AtEnd::KeepSessions => std::mem::take(&mut sessions),
+            SessionPolicy::EndSessions => Vec::new(),
+            SessionPolicy::KeepSessions => std::mem::take(&mut sessions),
         };
         self.around.hands.end_sessions(&sessions);
         let ended = |session: String| {
-            Event::SystemMessage(SystemMessage {
-                level: Level::Info,
+            AgentEvent::SystemMessage(SystemMessage {
+                level: MessageLevel::Info,
                 content: format!("session {session} was ended with the run"),
                 session_id: Some(session),
-                session_event: Some(SessionEvent::Ended),
+                session_event: Some(SessionChange::Ended),
             })
         };
-        let ended: Vec<Event> = sessions.into_iter().map(ended).collect();
+        let ended: Vec<AgentEvent> = sessions.into_iter().map(ended).collect();
         if !ended.is_empty() {
             self.record(ended)?;
         }
@@ -202,11 +204,11 @@ impl<'a> Agent<'a> {
         // The story has it as it was journalled, and it is journalled once more.
         let answer = answer.map(|answer| self.memory.secrets.revealed(&answer));
         let end = RunEnd { run_id, status, reason, answer, iterations, usage };
-        Ok(self.record(vec![Event::RunEnd(end)])?)
+        Ok(self.record(vec![AgentEvent::RunEnd(end)])?)
     }
 
     /// Which budget is used up, if one is.
-    fn exhausted(&self, order: &Order) -> Option<String> {
+    fn exhausted(&self, order: &AgentRunRequest) -> Option<String> {
         let run = self.memory.story.run()?;
         let limits = &self.definition.limits;
         let iterations = order.max_iterations.unwrap_or(limits.max_iterations);
@@ -220,24 +222,25 @@ impl<'a> Agent<'a> {
         Some(format!("{used} of {tokens} tokens are used; run the same command again to go on with as many"))
     }
 
-    fn nudge(&mut self, content: String) -> Result<(), RunError> {
+    fn nudge(&mut self, content: String) -> Result<(), AgentRunError> {
         let empty = self.memory.story.run().map_or(0, |run| run.empty);
         if empty >= MOST_EMPTY {
             let reason = format!("the model said nothing {empty} times, one after the other");
             return self.end(EndStatus::Failed, Some(reason), None);
         }
-        let message = SystemMessage { level: Level::Warn, content, session_id: None, session_event: None };
-        Ok(self.record(vec![Event::SystemMessage(message)])?)
+        let message =
+            SystemMessage { level: MessageLevel::Warn, content, session_id: None, session_event: None };
+        Ok(self.record(vec![AgentEvent::SystemMessage(message)])?)
     }
 
     /// How the run ended, as it was meant.
-    fn ended(&self) -> Option<Outcome> {
-        self.memory.story.run()?.end.as_ref().map(Outcome::of)
+    fn ended(&self) -> Option<AgentOutcome> {
+        self.memory.story.run()?.end.as_ref().map(AgentOutcome::of)
     }
 
     fn last_answer(&self) -> Option<LastAnswer> {
-        let Answered { request, text } = self.memory.story.run()?.answered.as_ref()?;
-        let is_sensitive = Question::of(request).is_ok_and(|question| question.sensitive);
+        let AnsweredQuestion { request, text } = self.memory.story.run()?.answered.as_ref()?;
+        let is_sensitive = HumanQuestion::of(request).is_ok_and(|question| question.sensitive);
         Some(if is_sensitive && !self.memory.secrets.holds(&request.action_id) {
             LastAnswer::Forgotten
         } else {
@@ -248,11 +251,16 @@ impl<'a> Agent<'a> {
     /// The order as the story can be compared with it: the message as it would be journalled, and the number of an option
     /// replaced by its text. A number is read against the open question, unless it repeats the last answer and nobody has
     /// seen the open question yet.
-    fn resolved(&self, order: &Order, shown: Option<&Question>, last: Option<&LastAnswer>) -> Order {
+    fn resolved(
+        &self,
+        order: &AgentRunRequest,
+        shown: Option<&HumanQuestion>,
+        last: Option<&LastAnswer>,
+    ) -> AgentRunRequest {
         let mut order = order.clone();
         order.message = order.message.map(|text| self.memory.secrets.hidden(&text));
         let Some(typed) = &order.answer else { return order };
-        let question = |request: &ActionRequest| Question::of(&self.revealed(request)).ok();
+        let question = |request: &ActionRequest| HumanQuestion::of(&self.revealed(request)).ok();
         let story = &self.memory.story;
         let open = story.open().find(|request| request.tool_name == human::TOOL).and_then(question);
         let answered = story.run().and_then(|run| question(&run.answered.as_ref()?.request));
@@ -262,12 +270,12 @@ impl<'a> Agent<'a> {
             (Some(LastAnswer::Forgotten) | None, _) | (_, None) => false,
         };
         let is_shown =
-            |open: &Question| shown.is_some_and(|shown| shown.interaction_id == open.interaction_id);
+            |open: &HumanQuestion| shown.is_some_and(|shown| shown.interaction_id == open.interaction_id);
         let answer = match open {
             Some(open) if is_shown(&open) || !is_repeated => open.resolve(typed),
             Some(_) | None => repeated.unwrap_or_else(|| typed.clone()),
         };
-        Order { answer: Some(answer), ..order }
+        AgentRunRequest { answer: Some(answer), ..order }
     }
 
     /// A request with the sensitive answers in it as they were given.
@@ -277,7 +285,7 @@ impl<'a> Agent<'a> {
         request
     }
 
-    pub(crate) fn record(&mut self, events: Vec<Event>) -> Result<(), MemoryError> {
+    pub(crate) fn record(&mut self, events: Vec<AgentEvent>) -> Result<(), MemoryError> {
         self.memory.record(events, self.around.voice)
     }
 }
@@ -290,7 +298,7 @@ const WITHHELD: &str =
 const MOST_EMPTY: u64 = 3;
 
 /// What a model is told that neither answered nor called anything.
-fn nudge(thought: &Thought) -> String {
+fn nudge(thought: &ModelThought) -> String {
     if thought.is_empty() {
         return "Your last answer was empty. Call a tool, or give your final answer in words.".to_owned();
     }
@@ -300,17 +308,17 @@ fn nudge(thought: &Thought) -> String {
 }
 
 /// The empty window for an agent, whose model reaches the state folder under this name.
-pub fn window(definition: &Definition, state: &str) -> Window {
-    let overhead = offers(definition, Company::Somebody).iter().map(String::len).sum();
-    Window::new(&definition.system_prompt, definition.model.context_tokens, overhead, state)
+pub fn window(definition: &AgentDefinition, state: &str) -> ContextWindow {
+    let overhead = offers(definition, HumanAvailability::Somebody).iter().map(String::len).sum();
+    ContextWindow::new(&definition.system_prompt, definition.model.context_tokens, overhead, state)
 }
 
-fn offers(definition: &Definition, company: Company) -> Vec<String> {
+fn offers(definition: &AgentDefinition, company: HumanAvailability) -> Vec<String> {
     let mut offers: Vec<String> = definition.tools.iter().map(|tool| tool.offer()).collect();
     if definition.tools.iter().any(|tool| tool.stateful) {
         offers.push(act::offer_session_end());
     }
-    if company == Company::Somebody {
+    if company == HumanAvailability::Somebody {
         offers.push(human::offer());
     }
     offers

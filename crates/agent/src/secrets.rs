@@ -26,7 +26,7 @@ use serde_json::{Map, Value};
 
 use crate::{
     clock,
-    event::{ActionRequest, Event, RunEnd},
+    event::{ActionRequest, AgentEvent, RunEnd},
     human, private,
     state::StateDirectory,
 };
@@ -34,38 +34,38 @@ use substitution::Substitution;
 
 /// The sensitive answers of a run.
 #[derive(Debug)]
-pub(crate) struct Secrets {
+pub(crate) struct SecretStore {
     folder: PathBuf,
-    kept: Vec<Kept>,
+    kept: Vec<StoredSecret>,
     /// Keys of model servers.
     keys: Vec<String>,
     hiding: Substitution,
     revealing: Substitution,
 }
 
-struct Kept {
+struct StoredSecret {
     action_id: String,
     text: String,
     /// The random part of its tokens.
     name: String,
-    origin: Origin,
+    origin: SecretOrigin,
 }
 
 /// Which version kept an answer.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Origin {
+enum SecretOrigin {
     Present,
     /// One whose marks in the journal were `[secret ID]`.
     Marked,
 }
 
-impl std::fmt::Debug for Kept {
+impl std::fmt::Debug for StoredSecret {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.action_id)
     }
 }
 
-impl Secrets {
+impl SecretStore {
     /// Those that are in the record of a state folder.
     pub(crate) fn open(record: &Path) -> io::Result<Self> {
         let folder = record.join("secrets");
@@ -89,13 +89,13 @@ impl Secrets {
             }
             let text = String::from_utf8(fs::read(file.path())?).map_err(io::Error::other)?;
             let kept = match file_name.split('.').collect::<Vec<_>>()[..] {
-                [action_id, name] => Kept::new(action_id, text, name, Origin::Present),
-                [action_id, name, MARKED] => Kept::new(action_id, text, name, Origin::Marked),
+                [action_id, name] => StoredSecret::new(action_id, text, name, SecretOrigin::Present),
+                [action_id, name, MARKED] => StoredSecret::new(action_id, text, name, SecretOrigin::Marked),
                 [action_id] => {
                     // An earlier version kept it. From now on it has a name too.
                     let name = fresh_name(&text);
                     fs::rename(file.path(), secrets.folder.join(format!("{action_id}.{name}.{MARKED}")))?;
-                    Kept::new(action_id, text, &name, Origin::Marked)
+                    StoredSecret::new(action_id, text, &name, SecretOrigin::Marked)
                 }
                 _ => continue,
             };
@@ -134,7 +134,7 @@ impl Secrets {
         if self.kept.iter().any(|kept| kept.action_id == action_id && kept.text == text) {
             return Ok(());
         }
-        let kept = Kept::new(action_id, text.to_owned(), &fresh_name(text), Origin::Present);
+        let kept = StoredSecret::new(action_id, text.to_owned(), &fresh_name(text), SecretOrigin::Present);
         let part = self.folder.join(format!(".{action_id}"));
         let mut file = private::open(private::options().create(true).truncate(true).write(true), &part)?;
         file.write_all(text.as_bytes())?;
@@ -174,17 +174,17 @@ impl Secrets {
     }
 
     /// Strikes keys out of an event, for good.
-    pub(crate) fn strike(&self, event: &mut Event) {
+    pub(crate) fn strike(&self, event: &mut AgentEvent) {
         if self.keys.is_empty() {
             return;
         }
         let struck =
             |text: &str| self.keys.iter().fold(text.to_owned(), |text, key| text.replace(key, "***"));
-        words(event, &Change { text: &struck, number: &|_| None, string: &|_| None });
+        words(event, &TextRewrite { text: &struck, number: &|_| None, string: &|_| None });
     }
 
     /// The event as the journal may have it.
-    pub(crate) fn hide(&self, event: &mut Event) {
+    pub(crate) fn hide(&self, event: &mut AgentEvent) {
         if !self.kept.is_empty() {
             let number = |text: &str| {
                 let hidden = self.hiding.apply(text);
@@ -192,17 +192,17 @@ impl Secrets {
             };
             words(
                 event,
-                &Change { text: &|text| self.hiding.apply(text), number: &number, string: &|_| None },
+                &TextRewrite { text: &|text| self.hiding.apply(text), number: &number, string: &|_| None },
             );
         }
     }
 
     /// The event as it was meant.
-    pub(crate) fn reveal(&self, event: &mut Event) {
+    pub(crate) fn reveal(&self, event: &mut AgentEvent) {
         if !self.kept.is_empty() {
             words(
                 event,
-                &Change {
+                &TextRewrite {
                     text: &|text| self.revealed(text),
                     number: &|_| None,
                     string: &|text| self.number(text),
@@ -216,7 +216,7 @@ impl Secrets {
         if !self.kept.is_empty() {
             in_request(
                 request,
-                &Change {
+                &TextRewrite {
                     text: &|text| self.revealed(text),
                     number: &|_| None,
                     string: &|text| self.number(text),
@@ -239,7 +239,8 @@ impl Secrets {
     fn number(&self, text: &str) -> Option<Value> {
         let number = self.kept.iter().find_map(|kept| {
             let hidden = text.strip_prefix(&kept.token(NUMBER));
-            let marked = || kept.origin == Origin::Marked && text == format!("{}{AS_NUMBER}", kept.mark());
+            let marked =
+                || kept.origin == SecretOrigin::Marked && text == format!("{}{AS_NUMBER}", kept.mark());
             hidden
                 .map(|hidden| self.revealed(hidden))
                 .or_else(|| marked().then(|| kept.text.trim().to_owned()))
@@ -259,7 +260,7 @@ impl Secrets {
                 both(text, kept.token(spelling));
             }
             both(format!("{OPEN}{}", kept.name), kept.token(OPENING));
-            if kept.origin == Origin::Marked {
+            if kept.origin == SecretOrigin::Marked {
                 both(kept.mark(), kept.token(MARK));
                 both(kept.json_mark(), kept.token(JSON_MARK));
                 revealing.push((kept.mark(), kept.text.clone()));
@@ -270,16 +271,16 @@ impl Secrets {
     }
 }
 
-impl Kept {
-    fn new(action_id: &str, text: String, name: &str, origin: Origin) -> Self {
+impl StoredSecret {
+    fn new(action_id: &str, text: String, name: &str, origin: SecretOrigin) -> Self {
         Self { action_id: action_id.to_owned(), text, name: name.to_owned(), origin }
     }
 
     fn file_name(&self) -> String {
         let Self { action_id, name, .. } = self;
         match self.origin {
-            Origin::Present => format!("{action_id}.{name}"),
-            Origin::Marked => format!("{action_id}.{name}.{MARKED}"),
+            SecretOrigin::Present => format!("{action_id}.{name}"),
+            SecretOrigin::Marked => format!("{action_id}.{name}.{MARKED}"),
         }
     }
 
@@ -368,7 +369,7 @@ fn in_ascii(json: &str) -> String {
 }
 
 /// What is done to the words of an event.
-struct Change<'a> {
+struct TextRewrite<'a> {
     /// To every text.
     text: &'a dyn Fn(&str) -> String,
     /// To a number in arguments, by its digits, before it is left as it is.
@@ -378,29 +379,29 @@ struct Change<'a> {
 }
 
 /// Changes everything in an event that people, models and programs said.
-fn words(event: &mut Event, change: &Change<'_>) {
+fn words(event: &mut AgentEvent, change: &TextRewrite<'_>) {
     let in_option = |text: &mut Option<String>| {
         if let Some(text) = text {
             *text = (change.text)(text);
         }
     };
     match event {
-        Event::RunStart(_) => {}
-        Event::RunEnd(RunEnd { reason, answer, .. }) => {
+        AgentEvent::RunStart(_) => {}
+        AgentEvent::RunEnd(RunEnd { reason, answer, .. }) => {
             in_option(reason);
             in_option(answer);
         }
-        Event::UserMessage(message) => message.text = (change.text)(&message.text),
-        Event::Thought(thought) => in_option(&mut thought.text),
-        Event::ActionRequest(request) => in_request(request, change),
-        Event::ActionResult(result) => {
+        AgentEvent::UserMessage(message) => message.text = (change.text)(&message.text),
+        AgentEvent::Thought(thought) => in_option(&mut thought.text),
+        AgentEvent::ActionRequest(request) => in_request(request, change),
+        AgentEvent::ActionResult(result) => {
             result.observation_content = (change.text)(&result.observation_content)
         }
-        Event::SystemMessage(message) => message.content = (change.text)(&message.content),
+        AgentEvent::SystemMessage(message) => message.content = (change.text)(&message.content),
     }
 }
 
-fn in_request(request: &mut ActionRequest, change: &Change<'_>) {
+fn in_request(request: &mut ActionRequest, change: &TextRewrite<'_>) {
     if request.tool_name == human::TOOL
         && let Value::Object(fields) = &mut request.tool_args
     {
@@ -414,7 +415,7 @@ fn in_request(request: &mut ActionRequest, change: &Change<'_>) {
     }
 }
 
-fn in_value(value: &mut Value, change: &Change<'_>) {
+fn in_value(value: &mut Value, change: &TextRewrite<'_>) {
     match value {
         Value::String(text) => {
             *value = (change.string)(text).unwrap_or_else(|| Value::String((change.text)(text)));

@@ -22,10 +22,10 @@ use abide_os::{OsError, beneath::Directory};
 
 /// The state folder of an agent. Clones share the descriptor.
 #[derive(Clone, Debug)]
-pub struct StateDirectory(Arc<Opened>);
+pub struct StateDirectory(Arc<OpenedState>);
 
 #[derive(Debug)]
-struct Opened {
+struct OpenedState {
     /// The workspace, which the caller trusts.
     root: Directory,
     relative: PathBuf,
@@ -34,7 +34,7 @@ struct Opened {
 
 /// A folder below the state folder. It need not exist yet.
 #[derive(Clone, Debug)]
-pub struct Subfolder {
+pub struct StateSubfolder {
     state: StateDirectory,
     relative: PathBuf,
 }
@@ -47,7 +47,7 @@ impl StateDirectory {
     pub fn open(root: &Path, relative: &Path) -> Result<Self, OsError> {
         let root = Directory::open(root)?;
         let directory = root.directory(relative)?;
-        Ok(Self(Arc::new(Opened { root, relative: relative.to_owned(), directory })))
+        Ok(Self(Arc::new(OpenedState { root, relative: relative.to_owned(), directory })))
     }
 
     /// Opens the folder, and makes it and those that lead to it if they are missing. They are private (0700) from now on.
@@ -89,8 +89,8 @@ impl StateDirectory {
         at_path.is_ok_and(|at_path| self.identity().is_ok_and(|own| own == at_path))
     }
 
-    pub fn subfolder(&self, relative: impl Into<PathBuf>) -> Subfolder {
-        Subfolder { state: self.clone(), relative: relative.into() }
+    pub fn subfolder(&self, relative: impl Into<PathBuf>) -> StateSubfolder {
+        StateSubfolder { state: self.clone(), relative: relative.into() }
     }
 
     /// Opens a file for reading and appending, private, and makes it if it is missing.
@@ -132,7 +132,7 @@ impl StateDirectory {
     }
 }
 
-impl Subfolder {
+impl StateSubfolder {
     /// Makes the folder.
     pub(crate) fn create(&self) -> Result<(), OsError> {
         self.state.directory().create_directories(&self.relative, FOLDER_MODE).map(drop)

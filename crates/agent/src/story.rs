@@ -8,19 +8,19 @@ use std::collections::{BTreeMap, HashSet};
 
 use crate::{
     event::{
-        ActionRequest, ActionResult, EndStatus, Event, Level, RunEnd, RunStart, SessionEvent, Status,
-        SystemMessage, Thought, UserMessage,
+        ActionRequest, ActionResult, ActionStatus, AgentEvent, EndStatus, MessageLevel, ModelThought, RunEnd,
+        RunStart, SessionChange, SystemMessage, UserMessage,
     },
     human,
-    model::Usage,
+    model::TokenUsage,
 };
 
 /// A journal, added up.
 #[derive(Debug, Default)]
-pub struct Story {
-    run: Option<Run>,
+pub struct JournalState {
+    run: Option<AgentRunState>,
     /// The requests of the last batch, while any has no result.
-    batch: Vec<Open>,
+    batch: Vec<OpenRequest>,
     /// Sessions that were started and not ended, with the tool that started each.
     sessions: BTreeMap<String, String>,
     /// Sessions that were ended with a run, which the model has not been told, with the tool of each.
@@ -31,27 +31,27 @@ pub struct Story {
 
 /// The run that is under way, or was last.
 #[derive(Debug)]
-pub struct Run {
+pub struct AgentRunState {
     pub id: String,
     /// What it was told to do, and what else was said to it.
     pub messages: Vec<String>,
     /// Answers of the model since it was given its budget.
     pub iterations: u64,
-    pub usage: Usage,
+    pub usage: TokenUsage,
     /// The last question that a person answered.
-    pub answered: Option<Answered>,
+    pub answered: Option<AnsweredQuestion>,
     pub end: Option<RunEnd>,
     /// Text of the answer so far, while the model's replies are cut at their length limit.
     partial: String,
     /// The model's last word, as long as nobody said anything after it.
-    last: Option<Thought>,
+    last: Option<ModelThought>,
     /// How often the model said nothing, one after the other.
     pub empty: u64,
 }
 
 /// A question that a person answered.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Answered {
+pub struct AnsweredQuestion {
     pub request: ActionRequest,
     /// The answer as it was journalled.
     pub text: String,
@@ -59,14 +59,14 @@ pub struct Answered {
 
 /// A request, and whether its result is there.
 #[derive(Debug)]
-struct Open {
+struct OpenRequest {
     request: ActionRequest,
     done: bool,
 }
 
 /// What comes next.
 #[derive(Debug, PartialEq)]
-pub enum Next<'a> {
+pub enum NextStep<'a> {
     /// There is no run.
     Nothing,
     /// The model is to be asked.
@@ -74,7 +74,7 @@ pub enum Next<'a> {
     /// These requests have no result yet.
     Act(Vec<&'a ActionRequest>),
     /// The model neither answered nor called anything, and is to be told so.
-    Nudge(&'a Thought),
+    Nudge(&'a ModelThought),
     /// The model has given its answer; the run is to be ended. The answer includes the parts of replies before it that
     /// were cut at their length limit.
     Finish(String),
@@ -82,46 +82,46 @@ pub enum Next<'a> {
     Ended(&'a RunEnd),
 }
 
-impl Story {
+impl JournalState {
     /// Takes in the next event, or says why it cannot follow those before it.
-    pub fn apply(&mut self, event: &Event) -> Result<(), String> {
+    pub fn apply(&mut self, event: &AgentEvent) -> Result<(), String> {
         match event {
-            Event::RunStart(start) => self.start(start),
-            Event::RunEnd(end) => self.run_mut()?.end = Some(end.clone()),
-            Event::UserMessage(UserMessage { text }) => {
+            AgentEvent::RunStart(start) => self.start(start),
+            AgentEvent::RunEnd(end) => self.run_mut()?.end = Some(end.clone()),
+            AgentEvent::UserMessage(UserMessage { text }) => {
                 let run = self.run_mut()?;
                 run.messages.push(text.clone());
                 run.last = None;
                 // What follows answers this message.
                 run.partial.clear();
             }
-            Event::Thought(thought) => self.thought(thought)?,
-            Event::ActionRequest(request) => {
+            AgentEvent::Thought(thought) => self.thought(thought)?,
+            AgentEvent::ActionRequest(request) => {
                 self.calls.insert(request.call_id.clone());
-                self.batch.push(Open { request: request.clone(), done: false });
+                self.batch.push(OpenRequest { request: request.clone(), done: false });
             }
-            Event::ActionResult(result) => self.result(result)?,
-            Event::SystemMessage(message) => self.notice(message),
+            AgentEvent::ActionResult(result) => self.result(result)?,
+            AgentEvent::SystemMessage(message) => self.notice(message),
         }
         Ok(())
     }
 
     /// The run that is under way, or was last.
-    pub fn run(&self) -> Option<&Run> {
+    pub fn run(&self) -> Option<&AgentRunState> {
         self.run.as_ref()
     }
 
-    pub fn next(&self) -> Next<'_> {
-        let Some(run) = &self.run else { return Next::Nothing };
+    pub fn next(&self) -> NextStep<'_> {
+        let Some(run) = &self.run else { return NextStep::Nothing };
         let open: Vec<&ActionRequest> = self.open().collect();
         match (&run.end, &run.last) {
-            (Some(end), _) => Next::Ended(end),
-            (None, _) if !open.is_empty() => Next::Act(open),
+            (Some(end), _) => NextStep::Ended(end),
+            (None, _) if !open.is_empty() => NextStep::Act(open),
             (None, Some(thought)) if thought.is_answer() => {
-                Next::Finish(format!("{}{}", run.partial, thought.text.as_deref().unwrap_or_default()))
+                NextStep::Finish(format!("{}{}", run.partial, thought.text.as_deref().unwrap_or_default()))
             }
-            (None, Some(thought)) if thought.calls == 0 => Next::Nudge(thought),
-            (None, Some(_) | None) => Next::Think,
+            (None, Some(thought)) if thought.calls == 0 => NextStep::Nudge(thought),
+            (None, Some(_) | None) => NextStep::Think,
         }
     }
 
@@ -153,11 +153,11 @@ impl Story {
     }
 
     fn start(&mut self, start: &RunStart) {
-        let fresh = Run {
+        let fresh = AgentRunState {
             id: start.run_id.clone(),
             messages: Vec::new(),
             iterations: 0,
-            usage: Usage::default(),
+            usage: TokenUsage::default(),
             answered: None,
             end: None,
             partial: String::new(),
@@ -166,14 +166,17 @@ impl Story {
         };
         self.run = Some(match self.run.take() {
             // The same run goes on, with a fresh budget.
-            Some(run) if run.id == start.run_id => {
-                Run { messages: run.messages, answered: run.answered, partial: run.partial, ..fresh }
-            }
+            Some(run) if run.id == start.run_id => AgentRunState {
+                messages: run.messages,
+                answered: run.answered,
+                partial: run.partial,
+                ..fresh
+            },
             Some(_) | None => fresh,
         });
     }
 
-    fn thought(&mut self, thought: &Thought) -> Result<(), String> {
+    fn thought(&mut self, thought: &ModelThought) -> Result<(), String> {
         if let Some(open) = self.open().next() {
             return Err(format!("a thought while {} has no result", open.action_id));
         }
@@ -200,10 +203,10 @@ impl Story {
         let request = open.request.clone();
         let tool = request.tool_name.clone();
         if tool == human::TOOL
-            && result.status == Status::Success
+            && result.status == ActionStatus::Success
             && let Some(run) = &mut self.run
         {
-            run.answered = Some(Answered { request, text: result.observation_content.clone() });
+            run.answered = Some(AnsweredQuestion { request, text: result.observation_content.clone() });
         }
         self.session(result.session_id.as_deref(), result.session_event, &tool);
         Ok(())
@@ -211,39 +214,39 @@ impl Story {
 
     fn notice(&mut self, message: &SystemMessage) {
         // Whatever the model is told takes its last word away: it has to say something about it.
-        if message.level == Level::Warn
+        if message.level == MessageLevel::Warn
             && let Some(run) = &mut self.run
         {
             run.last = None;
         }
-        if let (Some(id), Some(SessionEvent::Ended)) = (&message.session_id, message.session_event) {
+        if let (Some(id), Some(SessionChange::Ended)) = (&message.session_id, message.session_event) {
             match (message.level, self.sessions.get(id)) {
-                (Level::Info, Some(tool)) => drop(self.untold.insert(id.clone(), tool.clone())),
-                (Level::Info, None) => {}
-                (Level::Warn, _) => drop(self.untold.remove(id)),
+                (MessageLevel::Info, Some(tool)) => drop(self.untold.insert(id.clone(), tool.clone())),
+                (MessageLevel::Info, None) => {}
+                (MessageLevel::Warn, _) => drop(self.untold.remove(id)),
             }
         }
         self.session(message.session_id.as_deref(), message.session_event, "");
     }
 
-    fn session(&mut self, id: Option<&str>, event: Option<SessionEvent>, tool: &str) {
+    fn session(&mut self, id: Option<&str>, event: Option<SessionChange>, tool: &str) {
         match (id, event) {
-            (Some(id), Some(SessionEvent::Started)) => {
+            (Some(id), Some(SessionChange::Started)) => {
                 self.sessions.insert(id.to_owned(), tool.to_owned());
             }
-            (Some(id), Some(SessionEvent::Ended)) => {
+            (Some(id), Some(SessionChange::Ended)) => {
                 self.sessions.remove(id);
             }
             (_, None) | (None, Some(_)) => {}
         }
     }
 
-    fn run_mut(&mut self) -> Result<&mut Run, String> {
+    fn run_mut(&mut self) -> Result<&mut AgentRunState, String> {
         self.run.as_mut().ok_or_else(|| "something happens before any run has started".to_owned())
     }
 }
 
-impl Run {
+impl AgentRunState {
     /// Whether this was said to it.
     pub fn was_told(&self, text: &str) -> bool {
         self.messages.iter().any(|message| message == text)
@@ -255,8 +258,8 @@ impl Run {
     }
 }
 
-fn sum(one: Usage, other: Usage) -> Usage {
-    Usage {
+fn sum(one: TokenUsage, other: TokenUsage) -> TokenUsage {
+    TokenUsage {
         input_tokens: one.input_tokens.saturating_add(other.input_tokens),
         output_tokens: one.output_tokens.saturating_add(other.output_tokens),
         cached_tokens: one.cached_tokens.saturating_add(other.cached_tokens),

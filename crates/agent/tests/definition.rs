@@ -3,7 +3,8 @@
 use std::path::Path;
 
 use abide_agent::definition::{
-    self, Definition, InitError, Inject, Kind, Parameter, Problems, Pty, schema_text,
+    self, AgentDefinition, DefinitionError, InitError, ParameterInjection, ParameterKind, ToolParameter,
+    ToolPty, schema_text,
 };
 use expect_test::{Expect, expect};
 use tempfile::TempDir;
@@ -17,13 +18,13 @@ fn folder(config: &str) -> TempDir {
     folder
 }
 
-fn load_with(folder: &Path, variables: &[(&str, &str)]) -> Result<Definition, Problems> {
+fn load_with(folder: &Path, variables: &[(&str, &str)]) -> Result<AgentDefinition, DefinitionError> {
     let environment =
         |name: &str| variables.iter().find(|(n, _)| *n == name).map(|(_, value)| (*value).to_owned());
-    Definition::load(folder, &environment)
+    AgentDefinition::load(folder, &environment)
 }
 
-fn load(config: &str) -> Definition {
+fn load(config: &str) -> AgentDefinition {
     load_with(folder(config).path(), &[]).expect("the definition is sound")
 }
 
@@ -83,24 +84,27 @@ tools:
     let env: Vec<(&str, &str)> = run.env.iter().map(|(n, v)| (n.as_str(), v.as_str())).collect();
     assert_eq!(env, [("ON", "yes"), ("PORT", "8080"), ("T", "true")]);
     assert_eq!((run.cwd.as_deref(), run.timeout_sec), (Some("sub"), Some(3)));
-    let expected = Parameter {
+    let expected = ToolParameter {
         name: "max_count".to_owned(),
-        kind: Kind::Integer,
+        kind: ParameterKind::Integer,
         description: "n".to_owned(),
         required: false,
-        inject_as: Inject::Option,
+        inject_as: ParameterInjection::Option,
         option_name: Some("--max-count".to_owned()),
     };
     assert_eq!(run.parameters[1], expected);
-    assert_eq!(run.parameters[0].inject_as, Inject::Argument);
+    assert_eq!(run.parameters[0].inject_as, ParameterInjection::Argument);
     assert_eq!(run.parameters[2].option_name.as_deref(), Some("-v"));
-    assert_eq!((run.parameters[3].kind, run.parameters[3].inject_as), (Kind::Number, Inject::Stdin));
+    assert_eq!(
+        (run.parameters[3].kind, run.parameters[3].inject_as),
+        (ParameterKind::Number, ParameterInjection::Stdin)
+    );
     assert_eq!(
         (definition.tools[1].shell, &definition.tools[1].command[..]),
         (true, &["echo $1 | wc".to_owned()][..])
     );
-    assert_eq!(definition.tools[2].pty, Some(Pty { cols: 80, rows: 24 }));
-    assert_eq!(definition.tools[3].pty, Some(Pty { cols: 100, rows: 30 }));
+    assert_eq!(definition.tools[2].pty, Some(ToolPty { cols: 80, rows: 24 }));
+    assert_eq!(definition.tools[3].pty, Some(ToolPty { cols: 100, rows: 30 }));
     assert_eq!(definition.system_prompt, "You work.\n");
 }
 

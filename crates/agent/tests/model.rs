@@ -11,9 +11,10 @@ use std::time::Duration;
 
 use abide_agent::definition::ModelConfig;
 use abide_agent::model::{
-    ApiKey, Client, Finish, Message, ModelError, Patience, Piece, Reply, Request, ToolCall, Usage,
+    ApiKey, ChatMessage, FinishReason, ModelClient, ModelError, ModelReply, ModelRequest, ModelToolCall,
+    ReplyDelta, RetryPolicy, TokenUsage,
 };
-use abide_testkit::model::{Answer, End, Gate, ModelServer, Script};
+use abide_testkit::model::{AnswerEnd, ModelScript, ModelServer, ScriptedAnswer, TestGate};
 use serde_json::json;
 
 const TOOL: &str = r#"{"type":"function","function":{"name":"ls","parameters":{"type":"object"}}}"#;
@@ -32,60 +33,62 @@ fn config(base_url: &str) -> ModelConfig {
 }
 
 /// A client that does not wait long between attempts.
-fn client(config: &ModelConfig, key: Option<ApiKey>, stop: &Arc<AtomicBool>) -> Client {
-    let patience = Patience { first_wait: Duration::from_millis(1), ..Patience::of(config) };
-    Client::new(config, key, Arc::clone(stop)).expect("the configuration is sound").with_patience(patience)
+fn client(config: &ModelConfig, key: Option<ApiKey>, stop: &Arc<AtomicBool>) -> ModelClient {
+    let patience = RetryPolicy { first_wait: Duration::from_millis(1), ..RetryPolicy::of(config) };
+    ModelClient::new(config, key, Arc::clone(stop))
+        .expect("the configuration is sound")
+        .with_patience(patience)
 }
 
 /// What came of asking, and what was told meanwhile.
-struct Asked {
-    outcome: Result<Reply, ModelError>,
+struct AskResult {
+    outcome: Result<ModelReply, ModelError>,
     text: String,
     retries: Vec<(u32, u32, Duration, String)>,
 }
 
-fn ask_with(client: &mut Client) -> Asked {
+fn ask_with(client: &mut ModelClient) -> AskResult {
     let (mut text, mut retries) = (String::new(), Vec::new());
-    let message = Message::User("go".to_owned()).json();
-    let request = Request { messages: &[&message], tools: &[TOOL] };
+    let message = ChatMessage::User("go".to_owned()).json();
+    let request = ModelRequest { messages: &[&message], tools: &[TOOL] };
     let outcome = client.ask(&request, &mut |piece| match piece {
-        Piece::Text(more) => text.push_str(more),
-        Piece::Retry { attempt, of, wait, why } => {
+        ReplyDelta::Text(more) => text.push_str(more),
+        ReplyDelta::Retry { attempt, of, wait, why } => {
             text.clear();
             retries.push((attempt, of, wait, why.to_owned()));
         }
-        Piece::Reasoning(_) | Piece::Call(_) => {}
+        ReplyDelta::Reasoning(_) | ReplyDelta::Call(_) => {}
     });
-    Asked { outcome, text, retries }
+    AskResult { outcome, text, retries }
 }
 
-fn ask(server: &ModelServer) -> Asked {
+fn ask(server: &ModelServer) -> AskResult {
     ask_with(&mut client(&config(&server.url("/v1")), None, &Arc::default()))
 }
 
-fn strict(script: Script) -> ModelServer {
+fn strict(script: ModelScript) -> ModelServer {
     ModelServer::start(script.demand_order())
 }
 
-fn said(text: &str) -> (Option<String>, Finish) {
-    (Some(text.to_owned()), Finish::Stop)
+fn said(text: &str) -> (Option<String>, FinishReason) {
+    (Some(text.to_owned()), FinishReason::Stop)
 }
 
-fn told(asked: &Asked) -> (Option<String>, Finish) {
+fn told(asked: &AskResult) -> (Option<String>, FinishReason) {
     let reply = asked.outcome.as_ref().expect("there is an answer");
     (reply.text.clone(), reply.finish.clone())
 }
 
 #[test]
 fn text_and_calls_come_with_their_cost() {
-    let answer = Answer::say("one moment, please").then_call("ls", json!({ "path": "." }));
-    let server = strict(Script::new().then(answer.then_call("ls", json!({})).costing(120, 30)));
+    let answer = ScriptedAnswer::say("one moment, please").then_call("ls", json!({ "path": "." }));
+    let server = strict(ModelScript::new().then(answer.then_call("ls", json!({})).costing(120, 30)));
     let asked = ask(&server);
     assert_eq!(asked.text, "one moment, please");
     let reply = asked.outcome.unwrap();
     assert_eq!(reply.text.as_deref(), Some("one moment, please"));
-    assert_eq!(reply.finish, Finish::ToolCalls);
-    assert_eq!(reply.usage, Some(Usage { input_tokens: 120, output_tokens: 30, cached_tokens: 0 }));
+    assert_eq!(reply.finish, FinishReason::ToolCalls);
+    assert_eq!(reply.usage, Some(TokenUsage { input_tokens: 120, output_tokens: 30, cached_tokens: 0 }));
     let arguments: Vec<&str> = reply.calls.iter().map(|call| call.arguments.as_str()).collect();
     assert_eq!(arguments, [r#"{"path":"."}"#, "{}"]);
     assert_ne!(reply.calls[0].id, reply.calls[1].id);
@@ -94,28 +97,31 @@ fn text_and_calls_come_with_their_cost() {
 
 #[test]
 fn what_was_answered_can_be_sent_back() {
-    let server =
-        strict(Script::new().then(Answer::call("ls", json!("{\"path\": "))).then(Answer::say("I see")));
+    let server = strict(
+        ModelScript::new()
+            .then(ScriptedAnswer::call("ls", json!("{\"path\": ")))
+            .then(ScriptedAnswer::say("I see")),
+    );
     let mut client = client(&config(&server.url("/")), None, &Arc::default());
     let reply = ask_with(&mut client).outcome.unwrap();
     assert!(reply.calls[0].parsed().is_err());
-    let call = ToolCall { name: "session.end".to_owned(), ..reply.calls[0].clone() };
-    let result = Message::Tool { call_id: call.id.clone(), text: "no JSON".to_owned() };
+    let call = ModelToolCall { name: "session.end".to_owned(), ..reply.calls[0].clone() };
+    let result = ChatMessage::Tool { call_id: call.id.clone(), text: "no JSON".to_owned() };
     let messages = [
-        Message::System("be brief".to_owned()).json(),
-        Message::User("go".to_owned()).json(),
-        Message::Assistant { text: reply.text, calls: vec![call] }.json(),
+        ChatMessage::System("be brief".to_owned()).json(),
+        ChatMessage::User("go".to_owned()).json(),
+        ChatMessage::Assistant { text: reply.text, calls: vec![call] }.json(),
         result.json(),
     ];
     let messages: Vec<&str> = messages.iter().map(String::as_str).collect();
-    let reply = client.ask(&Request { messages: &messages, tools: &[TOOL] }, &mut |_| {}).unwrap();
+    let reply = client.ask(&ModelRequest { messages: &messages, tools: &[TOOL] }, &mut |_| {}).unwrap();
     assert_eq!(reply.text.as_deref(), Some("I see"));
     assert_eq!(server.faults(), [""; 0]);
 }
 
 #[test]
 fn one_object_in_the_place_of_a_stream_is_an_answer() {
-    let server = strict(Script::new().then(Answer::say("hello").in_one_piece().costing(5, 6)));
+    let server = strict(ModelScript::new().then(ScriptedAnswer::say("hello").in_one_piece().costing(5, 6)));
     let asked = ask(&server);
     assert_eq!(told(&asked), said("hello"));
     assert_eq!(asked.text, "hello");
@@ -124,16 +130,21 @@ fn one_object_in_the_place_of_a_stream_is_an_answer() {
 
 #[test]
 fn why_an_answer_ended_is_told() {
-    for (reason, finish) in [("length", Finish::Length), ("content_filter", Finish::ContentFilter)] {
-        let server = strict(Script::new().then(Answer::say("cut sho").finishing(reason)));
+    for (reason, finish) in
+        [("length", FinishReason::Length), ("content_filter", FinishReason::ContentFilter)]
+    {
+        let server = strict(ModelScript::new().then(ScriptedAnswer::say("cut sho").finishing(reason)));
         assert_eq!(told(&ask(&server)), (Some("cut sho".to_owned()), finish));
     }
 }
 
 #[test]
 fn a_limited_rate_is_waited_for_as_long_as_the_server_asks() {
-    let server =
-        strict(Script::new().then(Answer::status(429, "slow down").retry_after(1)).then(Answer::say("well")));
+    let server = strict(
+        ModelScript::new()
+            .then(ScriptedAnswer::status(429, "slow down").retry_after(1))
+            .then(ScriptedAnswer::say("well")),
+    );
     let asked = ask(&server);
     assert_eq!(told(&asked), said("well"));
     assert_eq!(asked.retries, [(2, 4, Duration::from_secs(1), "429: slow down".to_owned())]);
@@ -141,7 +152,7 @@ fn a_limited_rate_is_waited_for_as_long_as_the_server_asks() {
 
 #[test]
 fn a_wait_that_is_too_long_is_a_reason_to_end() {
-    let server = strict(Script::new().then(Answer::status(429, "slow down").retry_after(3600)));
+    let server = strict(ModelScript::new().then(ScriptedAnswer::status(429, "slow down").retry_after(3600)));
     let asked = ask(&server);
     assert_eq!(server.heard().len(), 1);
     let expected = "the model server limits the rate (1 attempts): 429: slow down, and it asks to wait 3600 s; \
@@ -151,14 +162,15 @@ fn a_wait_that_is_too_long_is_a_reason_to_end() {
 
 #[test]
 fn a_failing_server_is_asked_again_and_then_given_up() {
-    let failing = Script::new().then(Answer::status(500, "oops")).then(Answer::raw(502, "<html>"));
-    let server = strict(failing.then(Answer::say("well")));
+    let failing =
+        ModelScript::new().then(ScriptedAnswer::status(500, "oops")).then(ScriptedAnswer::raw(502, "<html>"));
+    let server = strict(failing.then(ScriptedAnswer::say("well")));
     let asked = ask(&server);
     assert_eq!(told(&asked), said("well"));
     let why: Vec<&str> = asked.retries.iter().map(|(.., why)| why.as_str()).collect();
     assert_eq!(why, ["500: oops", "502: an HTML page"]);
 
-    let server = strict(Script::new().otherwise(Answer::status(503, "down")));
+    let server = strict(ModelScript::new().otherwise(ScriptedAnswer::status(503, "down")));
     let error = ask(&server).outcome.unwrap_err();
     assert_eq!(error, ModelError::Unavailable { attempts: 4, message: "503: down".to_owned() });
     assert_eq!(server.heard().len(), 4);
@@ -168,13 +180,15 @@ fn a_failing_server_is_asked_again_and_then_given_up() {
 fn a_broken_stream_is_never_taken_for_an_answer() {
     let whole = "data: the whole answer goes out, event by event, in pieces";
     let length = {
-        let server = strict(Script::new().then(Answer::say(whole)));
+        let server = strict(ModelScript::new().then(ScriptedAnswer::say(whole)));
         assert_eq!(told(&ask(&server)), said(whole));
         // About how long the body is: each of its events is some 150 bytes.
         1500
     };
     for cut in (0..length).step_by(97) {
-        let script = Script::new().then(Answer::say(whole).cut_after(cut)).then(Answer::say("again"));
+        let script = ModelScript::new()
+            .then(ScriptedAnswer::say(whole).cut_after(cut))
+            .then(ScriptedAnswer::say("again"));
         let server = strict(script);
         let asked = ask(&server);
         // Where everything was out but the formal end, the first answer counts; else the second, and only that.
@@ -188,37 +202,41 @@ fn a_broken_stream_is_never_taken_for_an_answer() {
 #[test]
 fn an_answer_whose_end_was_told_counts_though_the_connection_breaks() {
     let body = "data: {\"choices\":[{\"delta\":{\"content\":\"hi\"},\"finish_reason\":\"stop\"}]}\n\n";
-    let server = strict(Script::new().then(Answer::raw(200, body).cut_after(body.len())));
+    let server = strict(ModelScript::new().then(ScriptedAnswer::raw(200, body).cut_after(body.len())));
     assert_eq!(told(&ask(&server)), said("hi"));
 }
 
 #[test]
 fn a_stalled_stream_is_given_up_and_asked_for_again() {
-    let gate = Gate::new();
-    let stalled = Answer::say("this will not be said to its end").held_midway(&gate);
-    let server = strict(Script::new().then(stalled).then(Answer::say("again")));
+    let gate = TestGate::new();
+    let stalled = ScriptedAnswer::say("this will not be said to its end").held_midway(&gate);
+    let server = strict(ModelScript::new().then(stalled).then(ScriptedAnswer::say("again")));
     let config = config(&server.url("/v1"));
-    let patience =
-        Patience { idle: Duration::from_millis(300), first_wait: Duration::ZERO, ..Patience::of(&config) };
-    let mut client = Client::new(&config, None, Arc::default()).unwrap().with_patience(patience);
+    let patience = RetryPolicy {
+        idle: Duration::from_millis(300),
+        first_wait: Duration::ZERO,
+        ..RetryPolicy::of(&config)
+    };
+    let mut client = ModelClient::new(&config, None, Arc::default()).unwrap().with_patience(patience);
     let asked = ask_with(&mut client);
     assert_eq!(told(&asked), said("again"));
     assert_eq!(asked.retries[0].3, "the server said nothing for 0.3 s (model.timeout_sec)");
-    server.wait_until(|exchange| exchange.end == End::Abandoned);
+    server.wait_until(|exchange| exchange.end == AnswerEnd::Abandoned);
 }
 
 #[test]
 fn a_slow_stream_is_no_stalled_one() {
-    let slow = Answer::say("word by word, with time between them").slow(Duration::from_millis(20));
-    let server = strict(Script::new().then(slow));
+    let slow = ScriptedAnswer::say("word by word, with time between them").slow(Duration::from_millis(20));
+    let server = strict(ModelScript::new().then(slow));
     let asked = ask(&server);
-    assert_eq!((asked.retries.len(), asked.outcome.unwrap().finish), (0, Finish::Stop));
+    assert_eq!((asked.retries.len(), asked.outcome.unwrap().finish), (0, FinishReason::Stop));
 }
 
 #[test]
 fn an_error_inside_a_stream_is_no_answer() {
     let body = "data: {\"error\":{\"message\":\"overloaded\",\"code\":529}}\n\n";
-    let server = strict(Script::new().then(Answer::raw(200, body)).then(Answer::say("well")));
+    let server =
+        strict(ModelScript::new().then(ScriptedAnswer::raw(200, body)).then(ScriptedAnswer::say("well")));
     let asked = ask(&server);
     assert_eq!(told(&asked), said("well"));
     assert_eq!(asked.retries[0].3, "529: overloaded");
@@ -241,7 +259,7 @@ fn nobody_at_the_address_is_tried_again_and_then_told() {
 
 #[test]
 fn a_refused_key_is_told_with_where_it_came_from_and_never_shown() {
-    let server = strict(Script::new().demand_key("right"));
+    let server = strict(ModelScript::new().demand_key("right"));
     let config = config(&server.url("/v1"));
     let asked = ask_with(&mut client(&config, None, &Arc::default()));
     let expected = "the model server refused the key (401): the key is not the one that is demanded; no key was sent: \
@@ -258,7 +276,8 @@ fn a_refused_key_is_told_with_where_it_came_from_and_never_shown() {
 #[test]
 fn a_server_that_repeats_the_key_does_not_get_it_into_a_message() {
     for code in [400, 401, 429, 500] {
-        let server = strict(Script::new().otherwise(Answer::status(code, "bad key sk-secret given")));
+        let server =
+            strict(ModelScript::new().otherwise(ScriptedAnswer::status(code, "bad key sk-secret given")));
         let config = ModelConfig { max_retries: 1, ..config(&server.url("/v1")) };
         let mut client = client(&config, Some(ApiKey::new("sk-secret", "K")), &Arc::default());
         let asked = ask_with(&mut client);
@@ -269,12 +288,12 @@ fn a_server_that_repeats_the_key_does_not_get_it_into_a_message() {
 
 #[test]
 fn an_unknown_model_is_told_with_the_ones_there_are() {
-    let unknown = || Answer::status(404, "The model `x` does not exist");
+    let unknown = || ScriptedAnswer::status(404, "The model `x` does not exist");
     for (name, advice) in [
         ("stubb", "did you mean \"stub\"? Set model.name, or ABIDE_MODEL"),
         ("gpt-4", "it has stub; set model.name, or ABIDE_MODEL"),
     ] {
-        let server = strict(Script::new().then(unknown()));
+        let server = strict(ModelScript::new().then(unknown()));
         let config = ModelConfig { name: name.to_owned(), ..config(&server.url("")) };
         let error = ask_with(&mut client(&config, None, &Arc::default())).outcome.unwrap_err();
         let message = "The model `x` does not exist".to_owned();
@@ -288,7 +307,7 @@ fn an_unknown_model_is_told_with_the_ones_there_are() {
 #[test]
 fn a_conversation_that_is_too_long_has_its_own_kind() {
     let message = "This model's maximum context length is 10 tokens";
-    let server = strict(Script::new().then(Answer::status(400, message)));
+    let server = strict(ModelScript::new().then(ScriptedAnswer::status(400, message)));
     let asked = ask(&server);
     assert_eq!(asked.outcome, Err(ModelError::ContextLength { message: message.to_owned() }));
     assert_eq!((asked.retries.len(), server.heard().len()), (0, 1));
@@ -296,17 +315,17 @@ fn a_conversation_that_is_too_long_has_its_own_kind() {
 
 #[test]
 fn another_refusal_is_final() {
-    let server = strict(Script::new().then(Answer::status(400, "temperature is too high")));
+    let server = strict(ModelScript::new().then(ScriptedAnswer::status(400, "temperature is too high")));
     let error = ask(&server).outcome.unwrap_err().to_string();
     assert_eq!(error, "the model server refused the request (400): temperature is too high");
 }
 
 #[test]
 fn fields_that_a_server_refuses_are_left_out_or_named_otherwise() {
-    let script = Script::new()
-        .then(Answer::status(400, "Unrecognized request argument supplied: stream_options"))
-        .then(Answer::status(400, "Unsupported parameter: use 'max_completion_tokens' instead"))
-        .then(Answer::say("well"));
+    let script = ModelScript::new()
+        .then(ScriptedAnswer::status(400, "Unrecognized request argument supplied: stream_options"))
+        .then(ScriptedAnswer::status(400, "Unsupported parameter: use 'max_completion_tokens' instead"))
+        .then(ScriptedAnswer::say("well"));
     let server = strict(script);
     let config = ModelConfig { max_output_tokens: Some(9), ..config(&server.url("/v1")) };
     let mut client = client(&config, None, &Arc::default());
@@ -323,12 +342,12 @@ fn fields_that_a_server_refuses_are_left_out_or_named_otherwise() {
 
 #[test]
 fn a_flag_interrupts_whatever_is_waited_for() {
-    let gate = Gate::new();
-    let silent = Answer::say("never").held(&gate);
-    let midway = Answer::say("the first half and then nothing more").held_midway(&gate);
-    let waiting = Answer::status(429, "slow down").retry_after(500);
+    let gate = TestGate::new();
+    let silent = ScriptedAnswer::say("never").held(&gate);
+    let midway = ScriptedAnswer::say("the first half and then nothing more").held_midway(&gate);
+    let waiting = ScriptedAnswer::status(429, "slow down").retry_after(500);
     for answer in [silent, midway, waiting] {
-        let server = strict(Script::new().then(answer));
+        let server = strict(ModelScript::new().then(answer));
         let stop = Arc::new(AtomicBool::new(false));
         let mut client = client(&config(&server.url("/v1")), None, &stop);
         let asking = std::thread::spawn(move || ask_with(&mut client).outcome);
@@ -413,7 +432,7 @@ fn a_connection_that_speaks_no_http_is_told() {
 
 #[test]
 fn a_server_without_encryption_is_told_from_a_dead_one() {
-    let server = strict(Script::new());
+    let server = strict(ModelScript::new());
     let url = server.url("/v1").replace("http://", "https://");
     let asked = ask_with(&mut client(&config(&url), None, &Arc::default()));
     let expected = format!(
@@ -426,7 +445,8 @@ fn a_server_without_encryption_is_told_from_a_dead_one() {
 
 #[test]
 fn a_configuration_that_cannot_work_is_refused_before_anything_is_sent() {
-    let wrong = |config: &ModelConfig, key| Client::new(config, key, Arc::default()).unwrap_err().to_string();
+    let wrong =
+        |config: &ModelConfig, key| ModelClient::new(config, key, Arc::default()).unwrap_err().to_string();
     let base = wrong(&config("localhost:8080/v1"), None);
     assert!(
         base.starts_with("model.base_url \"localhost:8080/v1\": expected a URL that begins with"),

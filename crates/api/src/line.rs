@@ -2,7 +2,7 @@
 
 /// Cuts bytes into lines.
 #[derive(Debug)]
-pub(crate) struct Lines {
+pub(crate) struct ClientLineBuffer {
     buffer: Vec<u8>,
     searched: usize,
     most: usize,
@@ -11,14 +11,14 @@ pub(crate) struct Lines {
 
 /// What a client sent.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Line {
+pub(crate) enum ClientLine {
     /// A line, without its end.
     Whole(Vec<u8>),
     /// A line beyond the bound; it is said once, when the bound is passed.
     TooLong,
 }
 
-impl Lines {
+impl ClientLineBuffer {
     pub(crate) fn new(most: usize) -> Self {
         Self { buffer: Vec::new(), searched: 0, most, skipping: false }
     }
@@ -27,7 +27,7 @@ impl Lines {
         self.buffer.extend_from_slice(bytes);
     }
 
-    pub(crate) fn next(&mut self) -> Option<Line> {
+    pub(crate) fn next(&mut self) -> Option<ClientLine> {
         loop {
             let found = self.buffer.get(self.searched..)?.iter().position(|byte| *byte == b'\n');
             let Some(at) = found.map(|at| at + self.searched) else {
@@ -35,7 +35,7 @@ impl Lines {
                 if self.buffer.len() > self.most {
                     self.buffer = Vec::new();
                     self.searched = 0;
-                    return (!std::mem::replace(&mut self.skipping, true)).then_some(Line::TooLong);
+                    return (!std::mem::replace(&mut self.skipping, true)).then_some(ClientLine::TooLong);
                 }
                 if self.skipping {
                     self.buffer.clear();
@@ -50,16 +50,16 @@ impl Lines {
             }
             line.pop();
             if line.len() > self.most {
-                return Some(Line::TooLong);
+                return Some(ClientLine::TooLong);
             }
-            return Some(Line::Whole(line));
+            return Some(ClientLine::Whole(line));
         }
     }
 
     /// What came after the last line end when nothing more comes.
-    pub(crate) fn finish(&mut self) -> Option<Line> {
+    pub(crate) fn finish(&mut self) -> Option<ClientLine> {
         let rest = std::mem::take(&mut self.buffer);
-        (!rest.is_empty() && !self.skipping).then_some(Line::Whole(rest))
+        (!rest.is_empty() && !self.skipping).then_some(ClientLine::Whole(rest))
     }
 }
 
@@ -69,8 +69,8 @@ mod tests {
 
     use super::*;
 
-    fn all(input: &[u8], cut: usize, most: usize) -> Vec<Line> {
-        let mut lines = Lines::new(most);
+    fn all(input: &[u8], cut: usize, most: usize) -> Vec<ClientLine> {
+        let mut lines = ClientLineBuffer::new(most);
         let mut got = Vec::new();
         for piece in input.chunks(cut) {
             lines.push(piece);
@@ -85,7 +85,8 @@ mod tests {
     fn a_line_beyond_the_bound_is_told_once_and_the_next_is_whole() {
         let input = [b"a\n".to_vec(), vec![b'x'; 500], b"\nb\n".to_vec()].concat();
         for cut in [1, 7, 600] {
-            let expected = [Line::Whole(b"a".to_vec()), Line::TooLong, Line::Whole(b"b".to_vec())];
+            let expected =
+                [ClientLine::Whole(b"a".to_vec()), ClientLine::TooLong, ClientLine::Whole(b"b".to_vec())];
             assert_eq!(all(&input, cut, 10), expected, "cut {cut}");
         }
     }

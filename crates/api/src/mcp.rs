@@ -1,7 +1,7 @@
 //! The terminal as MCP tools, by the official SDK. The runtime turns on a thread of its own; tools wait for it.
 
-use abide_terminal::{Call, Handle, Reply, SessionId, TerminalError};
-use abide_wire::{strict::Strict, terminal as wire};
+use abide_terminal::{RuntimeHandle, SessionId, TerminalCall, TerminalError, TerminalReply};
+use abide_wire::{strict::StrictJson, terminal as wire};
 use rmcp::handler::server::wrapper::Parameters;
 use rmcp::model::CallToolResult;
 use rmcp::{ServiceExt, tool, tool_handler, tool_router};
@@ -12,19 +12,20 @@ use serde_json::{Value, json};
 use crate::translate;
 
 /// Serves MCP on our standard streams until the client closes them.
-pub async fn serve(runtime: Handle) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-    let service = Tools { runtime }.serve(rmcp::transport::stdio()).await?;
+pub async fn serve(runtime: RuntimeHandle) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    let service = TerminalTools { runtime }.serve(rmcp::transport::stdio()).await?;
     service.waiting().await?;
     Ok(())
 }
 
-struct Tools {
-    runtime: Handle,
+struct TerminalTools {
+    runtime: RuntimeHandle,
 }
 
 /// What `terminal_run` takes: the part of `exec.run` that a model needs.
 #[derive(Debug, Deserialize, JsonSchema)]
-struct RunParams {
+#[schemars(rename = "RunParams")]
+struct TerminalRunParams {
     /// The session, as `terminal_create` named it.
     session_id: String,
     /// The command, as one would type it. The shell remembers directory, variables and functions.
@@ -38,11 +39,11 @@ struct RunParams {
 }
 
 #[tool_router]
-impl Tools {
+impl TerminalTools {
     #[tool(description = "Start a persistent shell session. Returns its session_id.")]
     async fn terminal_create(
         &self,
-        Parameters(Strict(params)): Parameters<Strict<wire::CreateParams>>,
+        Parameters(StrictJson(params)): Parameters<StrictJson<wire::CreateSessionParams>>,
     ) -> CallToolResult {
         self.call(translate::create(params)).await
     }
@@ -53,7 +54,7 @@ impl Tools {
     )]
     async fn terminal_run(
         &self,
-        Parameters(Strict(params)): Parameters<Strict<RunParams>>,
+        Parameters(StrictJson(params)): Parameters<StrictJson<TerminalRunParams>>,
     ) -> CallToolResult {
         let execute = translate::execute(wire::ExecParams {
             session_id: params.session_id,
@@ -62,34 +63,34 @@ impl Tools {
             stdin: params.stdin,
             env: None,
             max_output_bytes: params.max_output_bytes,
-            encoding: wire::Encoding::Utf8,
+            encoding: wire::OutputEncoding::Utf8,
         });
-        self.call(Call::Run(execute)).await
+        self.call(TerminalCall::Run(execute)).await
     }
 
     #[tool(description = "Stop the command that runs in a session. The session stays usable.")]
     async fn terminal_cancel(
         &self,
-        Parameters(Strict(params)): Parameters<Strict<wire::SessionParams>>,
+        Parameters(StrictJson(params)): Parameters<StrictJson<wire::SessionParams>>,
     ) -> CallToolResult {
-        self.call(Call::Cancel(SessionId::from_text(&params.session_id))).await
+        self.call(TerminalCall::Cancel(SessionId::from_text(&params.session_id))).await
     }
 
     #[tool(description = "End a session and everything that it started.")]
     async fn terminal_destroy(
         &self,
-        Parameters(Strict(params)): Parameters<Strict<wire::DestroyParams>>,
+        Parameters(StrictJson(params)): Parameters<StrictJson<wire::DestroySessionParams>>,
     ) -> CallToolResult {
         let session = SessionId::from_text(&params.session_id);
-        self.call(Call::Destroy { session, force: params.force }).await
+        self.call(TerminalCall::Destroy { session, force: params.force }).await
     }
 
     #[tool(description = "List the sessions and their states.")]
     async fn terminal_list(&self) -> CallToolResult {
-        self.call(Call::List).await
+        self.call(TerminalCall::List).await
     }
 
-    async fn call(&self, call: Call) -> CallToolResult {
+    async fn call(&self, call: TerminalCall) -> CallToolResult {
         let (sender, receiver) = tokio::sync::oneshot::channel();
         self.runtime.call(call, move |answer| {
             let _the_client_may_have_given_up = sender.send(answer);
@@ -107,9 +108,9 @@ impl Tools {
     name = "abide",
     instructions = "Persistent terminal sessions: create one, then run commands in it."
 )]
-impl rmcp::ServerHandler for Tools {}
+impl rmcp::ServerHandler for TerminalTools {}
 
-fn result(answer: Result<Reply, TerminalError>) -> CallToolResult {
+fn result(answer: Result<TerminalReply, TerminalError>) -> CallToolResult {
     match answer.map(value) {
         Ok(value) => CallToolResult::structured(value),
         Err(error) => {
@@ -118,18 +119,25 @@ fn result(answer: Result<Reply, TerminalError>) -> CallToolResult {
     }
 }
 
-fn value(reply: Reply) -> Value {
+fn value(reply: TerminalReply) -> Value {
     let value = match reply {
-        Reply::Session(info) => serde_json::to_value(translate::session(info)),
-        Reply::Sessions(all) => {
+        TerminalReply::Session(info) => serde_json::to_value(translate::session(info)),
+        TerminalReply::Sessions(all) => {
             let sessions = all.into_iter().map(translate::session).collect();
-            serde_json::to_value(wire::Sessions { sessions })
+            serde_json::to_value(wire::SessionListResult { sessions })
         }
-        Reply::Ran(run) => serde_json::to_value(translate::run_result(run, wire::Encoding::Utf8)),
-        Reply::Destroyed(session) => Ok(json!({ "session_id": session.as_str(), "state": "TERMINATED" })),
-        Reply::Cancelled => Ok(json!({ "cancelled": true })),
-        Reply::Screen(screen) => serde_json::to_value(translate::screen(&screen)),
-        Reply::Streaming(..) | Reply::Done | Reply::Output(_) | Reply::Stats(_) => Ok(json!({})),
+        TerminalReply::Ran(run) => {
+            serde_json::to_value(translate::run_result(run, wire::OutputEncoding::Utf8))
+        }
+        TerminalReply::Destroyed(session) => {
+            Ok(json!({ "session_id": session.as_str(), "state": "TERMINATED" }))
+        }
+        TerminalReply::Cancelled => Ok(json!({ "cancelled": true })),
+        TerminalReply::Screen(screen) => serde_json::to_value(translate::screen(&screen)),
+        TerminalReply::Streaming(..)
+        | TerminalReply::Done
+        | TerminalReply::Output(_)
+        | TerminalReply::Stats(_) => Ok(json!({})),
     };
     value.unwrap_or_default()
 }

@@ -12,12 +12,12 @@ mod streams;
 
 use std::os::fd::AsFd;
 
-use abide_terminal::{EventFlags, Runtime, Wait};
+use abide_terminal::{EventFlags, RuntimeWait, TerminalRuntime};
 use rustix::io::Errno;
 
-use crate::line::{Line, Lines};
-pub(crate) use conversation::Conversation;
-use ends::{End, INPUT, OUTPUT, Wants};
+use crate::line::{ClientLine, ClientLineBuffer};
+pub(crate) use conversation::RpcConnection;
+use ends::{ClientFd, FdInterest, INPUT, OUTPUT};
 
 /// The longest line that is taken.
 pub const MAX_LINE: usize = 16 << 20;
@@ -29,11 +29,11 @@ const HOLD_AT: usize = 1 << 20;
 const STOP_AT: usize = 8 << 20;
 
 /// Serves one client until its input ends; then ends the runtime in order.
-pub fn serve(runtime: Runtime, input: impl AsFd, output: impl AsFd) -> std::io::Result<()> {
-    let mut server = Server {
+pub fn serve(runtime: TerminalRuntime, input: impl AsFd, output: impl AsFd) -> std::io::Result<()> {
+    let mut server = RpcServer {
         runtime,
-        lines: Lines::new(MAX_LINE),
-        talk: Conversation::default(),
+        lines: ClientLineBuffer::new(MAX_LINE),
+        talk: RpcConnection::default(),
         written: 0,
         never_waits: true,
     };
@@ -49,31 +49,35 @@ pub fn serve(runtime: Runtime, input: impl AsFd, output: impl AsFd) -> std::io::
     served
 }
 
-struct Server {
-    runtime: Runtime,
-    lines: Lines,
-    talk: Conversation,
+struct RpcServer {
+    runtime: TerminalRuntime,
+    lines: ClientLineBuffer,
+    talk: RpcConnection,
     written: usize,
     /// Whether the output takes a write that would rather fail than wait.
     never_waits: bool,
 }
 
-impl Server {
+impl RpcServer {
     fn turn(&mut self, input: impl AsFd, output: impl AsFd) -> std::io::Result<()> {
         let mut buffer = vec![0; 64 << 10];
-        let mut input_end = End::new(INPUT);
-        let mut output_end = End::new(OUTPUT);
+        let mut input_end = ClientFd::new(INPUT);
+        let mut output_end = ClientFd::new(OUTPUT);
         loop {
             let pending = self.talk.out.len() - self.written;
             self.runtime.hold_streams(pending > HOLD_AT);
             input_end.wants(
                 &self.runtime,
                 &input,
-                if pending < STOP_AT { Wants::In } else { Wants::Nothing },
+                if pending < STOP_AT { FdInterest::In } else { FdInterest::Nothing },
             );
-            output_end.wants(&self.runtime, &output, if pending > 0 { Wants::Out } else { Wants::End });
+            output_end.wants(
+                &self.runtime,
+                &output,
+                if pending > 0 { FdInterest::Out } else { FdInterest::End },
+            );
             let at_once = input_end.is_always_ready() || output_end.is_always_ready();
-            let ready = self.runtime.wait(if at_once { Wait::No } else { Wait::ForSomething });
+            let ready = self.runtime.wait(if at_once { RuntimeWait::No } else { RuntimeWait::ForSomething });
             let flags = |which| {
                 let of = ready.iter().filter(|(own, _)| *own == which);
                 of.fold(EventFlags::empty(), |all, (_, flags)| all | *flags)
@@ -104,11 +108,11 @@ impl Server {
         }
     }
 
-    fn hear(&mut self, line: Line) {
+    fn hear(&mut self, line: ClientLine) {
         let runtime = &mut self.runtime;
         match line {
-            Line::Whole(line) => self.talk.hear(&line, |ticket, call| runtime.call(ticket, call)),
-            Line::TooLong => self.talk.hear_too_much(MAX_LINE),
+            ClientLine::Whole(line) => self.talk.hear(&line, |ticket, call| runtime.call(ticket, call)),
+            ClientLine::TooLong => self.talk.hear_too_much(MAX_LINE),
         }
     }
 

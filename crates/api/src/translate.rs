@@ -1,27 +1,28 @@
 //! From the wire's types to the runtime's values and back. No transport is known here.
 
 use abide_terminal::{
-    Call, Chunk, Code, Create, Execute, Finished, MAX_PAGE_BYTES, OutputPiece, OutputRange, RunResult,
-    ScreenSource, SessionId, SessionInfo, Size, TerminalError, whole_characters,
+    CommandExit, CreateSessionRequest, ExecChunk, ExecRequest, ExecResult, MAX_PAGE_BYTES, OutputPiece,
+    OutputRange, ScreenSource, SessionId, SessionInfo, TerminalCall, TerminalError, TerminalErrorCode,
+    TerminalSize, whole_characters,
 };
 use abide_wire::terminal as wire;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
 /// The call behind `session.create`.
-pub fn create(params: wire::CreateParams) -> Call {
-    Call::Create(Create {
+pub fn create(params: wire::CreateSessionParams) -> TerminalCall {
+    TerminalCall::Create(CreateSessionRequest {
         shell: params.shell,
         cwd: params.cwd,
         env: params.env.unwrap_or_default().into_iter().collect(),
         name: params.name,
-        pty: params.pty.map(|size| Size { rows: size.rows, cols: size.cols }),
+        pty: params.pty.map(|size| TerminalSize { rows: size.rows, cols: size.cols }),
     })
 }
 
 /// The command behind `exec.run` and `exec.stream`.
-pub fn execute(params: wire::ExecParams) -> Execute {
-    Execute {
+pub fn execute(params: wire::ExecParams) -> ExecRequest {
+    ExecRequest {
         session: SessionId::from_text(&params.session_id),
         command: params.command,
         timeout_ms: params.timeout_ms,
@@ -32,24 +33,24 @@ pub fn execute(params: wire::ExecParams) -> Execute {
 }
 
 /// The call behind `exec.input`.
-pub fn input(params: wire::InputParams) -> Result<Call, TerminalError> {
+pub fn input(params: wire::ExecInputParams) -> Result<TerminalCall, TerminalError> {
     let bytes = match params.encoding {
-        wire::Encoding::Utf8 => params.data.into_bytes(),
-        wire::Encoding::Base64 => STANDARD.decode(params.data).map_err(|error| {
-            TerminalError::new(Code::InvalidParams, format!("data is no base64: {error}"))
+        wire::OutputEncoding::Utf8 => params.data.into_bytes(),
+        wire::OutputEncoding::Base64 => STANDARD.decode(params.data).map_err(|error| {
+            TerminalError::new(TerminalErrorCode::InvalidParams, format!("data is no base64: {error}"))
         })?,
     };
-    Ok(Call::Input { session: SessionId::from_text(&params.session_id), bytes, eof: params.eof })
+    Ok(TerminalCall::Input { session: SessionId::from_text(&params.session_id), bytes, eof: params.eof })
 }
 
 /// The call behind `exec.output`.
-pub fn output(params: &wire::OutputParams) -> Result<Call, TerminalError> {
-    Ok(Call::Output(OutputRange {
+pub fn output(params: &wire::ExecOutputParams) -> Result<TerminalCall, TerminalError> {
+    Ok(TerminalCall::Output(OutputRange {
         session: SessionId::from_text(&params.session_id),
         exec: params.exec_id.parse()?,
         stream: match params.stream {
-            wire::StreamName::Stdout => abide_terminal::Stream::Stdout,
-            wire::StreamName::Stderr => abide_terminal::Stream::Stderr,
+            wire::StreamName::Stdout => abide_terminal::OutputStream::Stdout,
+            wire::StreamName::Stderr => abide_terminal::OutputStream::Stderr,
         },
         offset: params.offset,
         limit: params.limit.unwrap_or(MAX_PAGE_BYTES),
@@ -57,8 +58,8 @@ pub fn output(params: &wire::OutputParams) -> Result<Call, TerminalError> {
 }
 
 /// A session for the wire.
-pub fn session(info: SessionInfo) -> wire::Session {
-    wire::Session {
+pub fn session(info: SessionInfo) -> wire::SessionView {
+    wire::SessionView {
         session_id: info.session.as_str().to_owned(),
         name: info.name,
         state: info.state.as_str().to_owned(),
@@ -72,18 +73,18 @@ pub fn session(info: SessionInfo) -> wire::Session {
         pty: info.pty,
         running: info
             .running
-            .map(|(exec, at)| wire::Running { exec_id: exec.to_string(), started_at: time(at) }),
+            .map(|(exec, at)| wire::RunningExec { exec_id: exec.to_string(), started_at: time(at) }),
         exit_code: info.exit_code,
     }
 }
 
 /// A result for the wire.
-pub fn run_result(result: RunResult, encoding: wire::Encoding) -> wire::RunResult {
+pub fn run_result(result: ExecResult, encoding: wire::OutputEncoding) -> wire::ExecRunResult {
     let [out, err] = result.kept;
     let [printed_out, printed_err] = result.printed;
     let (stdout, left_out) = capped(&out, printed_out, encoding);
     let (stderr, left_err) = capped(&err, printed_err, encoding);
-    wire::RunResult {
+    wire::ExecRunResult {
         exec_id: result.exec.to_string(),
         stdout,
         stderr,
@@ -92,23 +93,27 @@ pub fn run_result(result: RunResult, encoding: wire::Encoding) -> wire::RunResul
         timed_out: result.finished.timed_out,
         cancelled: result.finished.cancelled,
         shell_restarted: result.finished.shell_restarted,
-        truncated: wire::Truncated { stdout: left_out, stderr: left_err },
+        truncated: wire::TruncatedBytes { stdout: left_out, stderr: left_err },
         encoding,
     }
 }
 
 /// A stretch of output for the wire. A character at its end that is not whole is left for the next read.
-pub fn output_piece(piece: &OutputPiece, stream: wire::StreamName, encoding: wire::Encoding) -> wire::Output {
+pub fn output_piece(
+    piece: &OutputPiece,
+    stream: wire::StreamName,
+    encoding: wire::OutputEncoding,
+) -> wire::ExecOutputResult {
     let after = piece.offset + piece.bytes.len() as u64;
     let last = after >= piece.printed && piece.finished.is_some();
     let bytes = match encoding {
-        wire::Encoding::Utf8 if !last => {
+        wire::OutputEncoding::Utf8 if !last => {
             Some(whole_characters(&piece.bytes)).filter(|whole| !whole.is_empty())
         }
-        wire::Encoding::Utf8 | wire::Encoding::Base64 => None,
+        wire::OutputEncoding::Utf8 | wire::OutputEncoding::Base64 => None,
     };
     let bytes = bytes.unwrap_or(&piece.bytes);
-    wire::Output {
+    wire::ExecOutputResult {
         stream,
         offset: piece.offset,
         next_offset: piece.offset + bytes.len() as u64,
@@ -122,19 +127,19 @@ pub fn output_piece(piece: &OutputPiece, stream: wire::StreamName, encoding: wir
 }
 
 /// A screen for the wire.
-pub fn screen(source: &ScreenSource) -> wire::Screen {
+pub fn screen(source: &ScreenSource) -> wire::ScreenResult {
     let screen = source.draw();
-    wire::Screen {
+    wire::ScreenResult {
         text: screen.lines.join("\n"),
-        cursor: wire::Cursor { row: screen.row, col: screen.col },
+        cursor: wire::ScreenCursor { row: screen.row, col: screen.col },
         rows: screen.size.rows,
         cols: screen.size.cols,
     }
 }
 
 /// How a command ended, for the wire.
-pub fn exit(finished: &Finished) -> wire::Exit {
-    wire::Exit {
+pub fn exit(finished: &CommandExit) -> wire::ExecExit {
+    wire::ExecExit {
         exit_code: finished.exit_code,
         duration_ms: milliseconds(finished.duration_us),
         timed_out: finished.timed_out,
@@ -144,19 +149,19 @@ pub fn exit(finished: &Finished) -> wire::Exit {
 }
 
 /// The last chunk's contents.
-pub fn ended(chunk: &Chunk) -> (Option<wire::Exit>, Option<String>) {
+pub fn ended(chunk: &ExecChunk) -> (Option<wire::ExecExit>, Option<String>) {
     match chunk {
-        Chunk::Exit(Ok(finished)) => (Some(exit(finished)), None),
-        Chunk::Exit(Err(error)) => (None, Some(error.to_string())),
-        Chunk::Output { .. } => (None, None),
+        ExecChunk::Exit(Ok(finished)) => (Some(exit(finished)), None),
+        ExecChunk::Exit(Err(error)) => (None, Some(error.to_string())),
+        ExecChunk::Output { .. } => (None, None),
     }
 }
 
 /// Bytes as the client asked for them.
-pub fn encode(bytes: &[u8], encoding: wire::Encoding) -> String {
+pub fn encode(bytes: &[u8], encoding: wire::OutputEncoding) -> String {
     match encoding {
-        wire::Encoding::Utf8 => String::from_utf8_lossy(bytes).into_owned(),
-        wire::Encoding::Base64 => STANDARD.encode(bytes),
+        wire::OutputEncoding::Utf8 => String::from_utf8_lossy(bytes).into_owned(),
+        wire::OutputEncoding::Base64 => STANDARD.encode(bytes),
     }
 }
 
@@ -167,9 +172,9 @@ pub fn time(micros: u64) -> String {
 }
 
 /// A cap never cuts a character; what it cuts is counted.
-fn capped(bytes: &[u8], printed: u64, encoding: wire::Encoding) -> (String, u64) {
+fn capped(bytes: &[u8], printed: u64, encoding: wire::OutputEncoding) -> (String, u64) {
     let cut = printed > bytes.len() as u64;
-    let kept = if cut && encoding == wire::Encoding::Utf8 { whole_characters(bytes) } else { bytes };
+    let kept = if cut && encoding == wire::OutputEncoding::Utf8 { whole_characters(bytes) } else { bytes };
     (encode(kept, encoding), printed - kept.len() as u64)
 }
 

@@ -18,7 +18,7 @@ use std::{
 };
 
 use abide::catalogue::EngineConfig;
-use abide_testkit::model::{Answer, Heard, ModelServer, Script};
+use abide_testkit::model::{ModelScript, ModelServer, ReceivedRequest, ScriptedAnswer};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1);
@@ -27,7 +27,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     let home = Path::new(&home);
     let program = programs::installed(&engine).ok_or("the program is not installed")?;
-    let model = ModelServer::start(Script::new().decide(play));
+    let model = ModelServer::start(ModelScript::new().decide(play));
     fs::create_dir_all(home)?;
     let dressed = dressing::dress(&program, &home.join("stage"), model.url("").trim_end_matches('/'));
     fs::write(home.join("config.toml"), config(&engine, &dressed)?)?;
@@ -38,11 +38,13 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 /// What the model says: a question, then a file, then the end.
-fn play(heard: &Heard) -> Option<Answer> {
+fn play(heard: &ReceivedRequest) -> Option<ScriptedAnswer> {
     Some(match (heard.users(), heard.returned().is_empty()) {
-        (0 | 1, _) => Answer::say(QUESTION),
-        (_, true) => Answer::shell(WRITE),
-        (_, false) => Answer::say(format!("CHANGELOG.md is there; its format: {}.", heard.last_user())),
+        (0 | 1, _) => ScriptedAnswer::say(QUESTION),
+        (_, true) => ScriptedAnswer::shell(WRITE),
+        (_, false) => {
+            ScriptedAnswer::say(format!("CHANGELOG.md is there; its format: {}.", heard.last_user()))
+        }
     })
 }
 

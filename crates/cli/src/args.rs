@@ -8,83 +8,86 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::config::Given;
+use crate::config::GivenSetting;
 
-pub(crate) use agent::{AgentCommand, AgentInit, AgentPlace, AgentRun, AgentShow};
-pub(crate) use runs::{Attach, Inbox, Logs, Ls, Order, Reply, Run, Send, Show};
+pub(crate) use agent::{AgentCommand, AgentInit, AgentPathArguments, AgentRun, AgentShow};
+pub(crate) use runs::{
+    AttachArguments, InboxArguments, LogsArguments, LsArguments, ReplyArguments, RunArguments, SendArguments,
+    ShowArguments, StopArguments,
+};
 pub(crate) use token::{TokenCommand, TokenLs, TokenNew, TokenRevoke, TokenRotate};
 
 /// A durable runtime for coding agents.
 #[derive(Debug, Parser)]
 #[command(name = "abide", version, subcommand_required = true, arg_required_else_help = true)]
-pub(crate) struct Abide {
+pub(crate) struct CliArguments {
     /// A setting for this call, over environment and file; `abide config show` lists the keys
     #[arg(long = "set", global = true, value_name = "KEY=VALUE", value_parser = setting)]
-    pub(crate) set: Vec<Given>,
+    pub(crate) set: Vec<GivenSetting>,
     #[command(subcommand)]
-    pub(crate) command: Command,
+    pub(crate) command: CliCommand,
 }
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum Command {
+pub(crate) enum CliCommand {
     /// Run the daemon, and print its address when it is ready
     #[command(
         after_help = "Stopped by ctrl-c, SIGTERM or `abide down --keep`, it leaves running turns and sessions to their keepers, and the next start takes them up again; `abide down` ends them.\n\nA store that has lost acknowledged input is refused: `abide restore FILE` puts a backup in place, --accept-loss continues without what is missing.\n\nExamples:\n  abide up\n  abide up --detach --open\n  abide up --listen 127.0.0.1:8080 --store postgres://abide@localhost/abide"
     )]
-    Up(Up),
+    Up(UpArguments),
     /// Stop the daemon in order: turns and sessions end; questions stay open unless a process waits for their answer
     #[command(
         after_help = "Without --keep, every process of a run is ended, and what became of each run is printed:\n  a turn at work     is interrupted. An interactive run asks whether to continue or stop, a chat becomes\n                     idle, an auto run fails with STOPPED_BY_SHUTDOWN.\n  a waiting process  is ended and its question is void. A run that can be resumed asks whether to continue\n                     or stop, a sticky run fails with STOPPED_BY_SHUTDOWN.\n  everything else    stays: queued runs, turns that had not started, questions without a process.\n\nExamples:\n  abide down\n  abide down --keep && abide up --detach   # a new version, and nothing notices"
     )]
-    Down(Down),
+    Down(DownArguments),
     /// What runs and waits
     #[command(
         after_help = "Starts no daemon: without one it says so and exits with 1.\n\nExamples:\n  abide status\n  abide status --json | jq .open_interactions"
     )]
     Status {
         #[command(flatten)]
-        output: Output,
+        output: OutputArguments,
     },
     /// Start a run and follow it; on a terminal, questions are asked right there
     #[command(after_help = runs::RUN_HELP)]
-    Run(Box<Run>),
+    Run(Box<RunArguments>),
     /// List runs, the newest first
     #[command(
         after_help = "Examples:\n  abide ls\n  abide ls --status waiting_user\n  abide ls --json | jq -r '.[].run_id'"
     )]
-    Ls(Ls),
+    Ls(LsArguments),
     /// The whole story of a run: settings, turns, processes, questions, who answered
     #[command(after_help = "Examples:\n  abide show last\n  abide show 8x2k --json | jq .turns")]
-    Show(Show),
+    Show(ShowArguments),
     /// What a run's turns said and did
     #[command(
         after_help = "With --follow it goes on until the run is over, across restarts of the daemon too.\n\nExamples:\n  abide logs last\n  abide logs last --follow\n  abide logs last --follow --json | jq -r .type"
     )]
-    Logs(Logs),
+    Logs(LogsArguments),
     /// Follow a run live, answer its questions, and say things to it
     #[command(
         after_help = "What is typed is sent: as the answer while a question is open, else as a message. ctrl-d or ctrl-c leaves, and the run goes on.\n\nExample:\n  abide attach last"
     )]
-    Attach(Attach),
+    Attach(AttachArguments),
     /// The open questions of all runs, the oldest first
     #[command(
         after_help = "Examples:\n  abide inbox\n  abide inbox --json | jq -r '.[] | [.interaction_id, .prompt] | @tsv'"
     )]
-    Inbox(Inbox),
+    Inbox(InboxArguments),
     /// Answer a question
     #[command(after_help = runs::REPLY_HELP)]
-    Reply(Reply),
+    Reply(ReplyArguments),
     /// Say something to a run
     #[command(
         after_help = "Examples:\n  abide send last 'and now the tests'\n  abide send last --on-busy supersede 'stop that, do this'\n  git diff | abide send last -"
     )]
-    Send(Send),
+    Send(SendArguments),
     /// Stop the turn at work; the run then waits for you to say what next
     #[command(after_help = "Example:\n  abide interrupt last")]
-    Interrupt(Order),
+    Interrupt(StopArguments),
     /// End a run
     #[command(after_help = "Example:\n  abide cancel last")]
-    Cancel(Order),
+    Cancel(StopArguments),
     /// The native agent: a folder with tools and a prompt, whose memory is its working directory
     #[command(
         after_help = "Examples:\n  abide agent init my-agent\n  abide agent run --agent ./my-agent --message 'make the tests pass'\n  abide agent show"
@@ -109,7 +112,7 @@ pub(crate) enum Command {
     )]
     Sessions {
         #[command(subcommand)]
-        command: Sessions,
+        command: SessionsCommand,
     },
     /// Tokens with permissions, and browsers that are signed in
     #[command(
@@ -131,7 +134,7 @@ pub(crate) enum Command {
     #[command(
         after_help = "Exits with 0 if at least one engine can be used. Nothing is changed and no model is called.\n\nExamples:\n  abide doctor\n  abide doctor codex --all\n  abide doctor --json | jq '.engines[] | select(.available).name'"
     )]
-    Doctor(Doctor),
+    Doctor(DoctorArguments),
     /// Completions for a shell, on standard output
     #[command(
         after_help = "Examples:\n  abide completions bash > ~/.local/share/bash-completion/completions/abide\n  abide completions zsh > ~/.zfunc/_abide\n  abide completions fish > ~/.config/fish/completions/abide.fish"
@@ -144,20 +147,20 @@ pub(crate) enum Command {
     #[command(
         after_help = "Works with and without a daemon, and changes nothing. With --repair, which needs the daemon stopped (`abide down --keep`), the tables of every run are derived from the journal anew.\n\nExamples:\n  abide verify\n  abide verify --json | jq .findings\n  abide down --keep && abide verify --repair"
     )]
-    Verify(Verify),
+    Verify(VerifyArguments),
     /// Write a consistent copy of the store to a new file, while the daemon goes on
     #[command(
         after_help = "The copy is a complete SQLite store: `abide restore` puts it in place. A Postgres store is backed up with pg_dump.\n\nExample:\n  abide backup /mnt/backups/abide-$(date +%F).db"
     )]
-    Backup(Backup),
+    Backup(BackupArguments),
     /// Put a backup in the place of the store, and keep what was there under another name
     #[command(
         after_help = "Needs the daemon stopped (`abide down`). The backup is checked first; nothing is changed if it is damaged, or of a newer version. What was acknowledged after the backup was made is not in it. A Postgres store is restored with pg_restore.\n\nExample:\n  abide down && abide restore /mnt/backups/abide-2026-01-31.db && abide up --detach"
     )]
-    Restore(Restore),
+    Restore(RestoreArguments),
 }
 
-impl Command {
+impl CliCommand {
     /// Whether everything, errors too, is wanted as JSON.
     pub(crate) fn json(&self) -> bool {
         let output = match self {
@@ -192,7 +195,7 @@ impl Command {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Up {
+pub(crate) struct UpArguments {
     /// The address and port to listen on
     #[arg(long, value_name = "ADDR")]
     pub(crate) listen: Option<String>,
@@ -212,24 +215,24 @@ pub(crate) struct Up {
     #[arg(long, hide = true, conflicts_with_all = ["detach", "open"])]
     pub(crate) background: bool,
     #[command(flatten)]
-    pub(crate) output: Output,
+    pub(crate) output: OutputArguments,
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Down {
+pub(crate) struct DownArguments {
     /// Leave sessions and running turns to their keepers, for the next start
     #[arg(long)]
     pub(crate) keep: bool,
     #[command(flatten)]
-    pub(crate) output: Output,
+    pub(crate) output: OutputArguments,
 }
 
-impl Up {
+impl UpArguments {
     /// What is set on the command line: the flags of this command over `--set`.
-    pub(crate) fn settings(&self, given: &[Given]) -> Vec<Given> {
+    pub(crate) fn settings(&self, given: &[GivenSetting]) -> Vec<GivenSetting> {
         let flag = |name: &str, value: &Option<String>| {
             let flag = format!("--{name}");
-            value.clone().map(|text| Given { name: name.to_owned(), text, flag })
+            value.clone().map(|text| GivenSetting { name: name.to_owned(), text, flag })
         };
         let flags = [flag("listen", &self.listen), flag("store", &self.store)];
         given.iter().cloned().chain(flags.into_iter().flatten()).collect()
@@ -237,7 +240,7 @@ impl Up {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Doctor {
+pub(crate) struct DoctorArguments {
     /// Only these engines
     #[arg(value_name = "ENGINE")]
     pub(crate) engines: Vec<String>,
@@ -248,34 +251,34 @@ pub(crate) struct Doctor {
     #[arg(long, value_name = "SEC", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) timeout: Option<u64>,
     #[command(flatten)]
-    pub(crate) output: Output,
+    pub(crate) output: OutputArguments,
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Verify {
+pub(crate) struct VerifyArguments {
     /// Derive the tables from the journal anew if they differ
     #[arg(long)]
     pub(crate) repair: bool,
     #[command(flatten)]
-    pub(crate) output: Output,
+    pub(crate) output: OutputArguments,
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Backup {
+pub(crate) struct BackupArguments {
     /// Where the copy goes; nothing may be there
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
     #[command(flatten)]
-    pub(crate) output: Output,
+    pub(crate) output: OutputArguments,
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Restore {
+pub(crate) struct RestoreArguments {
     /// The backup, as `abide backup` wrote it
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
     #[command(flatten)]
-    pub(crate) output: Output,
+    pub(crate) output: OutputArguments,
 }
 
 #[derive(Debug, Subcommand)]
@@ -283,21 +286,21 @@ pub(crate) enum ConfigCommand {
     /// Print every value and where it was said; secrets are masked
     Show {
         #[command(flatten)]
-        output: Output,
+        output: OutputArguments,
     },
     /// Say ok, or everything that is wrong at once; exits with 1 if anything is
     Check {
         #[command(flatten)]
-        output: Output,
+        output: OutputArguments,
     },
 }
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum Sessions {
+pub(crate) enum SessionsCommand {
     /// List the sessions of this home
     Ls {
         #[command(flatten)]
-        output: Output,
+        output: OutputArguments,
     },
     /// Start a session
     New {
@@ -317,7 +320,7 @@ pub(crate) enum Sessions {
         #[arg(long)]
         pty: bool,
         #[command(flatten)]
-        output: Output,
+        output: OutputArguments,
     },
     /// Run a command in a session and print what it prints; exits with its exit code
     Exec {
@@ -330,7 +333,7 @@ pub(crate) enum Sessions {
         #[arg(long, value_name = "SEC")]
         timeout: Option<f64>,
         #[command(flatten)]
-        output: Output,
+        output: OutputArguments,
     },
     /// Connect this terminal to a session; ctrl-] leaves it running
     Attach {
@@ -346,12 +349,12 @@ pub(crate) enum Sessions {
         #[arg(long)]
         force: bool,
         #[command(flatten)]
-        output: Output,
+        output: OutputArguments,
     },
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Output {
+pub(crate) struct OutputArguments {
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -362,7 +365,7 @@ fn variable(text: &str) -> Result<(String, String), String> {
     Ok((name.to_owned(), value.to_owned()))
 }
 
-fn setting(text: &str) -> Result<Given, String> {
+fn setting(text: &str) -> Result<GivenSetting, String> {
     let (name, value) = text.split_once('=').ok_or("expected KEY=VALUE")?;
-    Ok(Given { name: name.to_owned(), text: value.to_owned(), flag: format!("--set {name}") })
+    Ok(GivenSetting { name: name.to_owned(), text: value.to_owned(), flag: format!("--set {name}") })
 }

@@ -14,28 +14,28 @@ use anyhow::Context;
 use serde_json::json;
 
 use crate::{
-    args::Backup,
-    config::{self, Given},
+    args::BackupArguments,
+    config::{self, GivenSetting},
     exit::SUCCEEDED,
-    trouble::Trouble,
-    verify::Shown,
+    trouble::CliError,
+    verify::VerifyProgress,
 };
 
 /// How often the growing copy is looked at.
 const GLANCE: Duration = Duration::from_millis(200);
 
 /// Makes the copy.
-pub(crate) fn run(arguments: &Backup, given: &[Given]) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(arguments: &BackupArguments, given: &[GivenSetting]) -> anyhow::Result<ExitCode> {
     let config = config::load(given)?.config;
     let to = std::path::absolute(&arguments.file).context("cannot use that name")?;
     if !config.store.starts_with("sqlite:") {
         let detail = "only an SQLite store is copied by this command; a Postgres store is backed up with its own tool, \
                       such as pg_dump --format=custom --schema=abide --file=abide.dump URL";
-        return Err(Trouble::failure("UNSUPPORTED", detail).into());
+        return Err(CliError::failure("UNSUPPORTED", detail).into());
     }
     if fs::symlink_metadata(&to).is_ok() {
         let detail = format!("{} exists already and is left as it is; choose another name", to.display());
-        return Err(Trouble::failure("FILE_EXISTS", detail).into());
+        return Err(CliError::failure("FILE_EXISTS", detail).into());
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(copy(&config.store, &to))?;
@@ -51,7 +51,7 @@ pub(crate) fn run(arguments: &Backup, given: &[Given]) -> anyhow::Result<ExitCod
 
 async fn copy(url: &str, to: &Path) -> anyhow::Result<()> {
     let store = registry::look(url).await.context("cannot open the store")?;
-    let mut shown = Shown::default();
+    let mut shown = VerifyProgress::default();
     let mut part = to.as_os_str().to_owned();
     part.push("-part");
     let part = PathBuf::from(part);

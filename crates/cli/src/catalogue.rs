@@ -4,8 +4,8 @@ use std::{collections::BTreeMap, path::Path, sync::Arc};
 
 use abide_engines::{asking, registry};
 use abide_ports::{
-    catalogue::{Catalogue, Entry},
-    engine::{Engine, Installation, Isolation},
+    catalogue::{EngineLookup, InstalledEngine},
+    engine::{Engine, EngineInstallation, IsolationMode},
 };
 
 /// What the owner says about an engine: `[engines.NAME]`.
@@ -20,16 +20,16 @@ pub struct EngineConfig {
     /// Which variables of the environment it gets, in place of the engine's own choice.
     pub pass_env: Option<Vec<String>>,
     /// How it is isolated, over what holds for all.
-    pub isolation: Option<Isolation>,
+    pub isolation: Option<IsolationMode>,
     /// Switched off.
     pub disabled: bool,
     /// The protocol of an engine that is not built in.
-    pub protocol: Option<Protocol>,
+    pub protocol: Option<AgentProtocol>,
 }
 
 /// A protocol that engines which are not built in may speak.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Protocol {
+pub enum AgentProtocol {
     /// The Agent Client Protocol.
     Acp,
 }
@@ -37,13 +37,13 @@ pub enum Protocol {
 /// All engines, with how each is called here.
 #[derive(Debug)]
 pub struct EngineCatalogue {
-    entries: Vec<Entry>,
+    entries: Vec<InstalledEngine>,
 }
 
 impl EngineCatalogue {
     /// The built-in engines and those of the configuration. `own` is this program, which is also an engine; `isolation` is
     /// for engines that say nothing about it.
-    pub fn new(configured: &BTreeMap<String, EngineConfig>, own: &Path, isolation: Isolation) -> Self {
+    pub fn new(configured: &BTreeMap<String, EngineConfig>, own: &Path, isolation: IsolationMode) -> Self {
         let built_in = registry::built_in();
         let is_built_in = |name: &str| built_in.iter().any(|engine| engine.name() == name);
         let added: Vec<Box<dyn Engine>> = configured
@@ -51,7 +51,7 @@ impl EngineCatalogue {
             .filter(|(name, config)| config.protocol.is_some() && !is_built_in(name))
             .filter_map(|(name, config)| {
                 let command = config.command.clone()?;
-                Some(registry::acp(name, Installation { command, ..Installation::default() }))
+                Some(registry::acp(name, EngineInstallation { command, ..EngineInstallation::default() }))
             })
             .collect();
         let entries = built_in.into_iter().chain(added).filter_map(|engine| {
@@ -72,7 +72,7 @@ impl EngineCatalogue {
             if let Some(pass_env) = config.pass_env {
                 installation.pass_env = pass_env;
             }
-            (!config.disabled).then(|| Entry {
+            (!config.disabled).then(|| InstalledEngine {
                 engine: Arc::from(asking::instructed(engine)),
                 installation,
                 own_name,
@@ -85,8 +85,8 @@ impl EngineCatalogue {
 /// The name under which engines that live in this binary call it.
 const OWN_NAME: &str = "abide";
 
-impl Catalogue for EngineCatalogue {
-    fn engine(&self, name: &str) -> Option<Entry> {
+impl EngineLookup for EngineCatalogue {
+    fn engine(&self, name: &str) -> Option<InstalledEngine> {
         self.entries.iter().find(|entry| entry.engine.name() == name).cloned()
     }
 

@@ -3,8 +3,8 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use abide_domain::{
-    id::Fresh,
-    time::{Stamp, Timestamp},
+    id::IdSeed,
+    time::{EventStamp, Timestamp},
 };
 use abide_ports::clock::Clock;
 use uuid::Uuid;
@@ -15,9 +15,9 @@ pub struct SystemClock;
 
 impl Clock for SystemClock {
     #[expect(clippy::disallowed_methods, reason = "this is the door")]
-    fn stamp(&self) -> Stamp {
+    fn stamp(&self) -> EventStamp {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let micros = i64::try_from(since.as_micros()).unwrap_or(i64::MAX);
-        Stamp { at: Timestamp(micros), fresh: Fresh(Uuid::now_v7().as_u128()) }
+        EventStamp { at: Timestamp(micros), fresh: IdSeed(Uuid::now_v7().as_u128()) }
     }
 }

@@ -12,10 +12,10 @@ use std::{
 };
 
 use abide_domain::id::RunId;
-use abide_ports::contents::{ContentError, Contents, Kept};
+use abide_ports::contents::{ContentError, ContentStore, StoredContent};
 use sha2::{Digest, Sha256};
 
-use crate::made::{self, Purpose};
+use crate::made::{self, DirPurpose};
 
 /// Contents in a home.
 #[derive(Debug)]
@@ -25,7 +25,7 @@ pub(crate) struct ContentFiles {
 
 impl ContentFiles {
     fn directory(&self) -> PathBuf {
-        self.home.join(Purpose::Content.folder())
+        self.home.join(DirPurpose::Content.folder())
     }
 
     fn of_run(&self, run: RunId) -> PathBuf {
@@ -33,10 +33,10 @@ impl ContentFiles {
     }
 }
 
-impl Contents for ContentFiles {
-    fn keep(&self, run: RunId, text: &dyn Display) -> io::Result<Kept> {
+impl ContentStore for ContentFiles {
+    fn keep(&self, run: RunId, text: &dyn Display) -> io::Result<StoredContent> {
         let folder = self.of_run(run);
-        made::directory(&self.home, Purpose::Content, &run.to_string())?;
+        made::directory(&self.home, DirPurpose::Content, &run.to_string())?;
         let unnamed = tempfile::Builder::new().prefix(".new-").tempfile_in(&folder)?;
         let (bytes, sha256) = write_to(unnamed.as_file(), text)?;
         unnamed.as_file().sync_all()?;
@@ -44,7 +44,7 @@ impl Contents for ContentFiles {
         for directory in [folder, self.directory(), self.home.clone()] {
             File::open(directory)?.sync_all()?;
         }
-        Ok(Kept { bytes, sha256 })
+        Ok(StoredContent { bytes, sha256 })
     }
 
     fn open(&self, run: RunId, sha256: &str) -> Result<Box<dyn Read + Send>, ContentError> {
@@ -80,7 +80,7 @@ impl Contents for ContentFiles {
 
 /// Writes a text. Returns its length and its SHA-256.
 fn write_to(file: &File, text: &dyn Display) -> io::Result<(u64, String)> {
-    let mut sheet = Sheet { out: BufWriter::new(file), digest: Sha256::new(), bytes: 0, failed: None };
+    let mut sheet = DigestWriter { out: BufWriter::new(file), digest: Sha256::new(), bytes: 0, failed: None };
     if write!(sheet, "{text}").is_err() {
         return Err(sheet.failed.unwrap_or_else(|| io::Error::other("the text cannot be written")));
     }
@@ -100,14 +100,14 @@ fn hex(digest: &[u8]) -> String {
 }
 
 /// A file that is being written, and the digest of it.
-struct Sheet<'a> {
+struct DigestWriter<'a> {
     out: BufWriter<&'a File>,
     digest: Sha256,
     bytes: u64,
     failed: Option<io::Error>,
 }
 
-impl fmt::Write for Sheet<'_> {
+impl fmt::Write for DigestWriter<'_> {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         self.digest.update(text.as_bytes());
         self.bytes += text.len() as u64;
@@ -125,11 +125,11 @@ mod tests {
         os::unix::fs::{PermissionsExt, symlink},
     };
 
-    use abide_domain::id::Fresh;
+    use abide_domain::id::IdSeed;
 
     use super::*;
 
-    const RUN: RunId = RunId(Fresh(7));
+    const RUN: RunId = RunId(IdSeed(7));
 
     fn read(contents: &ContentFiles, sha256: &str) -> Result<String, ContentError> {
         Ok(io::read_to_string(contents.open(RUN, sha256)?)?)
@@ -141,7 +141,7 @@ mod tests {
         let contents = ContentFiles { home: home.path().to_owned() };
         let kept = contents.keep(RUN, &"abc").unwrap();
         let sha256 = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
-        assert_eq!(kept, Kept { bytes: 3, sha256: sha256.to_owned() });
+        assert_eq!(kept, StoredContent { bytes: 3, sha256: sha256.to_owned() });
         assert_eq!(contents.keep(RUN, &"abc").unwrap(), kept);
         assert_eq!(read(&contents, sha256).unwrap(), "abc");
         let folder = contents.of_run(RUN);
@@ -154,7 +154,7 @@ mod tests {
     fn a_content_that_was_changed_removed_or_replaced_is_not_shown() {
         let home = tempfile::tempdir().unwrap();
         let contents = ContentFiles { home: home.path().to_owned() };
-        let Kept { sha256, .. } = contents.keep(RUN, &"rm -rf /").unwrap();
+        let StoredContent { sha256, .. } = contents.keep(RUN, &"rm -rf /").unwrap();
         let path = contents.of_run(RUN).join(&sha256);
         fs::write(&path, "ls").unwrap();
         assert!(matches!(read(&contents, &sha256), Err(ContentError::Damaged)));

@@ -15,7 +15,7 @@ use std::{
     },
 };
 
-use abide_ports::crash_log::{CrashLog, GuardState, Remains, Suspect};
+use abide_ports::crash_log::{CrashGuardState, CrashLog, CrashLogContents, CrashSuspect};
 use anyhow::Context;
 use serde_json::{Value, json};
 
@@ -33,21 +33,21 @@ const MAX_RECORD_BYTES: u64 = 1 << 20;
 pub(crate) struct CrashRecord {
     performing: File,
     state: PathBuf,
-    slots: Mutex<Slots>,
+    slots: Mutex<GuardSlots>,
     /// Whether the process is about to end in order: what begins now is not recorded.
     is_closed: AtomicBool,
 }
 
 #[derive(Debug, Default)]
-struct Slots {
+struct GuardSlots {
     free: Vec<usize>,
     count: usize,
 }
 
 /// Opens the record of this home, which the caller has locked, and says what the last daemon left.
-pub(crate) fn open(home: &Path) -> anyhow::Result<(CrashRecord, Remains)> {
+pub(crate) fn open(home: &Path) -> anyhow::Result<(CrashRecord, CrashLogContents)> {
     let folder = home.join(FOLDER);
-    let opened = || -> io::Result<(CrashRecord, Remains)> {
+    let opened = || -> io::Result<(CrashRecord, CrashLogContents)> {
         private::directory(&folder)?;
         let path = folder.join("performing");
         let options = || {
@@ -57,7 +57,7 @@ pub(crate) fn open(home: &Path) -> anyhow::Result<(CrashRecord, Remains)> {
         };
         let performing = private::open(&mut options(), &path)?;
         let state = folder.join("state.json");
-        let remains = Remains { in_flight: names(&performing)?, state: read_state(&state) };
+        let remains = CrashLogContents { in_flight: names(&performing)?, state: read_state(&state) };
         let (slots, is_closed) = (Mutex::default(), AtomicBool::new(false));
         Ok((CrashRecord { performing, state, slots, is_closed }, remains))
     };
@@ -65,9 +65,9 @@ pub(crate) fn open(home: &Path) -> anyhow::Result<(CrashRecord, Remains)> {
 }
 
 /// What is set aside in this home.
-pub(crate) fn set_aside(home: &Path) -> Vec<Suspect> {
+pub(crate) fn set_aside(home: &Path) -> Vec<CrashSuspect> {
     let state = read_state(&home.join(FOLDER).join("state.json"));
-    state.suspects.into_iter().filter(Suspect::is_set_aside).collect()
+    state.suspects.into_iter().filter(CrashSuspect::is_set_aside).collect()
 }
 
 impl CrashRecord {
@@ -105,7 +105,7 @@ impl CrashLog for CrashRecord {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner).free.push(place);
     }
 
-    fn save(&self, state: &GuardState) {
+    fn save(&self, state: &CrashGuardState) {
         let suspects = state.suspects.iter().map(
             |suspect| json!({ "item": suspect.item, "deaths": suspect.deaths, "retry_at": suspect.retry_at }),
         );
@@ -140,19 +140,19 @@ fn names(performing: &File) -> io::Result<Vec<String>> {
 }
 
 /// The state that was saved last; none if there is none that can be read, which counts from the beginning.
-fn read_state(path: &Path) -> GuardState {
+fn read_state(path: &Path) -> CrashGuardState {
     let text = fs::read_to_string(path).unwrap_or_default();
     let value: Value = serde_json::from_str(&text).unwrap_or_default();
     let number = |value: &Value| value.as_u64().and_then(|number| u32::try_from(number).ok());
     let suspect = |entry: &Value| {
-        Some(Suspect {
+        Some(CrashSuspect {
             item: entry["item"].as_str()?.to_owned(),
             deaths: number(&entry["deaths"])?,
             retry_at: entry["retry_at"].as_i64()?,
         })
     };
     let suspects = value["suspects"].as_array().map(Vec::as_slice).unwrap_or_default();
-    GuardState {
+    CrashGuardState {
         suspects: suspects.iter().filter_map(suspect).collect(),
         crowded_deaths: number(&value["crowded_deaths"]).unwrap_or(0),
     }
@@ -166,14 +166,14 @@ mod tests {
     fn names_and_state_are_found_by_the_next_daemon_and_ended_ones_are_not() {
         let home = tempfile::tempdir().unwrap();
         let (record, remains) = open(home.path()).unwrap();
-        assert_eq!(remains, Remains::default());
+        assert_eq!(remains, CrashLogContents::default());
         let first = record.begin("effect 1");
         let second = record.begin("deletion two\nlines");
         record.end(first);
         let third = record.begin(&"x".repeat(600));
         assert_eq!(third, first, "a slot is used again");
-        let suspect = Suspect { item: "effect 1".to_owned(), deaths: 3, retry_at: 7 };
-        let state = GuardState { suspects: vec![suspect.clone()], crowded_deaths: 2 };
+        let suspect = CrashSuspect { item: "effect 1".to_owned(), deaths: 3, retry_at: 7 };
+        let state = CrashGuardState { suspects: vec![suspect.clone()], crowded_deaths: 2 };
         record.save(&state);
         // A process that dies closes nothing in order.
         drop(record);
@@ -193,7 +193,7 @@ mod tests {
         drop(open(home.path()).unwrap());
         for text in ["", "[]", "{\"suspects\": 3}", "{\"suspects\": [{\"item\": 3}]}", "\u{0}"] {
             fs::write(home.path().join(FOLDER).join("state.json"), text).unwrap();
-            assert_eq!(open(home.path()).unwrap().1.state, GuardState::default(), "{text:?}");
+            assert_eq!(open(home.path()).unwrap().1.state, CrashGuardState::default(), "{text:?}");
         }
     }
 }

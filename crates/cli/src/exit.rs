@@ -2,15 +2,15 @@
 
 use std::process::ExitCode;
 
-use abide_agent::outcome::Outcome;
-use abide_wire::run::RunStatus;
+use abide_agent::outcome::AgentOutcome;
+use abide_wire::run::RunStatusValue;
 use clap::{CommandFactory, Parser, error::ErrorKind};
 
 use crate::{
     agent,
-    args::{Abide, Command},
+    args::{CliArguments, CliCommand},
     backup, config, doctor, mcp, parrot, restore, rpc, runs, service, sessions, token,
-    trouble::{self, Kind, Trouble, note},
+    trouble::{self, CliError, CliErrorKind, note},
     up, verify,
 };
 
@@ -28,36 +28,36 @@ pub fn main() -> ExitCode {
     if first.as_ref().is_some_and(|word| word == parrot::PARROT) {
         return parrot::main(words);
     }
-    let Abide { set, command } = match Abide::try_parse() {
+    let CliArguments { set, command } = match CliArguments::try_parse() {
         Ok(typed) => typed,
         Err(error) => return not_understood(&error),
     };
     let json = command.json();
     let done = match command {
-        Command::Up(arguments) => up::run(&arguments, &set),
-        Command::Down(arguments) => service::down(&arguments, &set),
-        Command::Token { command } => token::run(&command, &set),
-        Command::Status { output } => service::status(&output, &set),
-        Command::Run(arguments) => runs::start::run(*arguments, &set),
-        Command::Ls(arguments) => runs::list::ls(&arguments, &set),
-        Command::Inbox(arguments) => runs::list::inbox(&arguments, &set),
-        Command::Show(arguments) => runs::show::run(&arguments, &set),
-        Command::Logs(arguments) => runs::logs::run(&arguments, &set),
-        Command::Attach(arguments) => runs::start::attach(&arguments, &set),
-        Command::Reply(arguments) => runs::orders::reply(&arguments, &set),
-        Command::Send(arguments) => runs::orders::send(&arguments, &set),
-        Command::Interrupt(arguments) => runs::orders::interrupt(&arguments, &set),
-        Command::Cancel(arguments) => runs::orders::cancel(&arguments, &set),
-        Command::Agent { command } => agent::main(command),
-        Command::Rpc => rpc::serve(&set).map(|()| SUCCEEDED),
-        Command::Mcp => mcp::serve(&set).map(|()| SUCCEEDED),
-        Command::Sessions { command } => sessions::run(command, &set),
-        Command::Config { command } => config::show::run(&command, &set),
-        Command::Doctor(arguments) => doctor::run(&arguments, &set),
-        Command::Completions { shell } => completions(shell),
-        Command::Verify(arguments) => verify::run(&arguments, &set),
-        Command::Backup(arguments) => backup::run(&arguments, &set),
-        Command::Restore(arguments) => restore::run(&arguments, &set),
+        CliCommand::Up(arguments) => up::run(&arguments, &set),
+        CliCommand::Down(arguments) => service::down(&arguments, &set),
+        CliCommand::Token { command } => token::run(&command, &set),
+        CliCommand::Status { output } => service::status(&output, &set),
+        CliCommand::Run(arguments) => runs::start::run(*arguments, &set),
+        CliCommand::Ls(arguments) => runs::list::ls(&arguments, &set),
+        CliCommand::Inbox(arguments) => runs::list::inbox(&arguments, &set),
+        CliCommand::Show(arguments) => runs::show::run(&arguments, &set),
+        CliCommand::Logs(arguments) => runs::logs::run(&arguments, &set),
+        CliCommand::Attach(arguments) => runs::start::attach(&arguments, &set),
+        CliCommand::Reply(arguments) => runs::orders::reply(&arguments, &set),
+        CliCommand::Send(arguments) => runs::orders::send(&arguments, &set),
+        CliCommand::Interrupt(arguments) => runs::orders::interrupt(&arguments, &set),
+        CliCommand::Cancel(arguments) => runs::orders::cancel(&arguments, &set),
+        CliCommand::Agent { command } => agent::main(command),
+        CliCommand::Rpc => rpc::serve(&set).map(|()| SUCCEEDED),
+        CliCommand::Mcp => mcp::serve(&set).map(|()| SUCCEEDED),
+        CliCommand::Sessions { command } => sessions::run(command, &set),
+        CliCommand::Config { command } => config::show::run(&command, &set),
+        CliCommand::Doctor(arguments) => doctor::run(&arguments, &set),
+        CliCommand::Completions { shell } => completions(shell),
+        CliCommand::Verify(arguments) => verify::run(&arguments, &set),
+        CliCommand::Backup(arguments) => backup::run(&arguments, &set),
+        CliCommand::Restore(arguments) => restore::run(&arguments, &set),
     };
     done.unwrap_or_else(|error| {
         // Whoever reads only the head of what we print has what they want.
@@ -65,9 +65,9 @@ pub fn main() -> ExitCode {
             return SUCCEEDED;
         }
         note(trouble::told(&error, json));
-        match error.downcast_ref::<Trouble>().map(|trouble| trouble.kind) {
-            Some(Kind::Usage) => usage(),
-            Some(Kind::Failure | Kind::Unreachable) | None => FAILED,
+        match error.downcast_ref::<CliError>().map(|trouble| trouble.kind) {
+            Some(CliErrorKind::Usage) => usage(),
+            Some(CliErrorKind::Failure | CliErrorKind::Unreachable) | None => FAILED,
         }
     })
 }
@@ -76,7 +76,7 @@ pub fn main() -> ExitCode {
 fn not_understood(error: &clap::Error) -> ExitCode {
     let is_help = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
     if !is_help && std::env::args_os().any(|word| word == "--json") {
-        let trouble = Trouble::usage(error.to_string().trim_end());
+        let trouble = CliError::usage(error.to_string().trim_end());
         note(trouble::told(&trouble.into(), true));
         return usage();
     }
@@ -87,7 +87,7 @@ fn not_understood(error: &clap::Error) -> ExitCode {
 fn completions(shell: clap_complete::Shell) -> anyhow::Result<ExitCode> {
     // Into memory first: the generator itself panics when nobody reads on.
     let mut script = Vec::new();
-    clap_complete::generate(shell, &mut Abide::command(), "abide", &mut script);
+    clap_complete::generate(shell, &mut CliArguments::command(), "abide", &mut script);
     std::io::Write::write_all(&mut std::io::stdout(), &script)?;
     Ok(SUCCEEDED)
 }
@@ -110,21 +110,24 @@ pub(crate) fn interrupted() -> ExitCode {
 }
 
 /// What became of a run that is no longer followed.
-pub(crate) fn of_run(status: RunStatus) -> ExitCode {
+pub(crate) fn of_run(status: RunStatusValue) -> ExitCode {
     match status {
         // A chat that is idle has given its answer; a run that is left at work was left on purpose.
-        RunStatus::Succeeded | RunStatus::Idle | RunStatus::Queued | RunStatus::Running => SUCCEEDED,
-        RunStatus::WaitingUser => waiting(),
-        RunStatus::Failed | RunStatus::Canceled => FAILED,
+        RunStatusValue::Succeeded
+        | RunStatusValue::Idle
+        | RunStatusValue::Queued
+        | RunStatusValue::Running => SUCCEEDED,
+        RunStatusValue::WaitingUser => waiting(),
+        RunStatusValue::Failed | RunStatusValue::Canceled => FAILED,
     }
 }
 
 /// What became of a run of the native agent.
-pub(crate) fn of_agent(outcome: &Outcome) -> ExitCode {
+pub(crate) fn of_agent(outcome: &AgentOutcome) -> ExitCode {
     match outcome {
-        Outcome::Completed { .. } => SUCCEEDED,
-        Outcome::Failed { .. } | Outcome::BudgetExhausted { .. } => FAILED,
-        Outcome::Waiting { .. } => waiting(),
-        Outcome::Interrupted => interrupted(),
+        AgentOutcome::Completed { .. } => SUCCEEDED,
+        AgentOutcome::Failed { .. } | AgentOutcome::BudgetExhausted { .. } => FAILED,
+        AgentOutcome::Waiting { .. } => waiting(),
+        AgentOutcome::Interrupted => interrupted(),
     }
 }

@@ -17,15 +17,15 @@ use std::{
     sync::{Mutex, OnceLock, PoisonError},
 };
 
-use abide_daemon::failpoint::{self, Point};
+use abide_daemon::failpoint::{self, DaemonFailpoint};
 use anyhow::Context;
 
 use crate::{home, private};
 
 /// Where to die, how often each place was reached, and where that is told.
-struct Watch {
-    place: Option<(Point, u64)>,
-    victims: Victims,
+struct FailpointWatch {
+    place: Option<(DaemonFailpoint, u64)>,
+    victims: FailpointVictims,
     /// Below it lie the folders of all keepers.
     keepers: PathBuf,
     reached: Mutex<[u64; 4]>,
@@ -34,14 +34,14 @@ struct Watch {
 
 /// Who dies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Victims {
+enum FailpointVictims {
     Daemon,
     All,
     Keepers,
     Children,
 }
 
-static WATCH: OnceLock<Watch> = OnceLock::new();
+static WATCH: OnceLock<FailpointWatch> = OnceLock::new();
 
 /// Reads where to die from the environment.
 pub(crate) fn install() -> anyhow::Result<()> {
@@ -52,10 +52,10 @@ pub(crate) fn install() -> anyhow::Result<()> {
         None => None,
     };
     let victims = match home::variable("SIEGE_VICTIMS").as_deref() {
-        None => Victims::Daemon,
-        Some("all") => Victims::All,
-        Some("keepers") => Victims::Keepers,
-        Some("children") => Victims::Children,
+        None => FailpointVictims::Daemon,
+        Some("all") => FailpointVictims::All,
+        Some("keepers") => FailpointVictims::Keepers,
+        Some("children") => FailpointVictims::Children,
         Some(text) => anyhow::bail!("cannot understand SIEGE_VICTIMS={text}"),
     };
     let keepers = home::home()?.join("keepers");
@@ -63,29 +63,35 @@ pub(crate) fn install() -> anyhow::Result<()> {
     private::home(&home::home()?)?;
     let log = private::open(File::options().create(true).append(true), &path);
     let log = log.with_context(|| format!("cannot open {}", path.display()))?;
-    let _the_first_counts = WATCH.set(Watch { place, victims, keepers, reached: Mutex::default(), log });
+    let _the_first_counts =
+        WATCH.set(FailpointWatch { place, victims, keepers, reached: Mutex::default(), log });
     failpoint::install(reached);
     Ok(())
 }
 
-fn parse(text: &str) -> Option<(Point, u64)> {
+fn parse(text: &str) -> Option<(DaemonFailpoint, u64)> {
     let (name, number) = text.split_once(':')?;
-    let point = [Point::BeforeCommit, Point::AfterCommit, Point::EffectBegun, Point::OrderCarriedOut]
-        .into_iter()
-        .find(|point| told(*point) == name)?;
+    let point = [
+        DaemonFailpoint::BeforeCommit,
+        DaemonFailpoint::AfterCommit,
+        DaemonFailpoint::EffectBegun,
+        DaemonFailpoint::OrderCarriedOut,
+    ]
+    .into_iter()
+    .find(|point| told(*point) == name)?;
     Some((point, number.parse().ok()?))
 }
 
-fn told(point: Point) -> &'static str {
+fn told(point: DaemonFailpoint) -> &'static str {
     match point {
-        Point::BeforeCommit => "before_commit",
-        Point::AfterCommit => "after_commit",
-        Point::EffectBegun => "effect_begun",
-        Point::OrderCarriedOut => "order_carried_out",
+        DaemonFailpoint::BeforeCommit => "before_commit",
+        DaemonFailpoint::AfterCommit => "after_commit",
+        DaemonFailpoint::EffectBegun => "effect_begun",
+        DaemonFailpoint::OrderCarriedOut => "order_carried_out",
     }
 }
 
-fn reached(point: Point) {
+fn reached(point: DaemonFailpoint) {
     let Some(watch) = WATCH.get() else { return };
     let mut reached = watch.reached.lock().unwrap_or_else(PoisonError::into_inner);
     let count = &mut reached[point as usize];
@@ -93,7 +99,7 @@ fn reached(point: Point) {
     let _a_test_would_miss_it = writeln!(&watch.log, "{}:{count}", told(point));
     if watch.place == Some((point, *count)) {
         watch.kill_others();
-        if let Victims::Keepers | Victims::Children = watch.victims {
+        if let FailpointVictims::Keepers | FailpointVictims::Children = watch.victims {
             return;
         }
         let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
@@ -104,14 +110,14 @@ fn reached(point: Point) {
     }
 }
 
-impl Watch {
+impl FailpointWatch {
     /// Kills keepers of runs, what they hold, or both. A keeper goes first, so that it cannot record the end of its child.
     fn kill_others(&self) {
         let (keepers, children) = match self.victims {
-            Victims::Daemon => return,
-            Victims::All => (true, true),
-            Victims::Keepers => (true, false),
-            Victims::Children => (false, true),
+            FailpointVictims::Daemon => return,
+            FailpointVictims::All => (true, true),
+            FailpointVictims::Keepers => (true, false),
+            FailpointVictims::Children => (false, true),
         };
         let processes = processes();
         for (keeper, _) in &processes {

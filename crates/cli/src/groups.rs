@@ -5,19 +5,19 @@
 
 use std::path::{Path, PathBuf};
 
-use abide_keeper::{confine::try_group, group::Groups};
+use abide_keeper::{confine::try_group, group::ControlGroupConfig};
 use abide_os::cgroup::{
-    CgroupError, Group, Limits,
+    CgroupError, ControlGroup, ControlGroupLimits,
     find::{is_delegated, is_group, is_writable, own_group},
 };
 
-use crate::config::Config;
+use crate::config::CliConfig;
 
 /// What was decided.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GroupDecision {
     /// Where groups are made; none if there are none.
-    pub groups: Option<Groups>,
+    pub groups: Option<ControlGroupConfig>,
     /// Why there are none, if `auto` found no place for them.
     pub unavailable: Option<String>,
     /// Limits that are set and do not hold, and why.
@@ -29,11 +29,11 @@ const LEAST_MEMORY_BYTES: u64 = 16 << 20;
 const LEAST_PIDS: u64 = 16;
 
 /// Decides for this process. An error is a setting that cannot be followed. `program` is this program.
-pub fn decide(config: &Config, program: &Path) -> Result<GroupDecision, String> {
+pub fn decide(config: &CliConfig, program: &Path) -> Result<GroupDecision, String> {
     let limits = limits(config)?;
     let own = own_group();
     // What this process starts shares the limits of the group that it is in itself.
-    let beside = own.as_ref().ok().and_then(|own| Groups::beside(own));
+    let beside = own.as_ref().ok().and_then(|own| ControlGroupConfig::beside(own));
     match (config.sandbox.cgroup.as_str(), beside) {
         ("off", _) => Ok(without(None, "sandbox.cgroup is \"off\"", &limits)),
         (_, Some(groups)) => Ok(GroupDecision { groups: Some(groups), ..GroupDecision::default() }),
@@ -49,13 +49,15 @@ pub fn decide(config: &Config, program: &Path) -> Result<GroupDecision, String> 
                 )
             };
             let base = usable(named, program).map_err(refused)?;
-            Group::at(&base).enable_for_children(&limits).map_err(|error| refused(explained(&error)))?;
+            ControlGroup::at(&base)
+                .enable_for_children(&limits)
+                .map_err(|error| refused(explained(&error)))?;
             Ok(GroupDecision { groups: Some(groups(base, limits, true)), ..GroupDecision::default() })
         }
     }
 }
 
-fn limits(config: &Config) -> Result<Limits, String> {
+fn limits(config: &CliConfig) -> Result<ControlGroupLimits, String> {
     let of = |name: &str, value: u64, least: u64| match value {
         0 => Ok(None),
         value if value < least => {
@@ -63,34 +65,34 @@ fn limits(config: &Config) -> Result<Limits, String> {
         }
         value => Ok(Some(value)),
     };
-    Ok(Limits {
+    Ok(ControlGroupLimits {
         memory_bytes: of("limits.memory_max_bytes", config.limits.memory_max_bytes, LEAST_MEMORY_BYTES)?,
         pids: of("limits.pids_max", config.limits.pids_max, LEAST_PIDS)?,
     })
 }
 
-fn groups(base: PathBuf, limits: Limits, required: bool) -> Groups {
-    Groups { keepers_base: base.clone(), base, limits, required }
+fn groups(base: PathBuf, limits: ControlGroupLimits, required: bool) -> ControlGroupConfig {
+    ControlGroupConfig { keepers_base: base.clone(), base, limits, required }
 }
 
 /// Groups below a base that was found. Limits that cannot be set are left out.
-fn with(base: PathBuf, limits: Limits) -> GroupDecision {
-    match Group::at(&base).enable_for_children(&limits) {
+fn with(base: PathBuf, limits: ControlGroupLimits) -> GroupDecision {
+    match ControlGroup::at(&base).enable_for_children(&limits) {
         Ok(()) => GroupDecision { groups: Some(groups(base, limits, false)), ..GroupDecision::default() },
         Err(error) => GroupDecision {
-            groups: Some(groups(base, Limits::default(), false)),
+            groups: Some(groups(base, ControlGroupLimits::default(), false)),
             warning: unapplied(&explained(&error), &limits),
             unavailable: None,
         },
     }
 }
 
-fn without(unavailable: Option<&str>, reason: &str, limits: &Limits) -> GroupDecision {
+fn without(unavailable: Option<&str>, reason: &str, limits: &ControlGroupLimits) -> GroupDecision {
     let unavailable = unavailable.map(str::to_owned);
     GroupDecision { groups: None, unavailable, warning: unapplied(reason, limits) }
 }
 
-fn unapplied(reason: &str, limits: &Limits) -> Option<String> {
+fn unapplied(reason: &str, limits: &ControlGroupLimits) -> Option<String> {
     let names =
         [limits.memory_bytes.map(|_| "limits.memory_max_bytes"), limits.pids.map(|_| "limits.pids_max")];
     let names: Vec<&str> = names.into_iter().flatten().collect();
@@ -138,25 +140,25 @@ fn usable(named: &str, program: &Path) -> Result<PathBuf, String> {
     }
     let base = std::fs::canonicalize(base).map_err(|error| error.to_string())?;
     try_group(program, &base)?;
-    groups(base.clone(), Limits::default(), true).sweep();
+    groups(base.clone(), ControlGroupLimits::default(), true).sweep();
     Ok(base)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Circumstances;
+    use crate::config::MachineFacts;
 
-    fn config(cgroup: &str, memory: u64, pids: u64) -> Config {
-        let circumstances = Circumstances { home: "/nowhere".into(), cores: 1, memory: 1 << 30 };
-        let mut config = Config::standard(&circumstances);
+    fn config(cgroup: &str, memory: u64, pids: u64) -> CliConfig {
+        let circumstances = MachineFacts { home: "/nowhere".into(), cores: 1, memory: 1 << 30 };
+        let mut config = CliConfig::standard(&circumstances);
         config.sandbox.cgroup = cgroup.to_owned();
         config.limits.memory_max_bytes = memory;
         config.limits.pids_max = pids;
         config
     }
 
-    fn refusal(config: &Config) -> String {
+    fn refusal(config: &CliConfig) -> String {
         decide(config, Path::new("/nowhere")).expect_err("it cannot be followed")
     }
 
@@ -196,7 +198,7 @@ mod tests {
     #[test]
     fn limits_without_their_controllers_leave_the_groups_without_limits() {
         let folder = tempfile::tempdir().expect("the test machine allows it");
-        let limits = Limits { memory_bytes: Some(1 << 30), pids: Some(100) };
+        let limits = ControlGroupLimits { memory_bytes: Some(1 << 30), pids: Some(100) };
         let write = |name: &str, text: &str| {
             std::fs::write(folder.path().join(name), text).expect("the test machine allows it");
         };

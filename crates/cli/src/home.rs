@@ -2,14 +2,14 @@
 
 use std::path::{Path, PathBuf};
 
-use abide_keeper::{group::Groups, launch::Launcher};
-use abide_terminal::Config;
+use abide_keeper::{group::ControlGroupConfig, launch::KeeperLauncher};
+use abide_terminal::TerminalConfig;
 use anyhow::Context;
 
 use crate::{
     config,
     groups::{self, GroupDecision},
-    isolation::Isolator,
+    isolation::ProgramIsolator,
     private,
 };
 
@@ -26,10 +26,10 @@ pub(crate) fn home() -> anyhow::Result<PathBuf> {
 }
 
 /// The terminal runtime's configuration.
-pub(crate) fn terminal(config: &config::Config, detached: bool) -> anyhow::Result<Config> {
+pub(crate) fn terminal(config: &config::CliConfig, detached: bool) -> anyhow::Result<TerminalConfig> {
     let home = home()?;
     private::home(&home)?;
-    Ok(Config {
+    Ok(TerminalConfig {
         keepers: home.join("keepers"),
         launcher: launcher_with(groups(config)?.groups)?,
         env: environment_of_children(),
@@ -44,13 +44,13 @@ pub(crate) fn terminal(config: &config::Config, detached: bool) -> anyhow::Resul
 }
 
 /// How this program becomes a keeper.
-pub(crate) fn launcher() -> anyhow::Result<Launcher> {
+pub(crate) fn launcher() -> anyhow::Result<KeeperLauncher> {
     launcher_with(None)
 }
 
 /// The same, with control groups for what is started.
-pub(crate) fn launcher_with(groups: Option<Groups>) -> anyhow::Result<Launcher> {
-    Ok(Launcher {
+pub(crate) fn launcher_with(groups: Option<ControlGroupConfig>) -> anyhow::Result<KeeperLauncher> {
+    Ok(KeeperLauncher {
         program: std::env::current_exe().context("cannot find this program")?,
         arguments: vec![KEEPER.to_owned()],
         groups,
@@ -58,15 +58,15 @@ pub(crate) fn launcher_with(groups: Option<Groups>) -> anyhow::Result<Launcher> 
 }
 
 /// Which control groups runs and sessions get.
-pub(crate) fn groups(config: &config::Config) -> anyhow::Result<GroupDecision> {
+pub(crate) fn groups(config: &config::CliConfig) -> anyhow::Result<GroupDecision> {
     let program = std::env::current_exe().context("cannot find this program")?;
     groups::decide(config, &program).map_err(anyhow::Error::msg)
 }
 
 /// How programs are kept from the files of this home.
-pub(crate) fn isolator(home: &Path) -> anyhow::Result<Isolator> {
+pub(crate) fn isolator(home: &Path) -> anyhow::Result<ProgramIsolator> {
     let program = std::env::current_exe().context("cannot find this program")?;
-    Ok(Isolator::new(home, &program, &variable("PATH").unwrap_or_default()))
+    Ok(ProgramIsolator::new(home, &program, &variable("PATH").unwrap_or_default()))
 }
 
 /// The environment, as far as it is text.

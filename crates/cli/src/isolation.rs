@@ -11,27 +11,27 @@ use std::{
     sync::OnceLock,
 };
 
-use abide_keeper::confine::{Confinement, Hiding, Support, support};
+use abide_keeper::confine::{Confinement, ConfinementSupport, HidingMethod, support};
 use abide_os::confine::HiddenTree;
-use abide_ports::engine::{Isolation, Sandbox};
+use abide_ports::engine::{IsolationMode, SandboxMode};
 
 /// Decides how programs are confined on this machine. What the machine offers is tried out once, when it is first needed.
 #[derive(Debug)]
-pub struct Isolator {
+pub struct ProgramIsolator {
     home: PathBuf,
     program: PathBuf,
     path: String,
-    support: OnceLock<Support>,
+    support: OnceLock<ConfinementSupport>,
     /// Limits that are set and do not hold, and why.
     unapplied_limits: Option<String>,
 }
 
 /// A program that is to be confined.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Subject<'a> {
-    pub(crate) isolation: Isolation,
+pub(crate) struct IsolationSubject<'a> {
+    pub(crate) isolation: IsolationMode,
     /// The file rules, for a program that has no sandbox of its own.
-    pub(crate) sandbox: Option<Sandbox>,
+    pub(crate) sandbox: Option<SandboxMode>,
     pub(crate) workspace: &'a Path,
     /// What it needs besides its workspace, where that lies in the home.
     pub(crate) shown: &'a [PathBuf],
@@ -39,7 +39,7 @@ pub(crate) struct Subject<'a> {
 
 /// How a program is confined, and what people must know about that.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Plan {
+pub(crate) struct IsolationPlan {
     pub(crate) confinement: Option<Confinement>,
     pub(crate) warning: Option<String>,
 }
@@ -61,7 +61,7 @@ const PRIVATE: [&str; 11] = [
     "trash",
 ];
 
-impl Isolator {
+impl ProgramIsolator {
     /// For programs that must not see this home. `program` is this program, `path` where programs are looked for.
     pub fn new(home: &Path, program: &Path, path: &str) -> Self {
         Self {
@@ -79,14 +79,14 @@ impl Isolator {
     }
 
     /// What this machine offers.
-    pub(crate) fn support(&self) -> &Support {
+    pub(crate) fn support(&self) -> &ConfinementSupport {
         // A home that is not there yet is tried with another directory.
         let hidden = if self.home.is_dir() { self.home.as_path() } else { Path::new("/tmp") };
         self.support.get_or_init(|| support(&self.program, hidden, &self.path))
     }
 
     /// How a program is confined, or why it must not be started.
-    pub(crate) fn plan(&self, subject: &Subject<'_>) -> Result<Plan, String> {
+    pub(crate) fn plan(&self, subject: &IsolationSubject<'_>) -> Result<IsolationPlan, String> {
         let writable = self.writable(subject)?;
         let (hiding, warning) = self.hiding(subject.isolation)?;
         // What does not exist needs no hiding.
@@ -96,32 +96,32 @@ impl Isolator {
             (hidden.is_some() || writable.is_some()).then_some(Confinement { hidden, writable });
         let warnings: Vec<String> = warning.into_iter().chain(self.unapplied_limits.clone()).collect();
         let warning = (!warnings.is_empty()).then(|| warnings.join("; "));
-        Ok(Plan { confinement, warning })
+        Ok(IsolationPlan { confinement, warning })
     }
 
-    fn hiding(&self, isolation: Isolation) -> Result<(Option<Hiding>, Option<String>), String> {
+    fn hiding(&self, isolation: IsolationMode) -> Result<(Option<HidingMethod>, Option<String>), String> {
         let by_namespace = || {
             let support = self.support();
             match (&support.namespace, &support.bubblewrap) {
-                (Ok(()), _) => Ok(Hiding::Namespace),
-                (Err(_), Ok(program)) => Ok(Hiding::Bubblewrap(program.clone())),
+                (Ok(()), _) => Ok(HidingMethod::Namespace),
+                (Err(_), Ok(program)) => Ok(HidingMethod::Bubblewrap(program.clone())),
                 (Err(namespace), Err(bubblewrap)) => Err(format!("{namespace}; {bubblewrap}")),
             }
         };
         match isolation {
-            Isolation::Off => Ok((None, None)),
-            Isolation::Auto => Ok(match by_namespace() {
+            IsolationMode::Off => Ok((None, None)),
+            IsolationMode::Auto => Ok(match by_namespace() {
                 Ok(hiding) => (Some(hiding), None),
                 Err(reason) => (None, Some(format!("the agent is not isolated from Abide's own files: {reason}"))),
             }),
-            Isolation::Namespace => by_namespace().map(|hiding| (Some(hiding), None)).map_err(|reason| {
+            IsolationMode::Namespace => by_namespace().map(|hiding| (Some(hiding), None)).map_err(|reason| {
                 format!(
                     "isolation \"namespace\" is not possible here: {reason}; allow user namespaces or install \
                      bubblewrap, or choose another isolation"
                 )
             }),
-            Isolation::Landlock => match &self.support().landlock {
-                Ok(()) => Ok((Some(Hiding::Landlock), None)),
+            IsolationMode::Landlock => match &self.support().landlock {
+                Ok(()) => Ok((Some(HidingMethod::Landlock), None)),
                 Err(reason) => Err(format!(
                     "isolation \"landlock\" is not possible here: {reason}; use a kernel with Landlock, or choose \
                      another isolation"
@@ -131,11 +131,11 @@ impl Isolator {
     }
 
     /// What a program may write. None if that is not restricted.
-    fn writable(&self, subject: &Subject<'_>) -> Result<Option<Vec<PathBuf>>, String> {
+    fn writable(&self, subject: &IsolationSubject<'_>) -> Result<Option<Vec<PathBuf>>, String> {
         let (sandbox, writable) = match subject.sandbox {
-            None | Some(Sandbox::FullAccess) => return Ok(None),
-            Some(sandbox @ Sandbox::ReadOnly) => (sandbox, vec![]),
-            Some(sandbox @ Sandbox::WorkspaceWrite) => {
+            None | Some(SandboxMode::FullAccess) => return Ok(None),
+            Some(sandbox @ SandboxMode::ReadOnly) => (sandbox, vec![]),
+            Some(sandbox @ SandboxMode::WorkspaceWrite) => {
                 let temporary = crate::home::variable("TMPDIR").map(PathBuf::from);
                 let places = [subject.workspace.to_owned(), "/tmp".into(), "/var/tmp".into()];
                 (sandbox, places.into_iter().chain(temporary).collect())
@@ -148,14 +148,14 @@ impl Isolator {
             ))
         };
         match (subject.isolation, &self.support().landlock) {
-            (Isolation::Off, _) => refused("isolation is off"),
+            (IsolationMode::Off, _) => refused("isolation is off"),
             (_, Err(reason)) => refused(reason),
             (_, Ok(())) => Ok(Some(writable)),
         }
     }
 
     /// What of the home remains visible: the workspace, if it lies there, what else the program needs, and this program.
-    fn tree(&self, subject: &Subject<'_>) -> Result<HiddenTree, String> {
+    fn tree(&self, subject: &IsolationSubject<'_>) -> Result<HiddenTree, String> {
         let workspace = fs::canonicalize(subject.workspace).unwrap_or_else(|_| subject.workspace.to_owned());
         let below = workspace.strip_prefix(&self.home).ok();
         let shows_too_much = |below: &Path| {

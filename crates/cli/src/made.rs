@@ -22,13 +22,13 @@ const UNFINISHED: &str = ".new-";
 
 /// What a directory is for. Each has a folder in the home with one directory for each run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Purpose {
+pub(crate) enum DirPurpose {
     Workspace,
     Private,
     Content,
 }
 
-impl Purpose {
+impl DirPurpose {
     pub(crate) const ALL: [Self; 3] = [Self::Workspace, Self::Private, Self::Content];
 
     /// The folder in the home.
@@ -43,14 +43,14 @@ impl Purpose {
 
 /// Tells one directory from every other that is, was or will be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Identity {
+pub(crate) struct DirIdentity {
     device: (u32, u32),
     inode: u64,
     /// Seconds and nanoseconds; inodes are used again, and then differ in this. 0 where the file system does not say.
     born: (i64, u32),
 }
 
-impl Identity {
+impl DirIdentity {
     /// The directory at this path. None if there is none, or a link.
     pub(crate) fn of(path: &Path) -> Option<Self> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -73,7 +73,7 @@ impl Identity {
 
 /// Makes the directory of a run, for its owner only, with its note. One that is there already stays as it is and gets
 /// no note: who made it is not known.
-pub(crate) fn directory(home: &Path, purpose: Purpose, run: &str) -> io::Result<()> {
+pub(crate) fn directory(home: &Path, purpose: DirPurpose, run: &str) -> io::Result<()> {
     let parent = home.join(purpose.folder());
     let path = parent.join(run);
     if fs::symlink_metadata(&path).is_ok() {
@@ -97,26 +97,26 @@ pub(crate) fn directory(home: &Path, purpose: Purpose, run: &str) -> io::Result<
 }
 
 /// Notes that the directory at this path is the run's.
-pub(crate) fn note(home: &Path, purpose: Purpose, run: &str, path: &Path) -> io::Result<()> {
-    let Some(identity) = Identity::of(path) else { return Err(io::ErrorKind::NotADirectory.into()) };
+pub(crate) fn note(home: &Path, purpose: DirPurpose, run: &str, path: &Path) -> io::Result<()> {
+    let Some(identity) = DirIdentity::of(path) else { return Err(io::ErrorKind::NotADirectory.into()) };
     private::directory(&home.join(FOLDER))?;
     private::write(&note_path(home, purpose, run), identity.to_text().as_bytes())
 }
 
 /// Whether the directory at this path is the one that was made for the run.
-pub(crate) fn is_ours(home: &Path, purpose: Purpose, run: &str, path: &Path) -> bool {
+pub(crate) fn is_ours(home: &Path, purpose: DirPurpose, run: &str, path: &Path) -> bool {
     let noted = fs::read_to_string(note_path(home, purpose, run)).ok();
-    let found = Identity::of(path).map(Identity::to_text);
+    let found = DirIdentity::of(path).map(DirIdentity::to_text);
     found.is_some() && found == noted
 }
 
 /// The directory is gone, and its note goes too.
-pub(crate) fn forget(home: &Path, purpose: Purpose, run: &str) {
+pub(crate) fn forget(home: &Path, purpose: DirPurpose, run: &str) {
     // A note that stays proves nothing about a later directory.
     fs::remove_file(note_path(home, purpose, run)).ok();
 }
 
-fn note_path(home: &Path, purpose: Purpose, run: &str) -> PathBuf {
+fn note_path(home: &Path, purpose: DirPurpose, run: &str) -> PathBuf {
     home.join(FOLDER).join(format!("{}.{run}", purpose.folder()))
 }
 
@@ -129,9 +129,9 @@ pub(crate) fn adopt(home: &Path) -> io::Result<()> {
     let unfinished = home.join(format!("{FOLDER}-new"));
     let names = |folder: &str| fs::read_dir(home.join(folder)).into_iter().flatten().flatten();
     private::directory(&unfinished)?;
-    let device = |path: &Path| Identity::of(path).map(|found| found.device);
-    let adopt_one = |purpose: Purpose, run: &OsStr, path: &Path| -> io::Result<()> {
-        let (Some(run), Some(identity)) = (run.to_str(), Identity::of(path)) else { return Ok(()) };
+    let device = |path: &Path| DirIdentity::of(path).map(|found| found.device);
+    let adopt_one = |purpose: DirPurpose, run: &OsStr, path: &Path| -> io::Result<()> {
+        let (Some(run), Some(identity)) = (run.to_str(), DirIdentity::of(path)) else { return Ok(()) };
         // A mount is not a directory of ours.
         if device(home) != Some(identity.device) {
             return Ok(());
@@ -139,7 +139,7 @@ pub(crate) fn adopt(home: &Path) -> io::Result<()> {
         let note = unfinished.join(format!("{}.{run}", purpose.folder()));
         private::write(&note, identity.to_text().as_bytes())
     };
-    for purpose in Purpose::ALL {
+    for purpose in DirPurpose::ALL {
         for entry in names(purpose.folder()) {
             adopt_one(purpose, &entry.file_name(), &entry.path())?;
         }
@@ -148,10 +148,10 @@ pub(crate) fn adopt(home: &Path) -> io::Result<()> {
     for entry in names("trash") {
         let name = entry.file_name();
         let run = name.to_str().and_then(|name| name.rsplit_once('.')).map(|(run, _)| run);
-        let is_free = |purpose: &Purpose| {
+        let is_free = |purpose: &DirPurpose| {
             run.is_some_and(|run| !unfinished.join(format!("{}.{run}", purpose.folder())).exists())
         };
-        if let (Some(run), Some(purpose)) = (run, Purpose::ALL.into_iter().find(is_free)) {
+        if let (Some(run), Some(purpose)) = (run, DirPurpose::ALL.into_iter().find(is_free)) {
             adopt_one(purpose, OsStr::new(run), &entry.path())?;
         }
     }
@@ -164,7 +164,7 @@ mod tests {
 
     use super::*;
 
-    const PURPOSE: Purpose = Purpose::Workspace;
+    const PURPOSE: DirPurpose = DirPurpose::Workspace;
 
     #[test]
     fn what_was_made_is_known_again_wherever_it_is_moved() {
@@ -176,7 +176,7 @@ mod tests {
         fs::rename(&path, home.path().join("elsewhere")).unwrap();
         assert!(is_ours(home.path(), PURPOSE, "run", &home.path().join("elsewhere")));
         assert!(!is_ours(home.path(), PURPOSE, "run", &path), "nothing is there");
-        assert!(!is_ours(home.path(), Purpose::Private, "run", &home.path().join("elsewhere")));
+        assert!(!is_ours(home.path(), DirPurpose::Private, "run", &home.path().join("elsewhere")));
         forget(home.path(), PURPOSE, "run");
         assert!(!is_ours(home.path(), PURPOSE, "run", &home.path().join("elsewhere")));
     }
@@ -217,11 +217,11 @@ mod tests {
         fs::create_dir_all(&old).unwrap();
         symlink(&old, home.path().join("runs/link")).unwrap();
         adopt(home.path()).unwrap();
-        assert!(is_ours(home.path(), Purpose::Private, "old", &old));
-        assert!(!is_ours(home.path(), Purpose::Private, "link", &home.path().join("runs/link")));
+        assert!(is_ours(home.path(), DirPurpose::Private, "old", &old));
+        assert!(!is_ours(home.path(), DirPurpose::Private, "link", &home.path().join("runs/link")));
         fs::create_dir(&later).unwrap();
         adopt(home.path()).unwrap();
-        assert!(!is_ours(home.path(), Purpose::Private, "later", &later));
+        assert!(!is_ours(home.path(), DirPurpose::Private, "later", &later));
     }
 
     #[test]

@@ -19,48 +19,57 @@ use std::{
 };
 
 use abide_domain::{
-    process::{Exit, Process},
+    process::{ExitStatus, ProcessBinding},
     time::Timestamp,
 };
 use abide_keeper::{
     KeeperError,
     confine::Confinement,
     identity::ProcessIdentity,
-    launch::{Keeper, Launcher, Spare, Stage, child, kill, make_folder, prevent, resume, stage, sweep},
-    place::{FinalRecord, Place},
-    protocol::{Act, Answer, Exit as KeeperExit, News, Order, Overflow, Owner, Refusal, Shape, Spec, Status},
+    launch::{
+        KeeperConnection, KeeperLauncher, StandbyKeeper, StartupState, child, kill, make_folder, prevent,
+        resume, stage, sweep,
+    },
+    place::{FinalRecord, KeeperDir},
+    protocol::{
+        ChildExit as KeeperExit, ChildMode, KeeperOwner, KeeperRefusal, KeeperRequest, KeeperResponse,
+        KeeperSpec, KeeperStatus, SpoolOverflow, TaggedRequest, TaggedResponse,
+    },
 };
 use abide_ports::{
-    engine::{Installation, Launch, PrivateFile, Signal, Stdin},
-    processes::{FileIdentity, Follow, Found, Lost, Offsets, Processes, Start, StartError, Write},
+    engine::{EngineInstallation, PrivateFile, ProcessSignal, ProcessSpec, ProcessStdin},
+    processes::{
+        FileIdentity, OutputFollower, OutputOffsets, ProcessLookup, ProcessStart, ProcessUnreachable,
+        Processes, StartError, StdinWrite,
+    },
 };
-use follow::{FileReader, Reader};
+use follow::{FileReader, KeeperOutputReader};
 
 use crate::{
-    isolation::{Isolator, Plan, Subject},
-    made::{self, Purpose},
+    isolation::{IsolationPlan, IsolationSubject, ProgramIsolator},
+    made::{self, DirPurpose},
     private,
 };
 
-pub(crate) use outliving::Outliving;
+pub(crate) use outliving::OutlivingKeepers;
 
 /// Processes under one directory of keepers.
 #[derive(Debug)]
-pub struct Keepers {
+pub struct KeeperProcesses {
     /// The directory of all keepers. Those that are started here lie in [`RUNS`] below it.
     pub directory: PathBuf,
     /// How this program becomes a keeper.
-    pub launcher: Launcher,
+    pub launcher: KeeperLauncher,
     /// The environment that processes get a part of: what every process gets, and what its engine is passed.
     pub env: Vec<(String, String)>,
     /// How processes are isolated. None in programs that start only checks.
-    pub isolator: Option<Isolator>,
+    pub isolator: Option<ProgramIsolator>,
     /// How many bytes of output are kept of each.
     pub retention: u64,
     /// Keepers that are children of this process, to be reaped when they are over.
     pub children: Mutex<Vec<Child>>,
     /// Whether a keeper is kept ready for the next process.
-    pub readiness: Readiness,
+    pub readiness: StandbyPolicy,
 }
 
 /// The folder of the keepers that hold runs.
@@ -68,17 +77,17 @@ pub const RUNS: &str = "runs";
 
 /// Whether a keeper is kept ready, so that a turn does not wait for one to start.
 #[derive(Debug, Default)]
-pub enum Readiness {
+pub enum StandbyPolicy {
     /// For programs that start a few processes and go.
     #[default]
     None,
     /// For the daemon. There is none before the first process was started.
-    One(Arc<Mutex<Option<Spare>>>),
+    One(Arc<Mutex<Option<StandbyKeeper>>>),
 }
 
-impl Readiness {
+impl StandbyPolicy {
     /// The keeper that is ready, if there is one.
-    fn take(&self) -> Option<Spare> {
+    fn take(&self) -> Option<StandbyKeeper> {
         match self {
             Self::None => None,
             Self::One(spare) => spare.lock().unwrap_or_else(PoisonError::into_inner).take(),
@@ -86,7 +95,7 @@ impl Readiness {
     }
 
     /// Makes the next one ready if there is none, while nobody waits for it.
-    fn refill(&self, launcher: &Launcher) {
+    fn refill(&self, launcher: &KeeperLauncher) {
         let Self::One(spare) = self else { return };
         if spare.lock().unwrap_or_else(PoisonError::into_inner).is_some() {
             return;
@@ -112,25 +121,25 @@ const END_MS: u64 = 30_000;
 /// How many bytes go in one order.
 const PIECE: usize = 4 << 20;
 
-impl Processes for Keepers {
-    fn start(&self, name: &str, start: &Start<'_>) -> Result<Process, StartError> {
+impl Processes for KeeperProcesses {
+    fn start(&self, name: &str, start: &ProcessStart<'_>) -> Result<ProcessBinding, StartError> {
         let started = self.start_or_find(name, start);
         // Not before: the start of the next keeper would take the processor from this one's.
         self.readiness.refill(&self.launcher);
         started
     }
 
-    fn warning(&self, start: &Start<'_>) -> Option<String> {
+    fn warning(&self, start: &ProcessStart<'_>) -> Option<String> {
         self.plan(start).ok()?.warning
     }
 
-    fn find(&self, name: &str) -> Found {
+    fn find(&self, name: &str) -> ProcessLookup {
         match self.look(name) {
-            Looked::Held(_, status) => Found::Held(process(name, &status.child)),
-            Looked::Recorded(child, _) => Found::Held(process(name, &child)),
-            Looked::Silent => Found::Silent,
-            Looked::Gone => Found::Gone,
-            Looked::Never | Looked::Nothing => Found::Never,
+            KeeperLookup::Held(_, status) => ProcessLookup::Held(process(name, &status.child)),
+            KeeperLookup::Recorded(child, _) => ProcessLookup::Held(process(name, &child)),
+            KeeperLookup::Silent => ProcessLookup::Silent,
+            KeeperLookup::Gone => ProcessLookup::Gone,
+            KeeperLookup::Never | KeeperLookup::Nothing => ProcessLookup::Never,
         }
     }
 
@@ -144,14 +153,16 @@ impl Processes for Keepers {
         Some(Timestamp(i64::try_from(since.as_micros()).ok()?))
     }
 
-    fn follow(&self, name: &str, from: Offsets) -> Result<Box<dyn Follow>, Lost> {
+    fn follow(&self, name: &str, from: OutputOffsets) -> Result<Box<dyn OutputFollower>, ProcessUnreachable> {
         match self.look(name) {
-            Looked::Held(keeper, status) => Ok(Box::new(Reader::new(*keeper, status.protocol, from)?)),
-            Looked::Recorded(_, record) => {
+            KeeperLookup::Held(keeper, status) => {
+                Ok(Box::new(KeeperOutputReader::new(*keeper, status.protocol, from)?))
+            }
+            KeeperLookup::Recorded(_, record) => {
                 Ok(Box::new(FileReader::new(&self.place(name), Some(record), from).map_err(lost)?))
             }
-            Looked::Gone => Ok(Box::new(FileReader::new(&self.place(name), None, from).map_err(lost)?)),
-            other @ (Looked::Silent | Looked::Never | Looked::Nothing) => Err(other.lost()),
+            KeeperLookup::Gone => Ok(Box::new(FileReader::new(&self.place(name), None, from).map_err(lost)?)),
+            other @ (KeeperLookup::Silent | KeeperLookup::Never | KeeperLookup::Nothing) => Err(other.lost()),
         }
     }
 
@@ -163,39 +174,39 @@ impl Processes for Keepers {
         fs::read(self.place(name).path().join(follow::CHECKPOINT)).ok()
     }
 
-    fn write(&self, name: &str, write: &Write<'_>) -> Result<(), Lost> {
+    fn write(&self, name: &str, write: &StdinWrite<'_>) -> Result<(), ProcessUnreachable> {
         let (mut keeper, _) = self.attach(name)?;
         write_pieces(&mut keeper, write.key, write.bytes, write.ends)
     }
 
-    fn signal(&self, name: &str, signal: Signal) -> Result<(), Lost> {
+    fn signal(&self, name: &str, signal: ProcessSignal) -> Result<(), ProcessUnreachable> {
         let (mut keeper, _) = self.attach(name)?;
         let number = match signal {
-            Signal::Interrupt => rustix::process::Signal::INT,
-            Signal::Terminate => rustix::process::Signal::TERM,
+            ProcessSignal::Interrupt => rustix::process::Signal::INT,
+            ProcessSignal::Terminate => rustix::process::Signal::TERM,
         };
-        done(keeper.ask(1, Act::Signal(number.as_raw()), PATIENCE_MS))
+        done(keeper.ask(1, KeeperRequest::Signal(number.as_raw()), PATIENCE_MS))
     }
 
-    fn end(&self, name: &str) -> Result<Exit, Lost> {
+    fn end(&self, name: &str) -> Result<ExitStatus, ProcessUnreachable> {
         let place = self.place(name);
         let end_without_keeper = || {
             let run = name.rsplit_once('-').map_or(name, |(run, _)| run);
             let spared = self.outliving_notes().noted_for(run);
-            end_silent(&place, spared.as_deref()).map(|()| Exit::Unseen)
+            end_silent(&place, spared.as_deref()).map(|()| ExitStatus::Unseen)
         };
         // An agent can stop its keeper (SECURITY 10).
         resume(&place);
         let ended = match self.look_for(name, PATIENCE_MS) {
-            Looked::Held(keeper, status) => {
+            KeeperLookup::Held(keeper, status) => {
                 // What it was started with says what is to outlive it.
                 let keepers = String::from_utf8(status.meta).unwrap_or_default();
-                let but = (!keepers.is_empty()).then_some(Act::EndExcept { keepers });
-                end(*keeper, but.unwrap_or(Act::End { force: false }), status.exit)
+                let but = (!keepers.is_empty()).then_some(KeeperRequest::EndExcept { keepers });
+                end(*keeper, but.unwrap_or(KeeperRequest::End { force: false }), status.exit)
                     .or_else(|_| end_without_keeper())
             }
-            Looked::Silent => end_without_keeper(),
-            Looked::Recorded(..) | Looked::Gone | Looked::Never | Looked::Nothing => {
+            KeeperLookup::Silent => end_without_keeper(),
+            KeeperLookup::Recorded(..) | KeeperLookup::Gone | KeeperLookup::Never | KeeperLookup::Nothing => {
                 let recorded = place.exit_record();
                 if place.path().exists() && !sweep(&place) {
                     Err(lost("its keeper lives"))
@@ -209,29 +220,33 @@ impl Processes for Keepers {
     }
 
     fn names(&self) -> Vec<String> {
-        let former = Place::all(&self.directory).into_iter().filter(|(name, _)| is_of_a_run(name));
+        let former = KeeperDir::all(&self.directory).into_iter().filter(|(name, _)| is_of_a_run(name));
         let mut names: Vec<String> =
-            Place::all(&self.folder()).into_iter().chain(former).map(|(name, _)| name).collect();
+            KeeperDir::all(&self.folder()).into_iter().chain(former).map(|(name, _)| name).collect();
         names.sort();
         names
     }
 
-    fn files_of(&self, command: &Installation) -> Option<Vec<FileIdentity>> {
+    fn files_of(&self, command: &EngineInstallation) -> Option<Vec<FileIdentity>> {
         let inherited = || self.env.iter().find(|(name, _)| name == "PATH").map(|(_, value)| value);
         let path = command.env.get("PATH").or_else(inherited).map_or("", String::as_str);
         files::identities(command, path)
     }
 }
 
-impl Keepers {
+impl KeeperProcesses {
     /// The folder of the keepers that are started here.
     fn folder(&self) -> PathBuf {
         self.directory.join(RUNS)
     }
 
-    fn place(&self, name: &str) -> Place {
-        let former = Place::new(&self.directory, name);
-        if is_of_a_run(name) && former.path().exists() { former } else { Place::new(&self.folder(), name) }
+    fn place(&self, name: &str) -> KeeperDir {
+        let former = KeeperDir::new(&self.directory, name);
+        if is_of_a_run(name) && former.path().exists() {
+            former
+        } else {
+            KeeperDir::new(&self.folder(), name)
+        }
     }
 
     /// Takes a child to be reaped, and reaps those that are over.
@@ -242,23 +257,23 @@ impl Keepers {
     }
 
     /// Starts a process and gives it what it reads first, unless that was done before.
-    fn start_or_find(&self, name: &str, start: &Start<'_>) -> Result<Process, StartError> {
+    fn start_or_find(&self, name: &str, start: &ProcessStart<'_>) -> Result<ProcessBinding, StartError> {
         let (mut keeper, status) = match self.look(name) {
-            Looked::Held(keeper, status) => (*keeper, *status),
+            KeeperLookup::Held(keeper, status) => (*keeper, *status),
             // It ran and is over; its output and its end can be read.
-            Looked::Recorded(child, _) => return Ok(process(name, &child)),
-            Looked::Silent => return Err(StartError::Silent),
+            KeeperLookup::Recorded(child, _) => return Ok(process(name, &child)),
+            KeeperLookup::Silent => return Err(StartError::Silent),
             // It ran and was not seen to end; what it printed until then can be read.
-            Looked::Gone => match child(&self.place(name)) {
+            KeeperLookup::Gone => match child(&self.place(name)) {
                 Some(child) => return Ok(process(name, &child)),
                 None => return Err(StartError::Gone),
             },
-            Looked::Never => return Err(never_began()),
-            Looked::Nothing => self.begin(name, start)?,
+            KeeperLookup::Never => return Err(never_began()),
+            KeeperLookup::Nothing => self.begin(name, start)?,
         };
         let (bytes, ends) = match &start.launch.stdin {
-            Stdin::Whole(bytes) => (bytes, true),
-            Stdin::Open(bytes) => (bytes, false),
+            ProcessStdin::Whole(bytes) => (bytes, true),
+            ProcessStdin::Open(bytes) => (bytes, false),
         };
         // A program that left without reading has its own words for why.
         let _told_by_its_exit = write_pieces(&mut keeper, FIRST_INPUT, bytes, ends);
@@ -266,7 +281,11 @@ impl Keepers {
     }
 
     /// Starts what is not there.
-    fn begin(&self, name: &str, start: &Start<'_>) -> Result<(Keeper, Status), StartError> {
+    fn begin(
+        &self,
+        name: &str,
+        start: &ProcessStart<'_>,
+    ) -> Result<(KeeperConnection, KeeperStatus), StartError> {
         let noted = write_files(start)
             .and_then(|()| self.note_outliving(name, start))
             .and_then(|()| make_folder(&self.folder()));
@@ -287,45 +306,45 @@ impl Keepers {
                 | KeeperError::Protocol(_)
                 | KeeperError::System { .. },
             ) => match self.look(name) {
-                Looked::Held(keeper, status) => Ok((*keeper, *status)),
+                KeeperLookup::Held(keeper, status) => Ok((*keeper, *status)),
                 // It may be over already; when it is started again, its record is found.
-                Looked::Silent | Looked::Recorded(..) => Err(StartError::Silent),
-                Looked::Gone => Err(StartError::Gone),
-                Looked::Never | Looked::Nothing => Err(never_began()),
+                KeeperLookup::Silent | KeeperLookup::Recorded(..) => Err(StartError::Silent),
+                KeeperLookup::Gone => Err(StartError::Gone),
+                KeeperLookup::Never | KeeperLookup::Nothing => Err(never_began()),
             },
         }
     }
 
     /// The keeper of that name, if it lives and answers.
-    fn attach(&self, name: &str) -> Result<(Keeper, Status), Lost> {
+    fn attach(&self, name: &str) -> Result<(KeeperConnection, KeeperStatus), ProcessUnreachable> {
         match self.look(name) {
-            Looked::Held(keeper, status) => Ok((*keeper, *status)),
-            other @ (Looked::Recorded(..)
-            | Looked::Silent
-            | Looked::Gone
-            | Looked::Never
-            | Looked::Nothing) => Err(other.lost()),
+            KeeperLookup::Held(keeper, status) => Ok((*keeper, *status)),
+            other @ (KeeperLookup::Recorded(..)
+            | KeeperLookup::Silent
+            | KeeperLookup::Gone
+            | KeeperLookup::Never
+            | KeeperLookup::Nothing) => Err(other.lost()),
         }
     }
 
-    fn look(&self, name: &str) -> Looked {
+    fn look(&self, name: &str) -> KeeperLookup {
         self.look_for(name, ANSWER_MS)
     }
 
     /// Looks for the keeper of that name. One that is just being started is waited for. One that has not begun, because
     /// its daemon died before it could be told what to hold, is kept from ever beginning. One that lives and does not
     /// answer in time is given up for now.
-    fn look_for(&self, name: &str, answer_ms: u64) -> Looked {
+    fn look_for(&self, name: &str, answer_ms: u64) -> KeeperLookup {
         let place = self.place(name);
         for looks in 0..STARTING_LOOKS {
             if !place.path().exists() {
-                return Looked::Nothing;
+                return KeeperLookup::Nothing;
             }
-            let attached = Keeper::attach(place.clone())
+            let attached = KeeperConnection::attach(place.clone())
                 .and_then(|mut keeper| keeper.status(answer_ms).map(|status| (keeper, status)));
             match attached {
-                Ok((keeper, status)) => return Looked::Held(Box::new(keeper), Box::new(status)),
-                Err(KeeperError::Silent { .. }) => return Looked::Silent,
+                Ok((keeper, status)) => return KeeperLookup::Held(Box::new(keeper), Box::new(status)),
+                Err(KeeperError::Silent { .. }) => return KeeperLookup::Silent,
                 Err(
                     KeeperError::Gone { .. }
                     | KeeperError::Refused(_)
@@ -334,47 +353,47 @@ impl Keepers {
                 ) => {}
             }
             match stage(&place) {
-                Stage::Alive => {}
-                Stage::Dead => return left_by_the_dead(&place),
-                Stage::Never => return Looked::Never,
-                Stage::Unclaimed if looks < UNCLAIMED_LOOKS => {}
-                Stage::Unclaimed => prevent(&place),
+                StartupState::Alive => {}
+                StartupState::Dead => return left_by_the_dead(&place),
+                StartupState::Never => return KeeperLookup::Never,
+                StartupState::Unclaimed if looks < UNCLAIMED_LOOKS => {}
+                StartupState::Unclaimed => prevent(&place),
             }
             pause();
         }
-        Looked::Silent
+        KeeperLookup::Silent
     }
 
     /// Leaves word of what outlives a run's processes, for whoever ends it with the run.
-    fn note_outliving(&self, name: &str, start: &Start<'_>) -> io::Result<()> {
+    fn note_outliving(&self, name: &str, start: &ProcessStart<'_>) -> io::Result<()> {
         match (&start.launch.outliving, name.rsplit_once('-')) {
             (Some(directory), Some((run, _))) => self.outliving_notes().note(run, directory),
             (Some(_), None) | (None, _) => Ok(()),
         }
     }
 
-    fn outliving_notes(&self) -> Outliving {
-        Outliving::beside(&self.directory, &self.launcher)
+    fn outliving_notes(&self) -> OutlivingKeepers {
+        OutlivingKeepers::beside(&self.directory, &self.launcher)
     }
 
     /// Where keepers will lie that outlive a process; empty if there will be none.
-    fn outliving(&self, launch: &Launch) -> PathBuf {
+    fn outliving(&self, launch: &ProcessSpec) -> PathBuf {
         let noted = launch.outliving.as_deref();
         noted.and_then(|noted| self.outliving_notes().directory(noted)).unwrap_or_default()
     }
 
     /// How a process is isolated.
-    fn plan(&self, start: &Start<'_>) -> Result<Plan, String> {
-        let Some(isolator) = &self.isolator else { return Ok(Plan::default()) };
+    fn plan(&self, start: &ProcessStart<'_>) -> Result<IsolationPlan, String> {
+        let Some(isolator) = &self.isolator else { return Ok(IsolationPlan::default()) };
         // A program that lies in the home itself must be seen to be executed.
         let program = start.launch.argv.first().map(PathBuf::from).filter(|program| program.is_absolute());
         let shown: Vec<PathBuf> = [PathBuf::from(start.private)].into_iter().chain(program).collect();
         let (isolation, workspace) = (start.isolation, Path::new(start.workspace));
         // Every engine that runs as a process of its own has a sandbox of its own.
-        isolator.plan(&Subject { isolation, sandbox: None, workspace, shown: &shown })
+        isolator.plan(&IsolationSubject { isolation, sandbox: None, workspace, shown: &shown })
     }
 
-    fn spec(&self, name: &str, start: &Start<'_>, confinement: Option<Confinement>) -> Spec {
+    fn spec(&self, name: &str, start: &ProcessStart<'_>, confinement: Option<Confinement>) -> KeeperSpec {
         let launch = start.launch;
         let replaced = |name: &str| {
             launch.without_env.iter().any(|gone| gone == name)
@@ -394,16 +413,16 @@ impl Keepers {
             env.retain(|(name, _)| name != "ABIDE_HOME");
             env.push(("ABIDE_HOME".to_owned(), home.to_string_lossy().into_owned()));
         }
-        Spec {
+        KeeperSpec {
             argv: launch.argv.clone(),
             env,
             cwd: start.workspace.into(),
-            shape: Shape::Pipes,
+            shape: ChildMode::Pipes,
             retention: self.retention,
             meta: self.outliving(launch).to_string_lossy().into_owned().into_bytes(),
-            owner: Owner::Home,
+            owner: KeeperOwner::Home,
             // The output of a check is read once, and nobody takes a checkpoint.
-            overflow: if name.starts_with(CHECK) { Overflow::DropOldest } else { Overflow::Block },
+            overflow: if name.starts_with(CHECK) { SpoolOverflow::DropOldest } else { SpoolOverflow::Block },
             confinement: confinement.map(|confinement| confinement.encode()).unwrap_or_default(),
             // All processes of a run share its limits.
             group: self
@@ -424,24 +443,28 @@ fn is_of_a_run(name: &str) -> bool {
 const CHECK: &str = "check-";
 
 /// What can be said of a process whose keeper is dead.
-fn left_by_the_dead(place: &Place) -> Looked {
+fn left_by_the_dead(place: &KeeperDir) -> KeeperLookup {
     match (child(place), place.final_record()) {
-        (Some(child), Some(record)) => Looked::Recorded(Box::new(child), record),
-        (Some(_) | None, _) if place.path().exists() => Looked::Gone,
-        (Some(_) | None, _) => Looked::Nothing,
+        (Some(child), Some(record)) => KeeperLookup::Recorded(Box::new(child), record),
+        (Some(_) | None, _) if place.path().exists() => KeeperLookup::Gone,
+        (Some(_) | None, _) => KeeperLookup::Nothing,
     }
 }
 
 /// Has a keeper end what it holds, and says how that ended. `exit` is what is known before.
-fn end(mut keeper: Keeper, how: Act, mut exit: Option<KeeperExit>) -> Result<Exit, Lost> {
+fn end(
+    mut keeper: KeeperConnection,
+    how: KeeperRequest,
+    mut exit: Option<KeeperExit>,
+) -> Result<ExitStatus, ProcessUnreachable> {
     const END: u64 = 1;
-    let mut told = keeper.link.send(&Order { tag: END, act: how });
+    let mut told = keeper.link.send(&TaggedRequest { tag: END, act: how });
     loop {
-        let answer = told.and_then(|()| keeper.link.wait::<Answer>(END_MS));
+        let answer = told.and_then(|()| keeper.link.wait::<TaggedResponse>(END_MS));
         told = Ok(());
         match answer {
-            Ok(Some(Answer { news: News::Exited(seen), .. })) => exit = Some(seen),
-            Ok(Some(Answer { tag: END, .. })) => return Ok(exit_of(exit)),
+            Ok(Some(TaggedResponse { news: KeeperResponse::Exited(seen), .. })) => exit = Some(seen),
+            Ok(Some(TaggedResponse { tag: END, .. })) => return Ok(exit_of(exit)),
             Ok(Some(_)) => {}
             // A keeper that is gone before it can say so has done as it was told.
             Ok(None) if keeper.link.is_closed() => return Ok(exit_of(exit)),
@@ -452,12 +475,12 @@ fn end(mut keeper: Keeper, how: Act, mut exit: Option<KeeperExit>) -> Result<Exi
     }
 }
 
-fn exit_of(exit: Option<KeeperExit>) -> Exit {
-    exit.map_or(Exit::Unseen, |exit| Exit::Code(exit.code))
+fn exit_of(exit: Option<KeeperExit>) -> ExitStatus {
+    exit.map_or(ExitStatus::Unseen, |exit| ExitStatus::Code(exit.code))
 }
 
 /// Ends what a keeper holds that does not answer, without it.
-fn end_silent(place: &Place, spared: Option<&Path>) -> Result<(), Lost> {
+fn end_silent(place: &KeeperDir, spared: Option<&Path>) -> Result<(), ProcessUnreachable> {
     kill(place, spared);
     for _ in 0..DYING_LOOKS {
         if sweep(place) || !place.path().exists() {
@@ -471,13 +494,14 @@ fn end_silent(place: &Place, spared: Option<&Path>) -> Result<(), Lost> {
 /// Ends every keeper in a directory, and says whether none is left.
 pub(crate) fn end_all(directory: &Path) -> bool {
     let mut none_left = true;
-    for (_, place) in Place::all(directory) {
+    for (_, place) in KeeperDir::all(directory) {
         resume(&place);
-        let keeper = Keeper::attach(place.clone()).ok();
+        let keeper = KeeperConnection::attach(place.clone()).ok();
         none_left &= match keeper.and_then(|mut keeper| keeper.status(PATIENCE_MS).is_ok().then_some(keeper))
         {
             Some(keeper) => {
-                end(keeper, Act::End { force: false }, None).is_ok() || end_silent(&place, None).is_ok()
+                end(keeper, KeeperRequest::End { force: false }, None).is_ok()
+                    || end_silent(&place, None).is_ok()
             }
             None => sweep(&place) || end_silent(&place, None).is_ok(),
         };
@@ -486,9 +510,9 @@ pub(crate) fn end_all(directory: &Path) -> bool {
 }
 
 /// What became of a keeper.
-enum Looked {
+enum KeeperLookup {
     /// It lives and answers.
-    Held(Box<Keeper>, Box<Status>),
+    Held(Box<KeeperConnection>, Box<KeeperStatus>),
     /// It held this, recorded how that ended, and is dead.
     Recorded(Box<ProcessIdentity>, FinalRecord),
     /// It lives and does not answer.
@@ -501,8 +525,8 @@ enum Looked {
     Nothing,
 }
 
-impl Looked {
-    fn lost(self) -> Lost {
+impl KeeperLookup {
+    fn lost(self) -> ProcessUnreachable {
         lost(match self {
             Self::Silent | Self::Held(..) => "its keeper does not answer",
             Self::Recorded(..) => "it has ended",
@@ -524,23 +548,28 @@ fn pause() {
 }
 
 /// Long input goes in several orders, each under a key of its own.
-fn write_pieces(keeper: &mut Keeper, key: u64, bytes: &[u8], ends: bool) -> Result<(), Lost> {
+fn write_pieces(
+    keeper: &mut KeeperConnection,
+    key: u64,
+    bytes: &[u8],
+    ends: bool,
+) -> Result<(), ProcessUnreachable> {
     let pieces: Vec<&[u8]> = if bytes.is_empty() { vec![bytes] } else { bytes.chunks(PIECE).collect() };
     let last = pieces.len() - 1;
     for (number, piece) in pieces.into_iter().enumerate() {
         // Keys are positions or numbers of orders, whose highest bits are free.
         let key = key ^ ((number as u64) << 48);
-        let act = Act::Write { key, bytes: piece.to_vec(), eof: ends && number == last };
+        let act = KeeperRequest::Write { key, bytes: piece.to_vec(), eof: ends && number == last };
         done(keeper.ask(2, act, PATIENCE_MS))?;
     }
     Ok(())
 }
 
-fn done(answer: Result<News, KeeperError>) -> Result<(), Lost> {
-    if let News::Refused(refusal) = answer.map_err(lost)? { Err(lost(refusal)) } else { Ok(()) }
+fn done(answer: Result<KeeperResponse, KeeperError>) -> Result<(), ProcessUnreachable> {
+    if let KeeperResponse::Refused(refusal) = answer.map_err(lost)? { Err(lost(refusal)) } else { Ok(()) }
 }
 
-fn write_files(start: &Start<'_>) -> io::Result<()> {
+fn write_files(start: &ProcessStart<'_>) -> io::Result<()> {
     make_private(start)?;
     for PrivateFile { path, contents } in &start.launch.files {
         let path = Path::new(start.private).join(path);
@@ -553,21 +582,21 @@ fn write_files(start: &Start<'_>) -> io::Result<()> {
 }
 
 /// Makes the private directory of a run if its process is told of it, with the note by which retention knows it again.
-fn make_private(start: &Start<'_>) -> io::Result<()> {
+fn make_private(start: &ProcessStart<'_>) -> io::Result<()> {
     let (launch, path) = (start.launch, Path::new(start.private));
     let names_it = |text: &String| text.contains(start.private);
     let is_named = launch.argv.iter().any(names_it) || launch.env.iter().any(|(_, value)| names_it(value));
-    let folder = path.parent().filter(|parent| parent.ends_with(Purpose::Private.folder()));
+    let folder = path.parent().filter(|parent| parent.ends_with(DirPurpose::Private.folder()));
     match (folder.and_then(Path::parent), path.file_name().and_then(|run| run.to_str())) {
         (Some(home), Some(run)) if is_named || !launch.files.is_empty() => {
-            made::directory(home, Purpose::Private, run)
+            made::directory(home, DirPurpose::Private, run)
         }
         _ => Ok(()),
     }
 }
 
-fn process(name: &str, child: &ProcessIdentity) -> Process {
-    Process {
+fn process(name: &str, child: &ProcessIdentity) -> ProcessBinding {
+    ProcessBinding {
         keeper: name.to_owned(),
         pid: child.pid,
         start_time: child.start_time,
@@ -581,8 +610,8 @@ fn never_began() -> StartError {
 
 fn start_error(error: KeeperError) -> StartError {
     match error {
-        KeeperError::Refused(Refusal::Program(program)) => StartError::Program(program),
-        KeeperError::Refused(Refusal::Directory(directory)) => StartError::Directory(directory),
+        KeeperError::Refused(KeeperRefusal::Program(program)) => StartError::Program(program),
+        KeeperError::Refused(KeeperRefusal::Directory(directory)) => StartError::Directory(directory),
         KeeperError::Silent { .. } => StartError::Silent,
         KeeperError::Refused(_)
         | KeeperError::Gone { .. }
@@ -591,6 +620,6 @@ fn start_error(error: KeeperError) -> StartError {
     }
 }
 
-fn lost(reason: impl ToString) -> Lost {
-    Lost { reason: reason.to_string() }
+fn lost(reason: impl ToString) -> ProcessUnreachable {
+    ProcessUnreachable { reason: reason.to_string() }
 }

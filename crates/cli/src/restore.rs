@@ -4,26 +4,26 @@
 
 use std::{io, path::Path, process::ExitCode};
 
-use abide_store::sqlite::{self, Restored};
+use abide_store::sqlite::{self, RestoreReport};
 use anyhow::Context;
 use serde_json::json;
 
 use crate::{
-    args::Restore,
-    config::{self, Given},
+    args::RestoreArguments,
+    config::{self, GivenSetting},
     exit::SUCCEEDED,
     home, private, store,
-    trouble::Trouble,
+    trouble::CliError,
     up::HomeLock,
 };
 
 /// Restores.
-pub(crate) fn run(arguments: &Restore, given: &[Given]) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(arguments: &RestoreArguments, given: &[GivenSetting]) -> anyhow::Result<ExitCode> {
     let config = config::load(given)?.config;
     let Some(database) = config.store.strip_prefix("sqlite:").filter(|path| !path.is_empty()) else {
         let detail = "only an SQLite store is restored by this command; a Postgres store is restored with its own tool, \
                       such as pg_restore --clean --dbname=URL abide.dump, and started with `abide up --accept-loss`";
-        return Err(Trouble::failure("UNSUPPORTED", detail).into());
+        return Err(CliError::failure("UNSUPPORTED", detail).into());
     };
     let backup = std::path::absolute(&arguments.file).context("cannot use that name")?;
     let home = home::home()?;
@@ -40,12 +40,12 @@ pub(crate) fn run(arguments: &Restore, given: &[Given]) -> anyhow::Result<ExitCo
 }
 
 /// The journal entries that were acknowledged and are not in the backup: the first and the last.
-fn missing(restored: &Restored) -> Option<(u64, u64)> {
+fn missing(restored: &RestoreReport) -> Option<(u64, u64)> {
     let acknowledged = restored.acknowledged?.0;
     (acknowledged > restored.head.0).then_some((restored.head.0 + 1, acknowledged))
 }
 
-fn as_json(database: &str, backup: &Path, restored: &Restored) -> serde_json::Value {
+fn as_json(database: &str, backup: &Path, restored: &RestoreReport) -> serde_json::Value {
     json!({
         "database": database,
         "backup": backup,
@@ -55,7 +55,7 @@ fn as_json(database: &str, backup: &Path, restored: &Restored) -> serde_json::Va
     })
 }
 
-fn as_text(database: &str, backup: &Path, restored: &Restored) -> String {
+fn as_text(database: &str, backup: &Path, restored: &RestoreReport) -> String {
     let mut text = format!("{database} is now {} ({} entries)\n", backup.display(), restored.head.0);
     if let Some(kept) = &restored.kept {
         text += &format!("what was there is kept as {}\n", kept.display());

@@ -1,16 +1,16 @@
 //! `abide rpc`: the terminal runtime on our own standard streams.
 
-use abide_terminal::Runtime;
+use abide_terminal::TerminalRuntime;
 use anyhow::Context;
 
 use crate::{
-    config::{self, Given},
+    config::{self, GivenSetting},
     home,
 };
 
-pub(crate) fn serve(given: &[Given]) -> anyhow::Result<()> {
+pub(crate) fn serve(given: &[GivenSetting]) -> anyhow::Result<()> {
     raise_descriptor_limit();
-    let runtime = Runtime::new(home::terminal(&config::load(given)?.config, false)?)?;
+    let runtime = TerminalRuntime::new(home::terminal(&config::load(given)?.config, false)?)?;
     abide_api::rpc::serve(runtime, std::io::stdin(), std::io::stdout()).context("cannot serve")
 }
 

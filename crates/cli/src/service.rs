@@ -5,22 +5,22 @@
 use std::{io::Write, process::ExitCode, time::Duration};
 
 use abide_keeper::identity::ProcessIdentity;
-use abide_wire::service::{Status, StopRequest, StoppedRun, Stopping};
+use abide_wire::service::{DaemonStatus, StopDaemonRequest, StopDaemonResponse, StoppedRunView};
 
 use crate::{
-    args::{Down, Output},
-    client::Client,
-    config::Given,
+    args::{DownArguments, OutputArguments},
+    client::DaemonClient,
+    config::GivenSetting,
     exit::{FAILED, SUCCEEDED},
     runs::when,
-    table::{self, Colour, Look},
+    table::{self, ColourMode, TextStyle},
     text,
-    trouble::{Kind, Trouble, note},
+    trouble::{CliError, CliErrorKind, note},
 };
 
-pub(crate) fn status(output: &Output, given: &[Given]) -> anyhow::Result<ExitCode> {
-    let Some(client) = Client::existing(given)? else {
-        return Err(Trouble::failure(
+pub(crate) fn status(output: &OutputArguments, given: &[GivenSetting]) -> anyhow::Result<ExitCode> {
+    let Some(client) = DaemonClient::existing(given)? else {
+        return Err(CliError::failure(
             "NOT_RUNNING",
             "no daemon runs here; `abide up --detach` starts one, as do commands that need it",
         )
@@ -38,16 +38,16 @@ pub(crate) fn status(output: &Output, given: &[Given]) -> anyhow::Result<ExitCod
     Ok(if status.store_error.is_none() { SUCCEEDED } else { FAILED })
 }
 
-fn lines(status: &Status, url: &str) -> Vec<String> {
-    let Status { version, pid, started_at, ready, slots_max, slots_held, queued, .. } = status;
+fn lines(status: &DaemonStatus, url: &str) -> Vec<String> {
+    let DaemonStatus { version, pid, started_at, ready, slots_max, slots_held, queued, .. } = status;
     let state = match &status.store_error {
-        Some(error) => Look::Bad.cell(text::one_line(error)),
-        None if *ready => Look::Good.cell("ready"),
-        None => Look::Careful.cell("taking up what it found"),
+        Some(error) => TextStyle::Bad.cell(text::one_line(error)),
+        None if *ready => TextStyle::Good.cell("ready"),
+        None => TextStyle::Careful.cell("taking up what it found"),
     };
     let questions = match status.open_interactions {
-        0 => Look::Plain.cell("none open"),
-        open => Look::Careful.cell(format!("{open} open; `abide inbox` lists them")),
+        0 => TextStyle::Plain.cell("none open"),
+        open => TextStyle::Careful.cell(format!("{open} open; `abide inbox` lists them")),
     };
     let runs: Vec<String> = status
         .runs
@@ -56,8 +56,8 @@ fn lines(status: &Status, url: &str) -> Vec<String> {
         .map(|(name, count)| format!("{count} {name}"))
         .collect();
     let runs = if runs.is_empty() { "none yet".to_owned() } else { runs.join(", ") };
-    let fact = |name: &str, cell| vec![Look::Head.cell(name), cell];
-    let plain = |name: &str, text: String| fact(name, Look::Plain.cell(text));
+    let fact = |name: &str, cell| vec![TextStyle::Head.cell(name), cell];
+    let plain = |name: &str, text: String| fact(name, TextStyle::Plain.cell(text));
     let mut rows = vec![
         fact("state", state),
         plain("address", url.to_owned()),
@@ -70,23 +70,23 @@ fn lines(status: &Status, url: &str) -> Vec<String> {
     if let Some(pressure) = &status.resource_pressure {
         let held_back =
             format!("{}; no run starts and nothing new is taken until then", text::one_line(pressure));
-        rows.push(fact("disk space", Look::Bad.cell(held_back)));
+        rows.push(fact("disk space", TextStyle::Bad.cell(held_back)));
     }
     if !status.stalled.is_empty() {
         let silent = format!("silent for long: {}", status.stalled.join(", "));
-        rows.push(fact("stalled", Look::Careful.cell(silent)));
+        rows.push(fact("stalled", TextStyle::Careful.cell(silent)));
     }
     for (run, reason) in &status.troubled {
         let trouble = format!("{}: {}; see `abide verify`", text::one_line(run), text::one_line(reason));
-        rows.push(fact("trouble", Look::Bad.cell(trouble)));
+        rows.push(fact("trouble", TextStyle::Bad.cell(trouble)));
     }
-    table::lines(&rows, Colour::of_stdout())
+    table::lines(&rows, ColourMode::of_stdout())
 }
 
-pub(crate) fn down(arguments: &Down, given: &[Given]) -> anyhow::Result<ExitCode> {
+pub(crate) fn down(arguments: &DownArguments, given: &[GivenSetting]) -> anyhow::Result<ExitCode> {
     let mut out = std::io::stdout().lock();
-    let nothing = Stopping::default();
-    let Some(client) = Client::existing(given)? else {
+    let nothing = StopDaemonResponse::default();
+    let Some(client) = DaemonClient::existing(given)? else {
         note("abide: no daemon runs here");
         if arguments.output.json {
             writeln!(out, "{}", serde_json::to_string(&nothing)?)?;
@@ -94,14 +94,14 @@ pub(crate) fn down(arguments: &Down, given: &[Given]) -> anyhow::Result<ExitCode
         return Ok(SUCCEEDED);
     };
     let daemon = client.address().process;
-    let stopping = match client.stop(StopRequest { keep: arguments.keep }) {
+    let stopping = match client.stop(StopDaemonRequest { keep: arguments.keep }) {
         Ok(stopping) => stopping,
         // It may be gone before its answer is.
-        Err(trouble) if trouble.kind == Kind::Unreachable && ends(&daemon) => nothing,
+        Err(trouble) if trouble.kind == CliErrorKind::Unreachable && ends(&daemon) => nothing,
         Err(trouble) => return Err(trouble.into()),
     };
     if !ends(&daemon) {
-        return Err(Trouble::failure(
+        return Err(CliError::failure(
             "STILL_RUNNING",
             format!("the daemon, pid {}, has not ended yet; `abide status` shows what it does", daemon.pid),
         )
@@ -115,7 +115,7 @@ pub(crate) fn down(arguments: &Down, given: &[Given]) -> anyhow::Result<ExitCode
         writeln!(out, "stopped; sessions and running turns go on, and `abide up` takes them up again")?;
         return Ok(SUCCEEDED);
     }
-    let Stopping { turns, waits, runs, sessions } = &stopping;
+    let StopDaemonResponse { turns, waits, runs, sessions } = &stopping;
     writeln!(
         out,
         "stopped; ended {} turns, {} waiting processes, {sessions} sessions",
@@ -129,7 +129,7 @@ pub(crate) fn down(arguments: &Down, given: &[Given]) -> anyhow::Result<ExitCode
 }
 
 /// What became of a run, in words.
-fn became(run: &StoppedRun) -> String {
+fn became(run: &StoppedRunView) -> String {
     if !run.stopped {
         return "its process did not end in time; its keeper holds it, and the next daemon takes it up"
             .to_owned();

@@ -8,14 +8,20 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use abide_api::translate;
-use abide_keeper::launch::Keeper;
-use abide_keeper::protocol::{Act, Answer, Input, News, Order, Run, Status, Stream};
-use abide_terminal::{Call, Create, Event, Reply, Runtime, SessionMeta, Size, session_places};
+use abide_keeper::launch::KeeperConnection;
+use abide_keeper::protocol::{
+    CommandInput, KeeperRequest, KeeperResponse, KeeperStatus, OutputStream, ShellCommand, TaggedRequest,
+    TaggedResponse,
+};
+use abide_terminal::{
+    CreateSessionRequest, SessionMeta, TerminalCall, TerminalEvent, TerminalReply, TerminalRuntime,
+    TerminalSize, session_places,
+};
 use anyhow::{Context, bail};
 use serde_json::json;
 
-use crate::args::Sessions;
-use crate::config::{self, Given};
+use crate::args::SessionsCommand;
+use crate::config::{self, GivenSetting};
 use crate::exit::SUCCEEDED;
 use crate::home;
 use crate::text;
@@ -23,28 +29,28 @@ use crate::text;
 const PATIENCE_MS: u64 = 2_000;
 const FOR_EVER_MS: u64 = u64::MAX / 4_000;
 
-pub(crate) fn run(command: Sessions, given: &[Given]) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(command: SessionsCommand, given: &[GivenSetting]) -> anyhow::Result<ExitCode> {
     match command {
-        Sessions::Ls { output } => list(output.json),
-        Sessions::New { name, shell, cwd, env, pty, output } => {
+        SessionsCommand::Ls { output } => list(output.json),
+        SessionsCommand::New { name, shell, cwd, env, pty, output } => {
             let cwd =
                 cwd.map(std::path::absolute).transpose()?.map(|path| path.to_string_lossy().into_owned());
             let pty = pty.then(attach::own_size);
-            new(Create { shell, cwd, env, name, pty }, output.json, given)
+            new(CreateSessionRequest { shell, cwd, env, name, pty }, output.json, given)
         }
-        Sessions::Exec { session, command, timeout, output } => {
+        SessionsCommand::Exec { session, command, timeout, output } => {
             let command = if let [only] = command.as_slice() { only.clone() } else { command.join(" ") };
             exec(&session, command, timeout, output.json)
         }
-        Sessions::Attach { session } => attach::run(find(&session)?),
-        Sessions::Rm { sessions, force, output } => remove(&sessions, force, output.json),
+        SessionsCommand::Attach { session } => attach::run(find(&session)?),
+        SessionsCommand::Rm { sessions, force, output } => remove(&sessions, force, output.json),
     }
 }
 
 fn list(json: bool) -> anyhow::Result<ExitCode> {
     let mut rows = Vec::new();
     for (id, place) in session_places(&home::home()?.join("keepers")) {
-        let Ok(mut keeper) = Keeper::attach(place) else { continue };
+        let Ok(mut keeper) = KeeperConnection::attach(place) else { continue };
         let Ok(status) = keeper.status(PATIENCE_MS) else { continue };
         rows.push((id, status));
     }
@@ -71,17 +77,17 @@ fn list(json: bool) -> anyhow::Result<ExitCode> {
     Ok(SUCCEEDED)
 }
 
-fn new(create: Create, json: bool, given: &[Given]) -> anyhow::Result<ExitCode> {
-    let mut runtime = Runtime::new(home::terminal(&config::load(given)?.config, true)?)?;
-    runtime.call(1, Call::Create(create));
+fn new(create: CreateSessionRequest, json: bool, given: &[GivenSetting]) -> anyhow::Result<ExitCode> {
+    let mut runtime = TerminalRuntime::new(home::terminal(&config::load(given)?.config, true)?)?;
+    runtime.call(1, TerminalCall::Create(create));
     let info = loop {
         runtime.work();
         let mut answers = runtime.events().into_iter().filter_map(|event| match event {
-            Event::Reply(1, answer) => Some(*answer),
-            Event::Reply(..) | Event::Chunk(..) => None,
+            TerminalEvent::Reply(1, answer) => Some(*answer),
+            TerminalEvent::Reply(..) | TerminalEvent::Chunk(..) => None,
         });
         match answers.next() {
-            Some(Ok(Reply::Session(info))) => break info,
+            Some(Ok(TerminalReply::Session(info))) => break info,
             Some(Ok(_)) => bail!("the runtime gave another answer than was asked for"),
             Some(Err(error)) => return Err(error.into()),
             None => {
@@ -108,19 +114,25 @@ fn exec(session: &str, command: String, timeout: Option<f64>, json: bool) -> any
     )]
     let timeout_ms = timeout.map(|seconds| (seconds.max(0.0) * 1_000.0) as u64);
     let keep = if json { 1 << 20 } else { 0 };
-    let run = Run { text: command.into_bytes(), input: Input::Nothing, timeout_ms, keep, follow: !json };
-    keeper.link.send(&Order { tag: 1, act: Act::Run(run) })?;
+    let run = ShellCommand {
+        text: command.into_bytes(),
+        input: CommandInput::Nothing,
+        timeout_ms,
+        keep,
+        follow: !json,
+    };
+    keeper.link.send(&TaggedRequest { tag: 1, act: KeeperRequest::Run(run) })?;
     let mut shell_restarted = false;
     loop {
-        let answer = keeper.link.wait::<Answer>(FOR_EVER_MS)?.context("the session has ended")?;
+        let answer = keeper.link.wait::<TaggedResponse>(FOR_EVER_MS)?.context("the session has ended")?;
         match answer.news {
-            News::ShellRestarted(_) => shell_restarted = true,
+            KeeperResponse::ShellRestarted(_) => shell_restarted = true,
             _ if answer.tag != 1 => {}
-            News::Output(output) => match output.stream {
-                Stream::Stdout => std::io::stdout().write_all(&output.bytes)?,
-                Stream::Stderr => std::io::stderr().write_all(&output.bytes)?,
+            KeeperResponse::Output(output) => match output.stream {
+                OutputStream::Stdout => std::io::stdout().write_all(&output.bytes)?,
+                OutputStream::Stderr => std::io::stderr().write_all(&output.bytes)?,
             },
-            News::Ran(ran) => {
+            KeeperResponse::Ran(ran) => {
                 if let Some(why) = ran.outcome.lost {
                     bail!(why);
                 }
@@ -138,7 +150,7 @@ fn exec(session: &str, command: String, timeout: Option<f64>, json: bool) -> any
                 writeln!(std::io::stdout(), "{result}")?;
                 return exit_with(ran.outcome.code);
             }
-            News::Ended(outcome) => {
+            KeeperResponse::Ended(outcome) => {
                 std::io::stdout().flush()?;
                 if outcome.timed_out {
                     eprintln!("abide: stopped after {} ms", outcome.duration_us / 1_000);
@@ -151,13 +163,13 @@ fn exec(session: &str, command: String, timeout: Option<f64>, json: bool) -> any
                 }
                 return exit_with(outcome.code);
             }
-            News::Refused(refusal) => bail!("session {session}: {refusal}"),
-            News::Done
-            | News::Status(_)
-            | News::Started(_)
-            | News::Piece(_)
-            | News::Exited(_)
-            | News::Settled(_) => {}
+            KeeperResponse::Refused(refusal) => bail!("session {session}: {refusal}"),
+            KeeperResponse::Done
+            | KeeperResponse::Status(_)
+            | KeeperResponse::Started(_)
+            | KeeperResponse::Piece(_)
+            | KeeperResponse::Exited(_)
+            | KeeperResponse::Settled(_) => {}
         }
     }
 }
@@ -169,12 +181,12 @@ fn exit_with(code: i32) -> anyhow::Result<ExitCode> {
 fn remove(sessions: &[String], force: bool, json: bool) -> anyhow::Result<ExitCode> {
     for session in sessions {
         let mut keeper = find(session)?;
-        if let News::Refused(refusal) = keeper.ask(1, Act::End { force }, FOR_EVER_MS)? {
+        if let KeeperResponse::Refused(refusal) = keeper.ask(1, KeeperRequest::End { force }, FOR_EVER_MS)? {
             bail!("session {session}: {refusal}");
         }
         // The keeper itself is the last to go.
         while !keeper.link.is_closed() {
-            keeper.link.wait::<Answer>(PATIENCE_MS)?;
+            keeper.link.wait::<TaggedResponse>(PATIENCE_MS)?;
         }
         if json {
             writeln!(std::io::stdout(), "{}", json!({ "session_id": session, "state": "TERMINATED" }))?;
@@ -186,11 +198,11 @@ fn remove(sessions: &[String], force: bool, json: bool) -> anyhow::Result<ExitCo
 }
 
 /// A session by its id, or by its name if only one has it.
-fn find(session: &str) -> anyhow::Result<Keeper> {
+fn find(session: &str) -> anyhow::Result<KeeperConnection> {
     let keepers = home::home()?.join("keepers");
     let mut found = Vec::new();
     for (id, place) in session_places(&keepers) {
-        let Ok(mut keeper) = Keeper::attach(place) else { continue };
+        let Ok(mut keeper) = KeeperConnection::attach(place) else { continue };
         let Ok(status) = keeper.status(PATIENCE_MS) else { continue };
         if id == session {
             return Ok(keeper);
@@ -210,11 +222,11 @@ fn find(session: &str) -> anyhow::Result<Keeper> {
     }
 }
 
-fn meta(status: &Status) -> SessionMeta {
+fn meta(status: &KeeperStatus) -> SessionMeta {
     serde_json::from_slice(&status.meta).unwrap_or_default()
 }
 
-fn state(status: &Status) -> &'static str {
+fn state(status: &KeeperStatus) -> &'static str {
     match (&status.exit, &status.running) {
         (Some(_), _) => "TERMINATED",
         (None, Some(_)) => "RUNNING",
@@ -222,7 +234,7 @@ fn state(status: &Status) -> &'static str {
     }
 }
 
-fn describe(id: &str, status: &Status) -> serde_json::Value {
+fn describe(id: &str, status: &KeeperStatus) -> serde_json::Value {
     let meta = meta(status);
     json!({
         "session_id": id, "name": meta.name, "state": state(status), "shell": meta.shell, "cwd": meta.cwd,
@@ -233,4 +245,4 @@ fn describe(id: &str, status: &Status) -> serde_json::Value {
 }
 
 /// The size for a terminal when ours has none.
-const STANDARD_SIZE: Size = Size { rows: 24, cols: 80 };
+const STANDARD_SIZE: TerminalSize = TerminalSize { rows: 24, cols: 80 };

@@ -2,13 +2,13 @@
 
 use std::path::Path;
 
-use abide_ports::space::Space;
+use abide_ports::space::DiskSpace;
 
 /// The file systems of this machine.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FileSystems;
 
-impl Space for FileSystems {
+impl DiskSpace for FileSystems {
     fn free_bytes(&self, path: &str) -> Option<u64> {
         // What is not there yet will be made below what is.
         let found = Path::new(path).ancestors().find_map(|path| rustix::fs::statvfs(path).ok())?;

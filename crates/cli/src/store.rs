@@ -2,7 +2,7 @@
 
 use abide_ports::store::StoreError;
 
-use crate::trouble::Trouble;
+use crate::trouble::CliError;
 
 /// A store that was not opened. One that has lost acknowledged input has a code of its own.
 pub(crate) fn refused(error: StoreError) -> anyhow::Error {
@@ -20,5 +20,5 @@ pub(crate) fn refused(error: StoreError) -> anyhow::Error {
         | StoreError::Unsupported { .. }
         | StoreError::Invalid { .. } => return anyhow::Error::new(error).context("cannot open the store"),
     };
-    Trouble::failure(code, format!("cannot open the store: {error}")).into()
+    CliError::failure(code, format!("cannot open the store: {error}")).into()
 }

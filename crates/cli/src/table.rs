@@ -6,14 +6,14 @@ use crate::{home, text::width as seen};
 
 /// A cell: a text and how it looks.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Cell {
+pub(crate) struct TableCell {
     pub(crate) text: String,
-    pub(crate) look: Look,
+    pub(crate) look: TextStyle,
 }
 
 /// How a text looks on a terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Look {
+pub(crate) enum TextStyle {
     Plain,
     Head,
     Good,
@@ -22,7 +22,7 @@ pub(crate) enum Look {
     Faint,
 }
 
-impl Look {
+impl TextStyle {
     fn code(self) -> &'static str {
         match self {
             Self::Plain => "",
@@ -34,19 +34,19 @@ impl Look {
         }
     }
 
-    pub(crate) fn cell(self, text: impl Into<String>) -> Cell {
-        Cell { text: text.into(), look: self }
+    pub(crate) fn cell(self, text: impl Into<String>) -> TableCell {
+        TableCell { text: text.into(), look: self }
     }
 }
 
 /// Whether texts get a look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Colour {
+pub(crate) enum ColourMode {
     On,
     Off,
 }
 
-impl Colour {
+impl ColourMode {
     /// For standard output.
     pub(crate) fn of_stdout() -> Self {
         Self::of(&std::io::stdout())
@@ -64,11 +64,11 @@ impl Colour {
     }
 
     /// A text with a look.
-    pub(crate) fn text(self, look: Look, text: impl Into<String>) -> String {
+    pub(crate) fn text(self, look: TextStyle, text: impl Into<String>) -> String {
         self.paint(&look.cell(text))
     }
 
-    pub(crate) fn paint(self, cell: &Cell) -> String {
+    pub(crate) fn paint(self, cell: &TableCell) -> String {
         match (self, cell.look.code()) {
             (Self::Off, _) | (Self::On, "") => cell.text.clone(),
             (Self::On, code) => format!("\x1b[{code}m{}\x1b[0m", cell.text),
@@ -82,14 +82,14 @@ pub(crate) fn is_dumb() -> bool {
 }
 
 /// The rows as lines, each column as wide as its widest cell but the last, which is as it is.
-pub(crate) fn lines(rows: &[Vec<Cell>], colour: Colour) -> Vec<String> {
+pub(crate) fn lines(rows: &[Vec<TableCell>], colour: ColourMode) -> Vec<String> {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |column: usize| {
         let cells = rows.iter().filter_map(|row| row.get(column));
         cells.map(|cell| seen(&cell.text)).max().unwrap_or(0)
     };
     let widths: Vec<usize> = (0..columns).map(width).collect();
-    let line = |row: &Vec<Cell>| {
+    let line = |row: &Vec<TableCell>| {
         let mut line = String::new();
         for (column, cell) in row.iter().enumerate() {
             line.push_str(&colour.paint(cell));
@@ -110,12 +110,12 @@ mod tests {
     #[test]
     fn columns_are_aligned_by_what_is_seen() {
         let rows = vec![
-            vec![Look::Head.cell("A"), Look::Head.cell("B")],
-            vec![Look::Good.cell("größer"), Look::Plain.cell("x")],
-            vec![Look::Plain.cell("数据库"), Look::Plain.cell("y")],
+            vec![TextStyle::Head.cell("A"), TextStyle::Head.cell("B")],
+            vec![TextStyle::Good.cell("größer"), TextStyle::Plain.cell("x")],
+            vec![TextStyle::Plain.cell("数据库"), TextStyle::Plain.cell("y")],
         ];
-        assert_eq!(lines(&rows, Colour::Off), ["A       B", "größer  x", "数据库  y"]);
+        assert_eq!(lines(&rows, ColourMode::Off), ["A       B", "größer  x", "数据库  y"]);
         let painted = ["\x1b[1mA\x1b[0m       \x1b[1mB\x1b[0m", "\x1b[32mgrößer\x1b[0m  x", "数据库  y"];
-        assert_eq!(lines(&rows, Colour::On), painted);
+        assert_eq!(lines(&rows, ColourMode::On), painted);
     }
 }

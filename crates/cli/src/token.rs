@@ -5,25 +5,25 @@ use std::{io::Write, path::Path, process::ExitCode};
 use abide_api::access::{AccessError, AccessRegistry};
 use abide_domain::time::Timestamp;
 use abide_ports::clock::Clock;
-use abide_wire::access::{IssuedToken, NewToken, Permission, SignIn, Token};
+use abide_wire::access::{AccessToken, CreateTokenRequest, IssuedToken, Permission, SignIn};
 
 use crate::{
     access,
     args::{TokenCommand, TokenLs, TokenNew, TokenRevoke, TokenRotate},
-    client::Client,
+    client::DaemonClient,
     clock::SystemClock,
-    config::Given,
+    config::GivenSetting,
     exit::SUCCEEDED,
     home, private,
     runs::{print_json, when},
-    table::{self, Cell, Colour, Look},
+    table::{self, ColourMode, TableCell, TextStyle},
     text,
-    trouble::{Trouble, note},
+    trouble::{CliError, note},
     up::HomeLock,
 };
 
-pub(crate) fn run(command: &TokenCommand, given: &[Given]) -> anyhow::Result<ExitCode> {
-    let credentials = Credentials::open(given)?;
+pub(crate) fn run(command: &TokenCommand, given: &[GivenSetting]) -> anyhow::Result<ExitCode> {
+    let credentials = CredentialAccess::open(given)?;
     match command {
         TokenCommand::Ls(arguments) => list(&credentials, arguments),
         TokenCommand::New(arguments) => new(&credentials, arguments),
@@ -33,15 +33,15 @@ pub(crate) fn run(command: &TokenCommand, given: &[Given]) -> anyhow::Result<Exi
 }
 
 /// The way to the credentials of this home.
-enum Credentials {
-    Daemon(Client),
+enum CredentialAccess {
+    Daemon(DaemonClient),
     /// No daemon runs, and none is started while this is held.
     Home(AccessRegistry, #[expect(dead_code, reason = "it is held, not used")] HomeLock),
 }
 
-impl Credentials {
-    fn open(given: &[Given]) -> anyhow::Result<Self> {
-        if let Some(client) = Client::existing(given)? {
+impl CredentialAccess {
+    fn open(given: &[GivenSetting]) -> anyhow::Result<Self> {
+        if let Some(client) = DaemonClient::existing(given)? {
             return Ok(Self::Daemon(client));
         }
         let home = home::home()?;
@@ -59,11 +59,11 @@ fn now() -> Timestamp {
     SystemClock.stamp().at
 }
 
-fn list(credentials: &Credentials, arguments: &TokenLs) -> anyhow::Result<ExitCode> {
+fn list(credentials: &CredentialAccess, arguments: &TokenLs) -> anyhow::Result<ExitCode> {
     if arguments.sign_ins {
         let sign_ins = match credentials {
-            Credentials::Daemon(client) => client.sign_ins()?,
-            Credentials::Home(registry, _) => registry.sign_ins(now()),
+            CredentialAccess::Daemon(client) => client.sign_ins()?,
+            CredentialAccess::Home(registry, _) => registry.sign_ins(now()),
         };
         if arguments.output.json {
             print_json(&sign_ins)?;
@@ -76,8 +76,8 @@ fn list(credentials: &Credentials, arguments: &TokenLs) -> anyhow::Result<ExitCo
         return Ok(SUCCEEDED);
     }
     let tokens = match credentials {
-        Credentials::Daemon(client) => client.tokens()?,
-        Credentials::Home(registry, _) => registry.tokens(),
+        CredentialAccess::Daemon(client) => client.tokens()?,
+        CredentialAccess::Home(registry, _) => registry.tokens(),
     };
     match arguments.output.json {
         true => print_json(&tokens)?,
@@ -86,29 +86,30 @@ fn list(credentials: &Credentials, arguments: &TokenLs) -> anyhow::Result<ExitCo
     Ok(SUCCEEDED)
 }
 
-fn new(credentials: &Credentials, arguments: &TokenNew) -> anyhow::Result<ExitCode> {
+fn new(credentials: &CredentialAccess, arguments: &TokenNew) -> anyhow::Result<ExitCode> {
     let TokenNew { name, permit, expires, output } = arguments;
-    let new = NewToken { name: name.clone(), permissions: permit.clone(), expires_in_sec: *expires };
+    let new =
+        CreateTokenRequest { name: name.clone(), permissions: permit.clone(), expires_in_sec: *expires };
     let issued = match credentials {
-        Credentials::Daemon(client) => client.new_token(&new)?,
-        Credentials::Home(registry, _) => registry.new_token(&new, now()).map_err(refused)?,
+        CredentialAccess::Daemon(client) => client.new_token(&new)?,
+        CredentialAccess::Home(registry, _) => registry.new_token(&new, now()).map_err(refused)?,
     };
     print_issued(&issued, output.json)
 }
 
-fn rotate(credentials: &Credentials, arguments: &TokenRotate) -> anyhow::Result<ExitCode> {
+fn rotate(credentials: &CredentialAccess, arguments: &TokenRotate) -> anyhow::Result<ExitCode> {
     let issued = match credentials {
-        Credentials::Daemon(client) => client.rotate_token(&arguments.name)?,
-        Credentials::Home(registry, _) => registry.rotate(&arguments.name, now()).map_err(refused)?,
+        CredentialAccess::Daemon(client) => client.rotate_token(&arguments.name)?,
+        CredentialAccess::Home(registry, _) => registry.rotate(&arguments.name, now()).map_err(refused)?,
     };
     print_issued(&issued, arguments.output.json)
 }
 
-fn revoke(credentials: &Credentials, arguments: &TokenRevoke) -> anyhow::Result<ExitCode> {
+fn revoke(credentials: &CredentialAccess, arguments: &TokenRevoke) -> anyhow::Result<ExitCode> {
     for name in &arguments.names {
         match credentials {
-            Credentials::Daemon(client) => client.revoke(name)?,
-            Credentials::Home(registry, _) => registry.revoke(name).map_err(refused)?,
+            CredentialAccess::Daemon(client) => client.revoke(name)?,
+            CredentialAccess::Home(registry, _) => registry.revoke(name).map_err(refused)?,
         }
     }
     let mut out = std::io::stdout().lock();
@@ -124,15 +125,15 @@ fn revoke(credentials: &Credentials, arguments: &TokenRevoke) -> anyhow::Result<
 }
 
 /// The same codes as the daemon answers with.
-fn refused(error: AccessError) -> Trouble {
+fn refused(error: AccessError) -> CliError {
     let detail = error.to_string();
     match error {
-        AccessError::Invalid(_) => Trouble { code: "INVALID_REQUEST".to_owned(), ..Trouble::usage(detail) },
-        AccessError::Exists(_) => Trouble::failure("TOKEN_EXISTS", detail),
-        AccessError::Unknown(_) => Trouble::failure("TOKEN_NOT_FOUND", detail),
-        AccessError::Owner => Trouble::failure("OWNER_TOKEN", detail),
-        AccessError::Full => Trouble::failure("TOO_MANY_TOKENS", detail),
-        AccessError::Storage(_) | AccessError::Damaged(_) => Trouble::failure("FAILED", detail),
+        AccessError::Invalid(_) => CliError { code: "INVALID_REQUEST".to_owned(), ..CliError::usage(detail) },
+        AccessError::Exists(_) => CliError::failure("TOKEN_EXISTS", detail),
+        AccessError::Unknown(_) => CliError::failure("TOKEN_NOT_FOUND", detail),
+        AccessError::Owner => CliError::failure("OWNER_TOKEN", detail),
+        AccessError::Full => CliError::failure("TOO_MANY_TOKENS", detail),
+        AccessError::Storage(_) | AccessError::Damaged(_) => CliError::failure("FAILED", detail),
     }
 }
 
@@ -147,36 +148,36 @@ fn print_issued(issued: &IssuedToken, json: bool) -> anyhow::Result<ExitCode> {
     Ok(SUCCEEDED)
 }
 
-fn print_table(head: &[&str], rows: impl Iterator<Item = Vec<Cell>>) -> anyhow::Result<()> {
-    let head = head.iter().map(|title| Look::Head.cell(*title)).collect();
-    let rows: Vec<Vec<Cell>> = std::iter::once(head).chain(rows).collect();
+fn print_table(head: &[&str], rows: impl Iterator<Item = Vec<TableCell>>) -> anyhow::Result<()> {
+    let head = head.iter().map(|title| TextStyle::Head.cell(*title)).collect();
+    let rows: Vec<Vec<TableCell>> = std::iter::once(head).chain(rows).collect();
     let mut out = std::io::stdout().lock();
-    for line in table::lines(&rows, Colour::of_stdout()) {
+    for line in table::lines(&rows, ColourMode::of_stdout()) {
         writeln!(out, "{line}")?;
     }
     Ok(())
 }
 
-fn token_row(token: &Token) -> Vec<Cell> {
+fn token_row(token: &AccessToken) -> Vec<TableCell> {
     let permits: Vec<&str> =
         token.permissions.iter().map(|permission| Permission::as_str(*permission)).collect();
     vec![
-        Look::Plain.cell(text::one_line(&token.name)),
-        Look::Plain.cell(permits.join(",")),
-        Look::Plain.cell(ago(token.created_at.as_deref(), "-")),
-        Look::Plain.cell(ago(token.last_used_at.as_deref(), "never")),
-        Look::Plain.cell(token.expires_at.clone().unwrap_or_else(|| "never".to_owned())),
+        TextStyle::Plain.cell(text::one_line(&token.name)),
+        TextStyle::Plain.cell(permits.join(",")),
+        TextStyle::Plain.cell(ago(token.created_at.as_deref(), "-")),
+        TextStyle::Plain.cell(ago(token.last_used_at.as_deref(), "never")),
+        TextStyle::Plain.cell(token.expires_at.clone().unwrap_or_else(|| "never".to_owned())),
     ]
 }
 
-fn sign_in_row(sign_in: &SignIn) -> Vec<Cell> {
+fn sign_in_row(sign_in: &SignIn) -> Vec<TableCell> {
     vec![
-        Look::Plain.cell(text::one_line(&sign_in.sign_in_id)),
-        Look::Plain.cell(text::one_line(&sign_in.token)),
-        Look::Plain.cell(ago(Some(&sign_in.created_at), "-")),
-        Look::Plain.cell(ago(sign_in.last_used_at.as_deref(), "never")),
-        Look::Plain.cell(sign_in.expires_at.clone()),
-        Look::Plain.cell(text::one_line(sign_in.browser.as_deref().unwrap_or("-"))),
+        TextStyle::Plain.cell(text::one_line(&sign_in.sign_in_id)),
+        TextStyle::Plain.cell(text::one_line(&sign_in.token)),
+        TextStyle::Plain.cell(ago(Some(&sign_in.created_at), "-")),
+        TextStyle::Plain.cell(ago(sign_in.last_used_at.as_deref(), "never")),
+        TextStyle::Plain.cell(sign_in.expires_at.clone()),
+        TextStyle::Plain.cell(text::one_line(sign_in.browser.as_deref().unwrap_or("-"))),
     ]
 }
 

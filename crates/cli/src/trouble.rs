@@ -9,27 +9,27 @@ use std::{
     io::{self, Write},
 };
 
-use abide_wire::service::Problem;
+use abide_wire::service::ProblemDetails;
 use serde_json::json;
 
 use crate::text;
 
 /// A refusal with a code, and what to do about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Trouble {
+pub(crate) struct CliError {
     /// What programs go by.
     pub(crate) code: String,
     /// What people read.
     pub(crate) detail: String,
     /// Whose mistake it is.
-    pub(crate) kind: Kind,
+    pub(crate) kind: CliErrorKind,
     /// What the daemon said, if it was the daemon.
-    pub(crate) problem: Option<Box<Problem>>,
+    pub(crate) problem: Option<Box<ProblemDetails>>,
 }
 
 /// Whose mistake something is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum CliErrorKind {
     /// What was typed makes no sense.
     Usage,
     /// It made sense and could not be done.
@@ -38,13 +38,13 @@ pub(crate) enum Kind {
     Unreachable,
 }
 
-impl Trouble {
+impl CliError {
     pub(crate) fn failure(code: &str, detail: impl Into<String>) -> Self {
-        Self { code: code.to_owned(), detail: detail.into(), kind: Kind::Failure, problem: None }
+        Self { code: code.to_owned(), detail: detail.into(), kind: CliErrorKind::Failure, problem: None }
     }
 
     pub(crate) fn usage(detail: impl Into<String>) -> Self {
-        Self { code: "USAGE".to_owned(), detail: detail.into(), kind: Kind::Usage, problem: None }
+        Self { code: "USAGE".to_owned(), detail: detail.into(), kind: CliErrorKind::Usage, problem: None }
     }
 
     /// An agent's definition cannot work.
@@ -54,24 +54,24 @@ impl Trouble {
 
     pub(crate) fn unreachable(detail: impl Into<String>) -> Self {
         let code = "DAEMON_UNREACHABLE".to_owned();
-        Self { code, detail: detail.into(), kind: Kind::Unreachable, problem: None }
+        Self { code, detail: detail.into(), kind: CliErrorKind::Unreachable, problem: None }
     }
 
     /// The daemon's own words, with the commands in place of the routes that it names.
-    pub(crate) fn refused(problem: Problem) -> Self {
+    pub(crate) fn refused(problem: ProblemDetails) -> Self {
         let detail = ROUTES.iter().fold(problem.detail.clone(), |text, (route, command)| {
             text.replace(route, &format!("`{command}`"))
         });
-        let kind = if problem.status == 400 { Kind::Usage } else { Kind::Failure };
+        let kind = if problem.status == 400 { CliErrorKind::Usage } else { CliErrorKind::Failure };
         Self { code: problem.code.clone(), detail, kind, problem: Some(Box::new(problem)) }
     }
 }
 
-impl Trouble {
+impl CliError {
     /// Whether the same request may well be met in a moment.
     pub(crate) fn is_passing(&self) -> bool {
         let busy = ["NOT_READY", "RATE_LIMITED", "TOO_MANY_CONNECTIONS", "STORE_UNAVAILABLE", "STOPPING"];
-        self.kind == Kind::Unreachable || busy.contains(&self.code.as_str())
+        self.kind == CliErrorKind::Unreachable || busy.contains(&self.code.as_str())
     }
 }
 
@@ -82,13 +82,13 @@ const ROUTES: &[(&str, &str)] = &[
     ("GET /v1/engines", "abide doctor"),
 ];
 
-impl fmt::Display for Trouble {
+impl fmt::Display for CliError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.detail)
     }
 }
 
-impl Error for Trouble {}
+impl Error for CliError {}
 
 /// The error as one line for people, or as a JSON object.
 pub(crate) fn told(error: &anyhow::Error, json: bool) -> String {
@@ -96,8 +96,8 @@ pub(crate) fn told(error: &anyhow::Error, json: bool) -> String {
     if !json {
         return format!("abide: {}", text::tame(&detail));
     }
-    match error.downcast_ref::<Trouble>() {
-        Some(Trouble { problem: Some(problem), .. }) => json!(problem).to_string(),
+    match error.downcast_ref::<CliError>() {
+        Some(CliError { problem: Some(problem), .. }) => json!(problem).to_string(),
         Some(trouble) => json!({ "code": trouble.code, "detail": trouble.detail }).to_string(),
         None => json!({ "code": "FAILED", "detail": detail }).to_string(),
     }

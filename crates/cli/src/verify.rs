@@ -5,47 +5,47 @@
 
 use std::{io::IsTerminal, process::ExitCode};
 
-use abide_ports::store::{Difference, Flaw, Store};
+use abide_ports::store::{JournalMismatch, Store, StoreFlaw};
 use abide_store::{
-    registry::{self, Opened, Opening},
-    upkeep::{self, Finding, Progress, Verification},
+    registry::{self, OpenedStore, StoreOptions},
+    upkeep::{self, VerificationFinding, VerificationProgress, VerificationReport},
 };
 use anyhow::Context;
 use serde_json::json;
 
 use crate::{
-    args::Verify,
-    config::{self, Given},
+    args::VerifyArguments,
+    config::{self, GivenSetting},
     exit::{FAILED, SUCCEEDED},
     home, store,
-    trouble::{Trouble, note},
-    up::Address,
+    trouble::{CliError, note},
+    up::DaemonAddress,
 };
 
 /// Verifies, and repairs if asked to.
-pub(crate) fn run(arguments: &Verify, given: &[Given]) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(arguments: &VerifyArguments, given: &[GivenSetting]) -> anyhow::Result<ExitCode> {
     let config = config::load(given)?.config;
     if arguments.repair
-        && let Some(daemon) = Address::find(&home::home()?)
+        && let Some(daemon) = DaemonAddress::find(&home::home()?)
     {
         let pid = daemon.process.pid;
         let detail = format!(
             "a daemon works with the tables (pid {pid}), so they cannot be rebuilt now; stop it first: abide down --keep"
         );
-        return Err(Trouble::failure("DAEMON_RUNNING", detail).into());
+        return Err(CliError::failure("DAEMON_RUNNING", detail).into());
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(verify(&config.store, arguments))
 }
 
-async fn verify(url: &str, arguments: &Verify) -> anyhow::Result<ExitCode> {
-    let opening = Opening { home: Some(home::home()?), only_looks: true, ..Opening::default() };
-    let Opened { store, .. } = registry::open_with(url, opening).await.map_err(store::refused)?;
-    let mut shown = Shown::default();
+async fn verify(url: &str, arguments: &VerifyArguments) -> anyhow::Result<ExitCode> {
+    let opening = StoreOptions { home: Some(home::home()?), only_looks: true, ..StoreOptions::default() };
+    let OpenedStore { store, .. } = registry::open_with(url, opening).await.map_err(store::refused)?;
+    let mut shown = VerifyProgress::default();
     let mut found = upkeep::verify(&*store, |progress| shown.show(progress)).await?;
     shown.clear();
     let mut rebuilt = None;
-    if arguments.repair && !found.is_clean() && advice(&found) == Advice::Repair {
+    if arguments.repair && !found.is_clean() && advice(&found) == VerifyAdvice::Repair {
         rebuilt = Some(repair(&*store).await?);
         found = upkeep::verify(&*store, |progress| shown.show(progress)).await?;
         shown.clear();
@@ -55,7 +55,7 @@ async fn verify(url: &str, arguments: &Verify) -> anyhow::Result<ExitCode> {
 }
 
 async fn repair(store: &dyn Store) -> anyhow::Result<u64> {
-    let mut shown = Shown::default();
+    let mut shown = VerifyProgress::default();
     let rebuilt = upkeep::rebuild(store, |progress| shown.show(progress)).await;
     shown.clear();
     rebuilt.context("the tables could not be rebuilt")
@@ -63,7 +63,7 @@ async fn repair(store: &dyn Store) -> anyhow::Result<u64> {
 
 /// What can be done about what was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Advice {
+enum VerifyAdvice {
     /// The journal is whole: the tables can be derived anew.
     Repair,
     /// The journal itself is damaged.
@@ -72,26 +72,29 @@ enum Advice {
     Lost,
 }
 
-fn advice(found: &Verification) -> Advice {
-    let tables_only = |finding: &Finding| match finding {
-        Finding::Difference(Difference::Rows { .. })
-        | Finding::Flaw(Flaw::Derived { .. } | Flaw::Note { .. }) => true,
-        Finding::Flaw(Flaw::Lost { .. } | Flaw::Journal { .. }) => false,
-        Finding::Difference(Difference::Refused { .. } | Difference::Revision { .. })
-        | Finding::Sequence { .. }
-        | Finding::Short { .. } => false,
+fn advice(found: &VerificationReport) -> VerifyAdvice {
+    let tables_only = |finding: &VerificationFinding| match finding {
+        VerificationFinding::Difference(JournalMismatch::Rows { .. })
+        | VerificationFinding::Flaw(StoreFlaw::Derived { .. } | StoreFlaw::Note { .. }) => true,
+        VerificationFinding::Flaw(StoreFlaw::Lost { .. } | StoreFlaw::Journal { .. }) => false,
+        VerificationFinding::Difference(
+            JournalMismatch::Refused { .. } | JournalMismatch::Revision { .. },
+        )
+        | VerificationFinding::Sequence { .. }
+        | VerificationFinding::Short { .. } => false,
         // A row of a table can be derived anew, an entry of the journal cannot.
-        Finding::Damaged { what } => what.starts_with("row "),
+        VerificationFinding::Damaged { what } => what.starts_with("row "),
     };
-    let is_lost = |finding: &Finding| matches!(finding, Finding::Flaw(Flaw::Lost { .. }));
+    let is_lost =
+        |finding: &VerificationFinding| matches!(finding, VerificationFinding::Flaw(StoreFlaw::Lost { .. }));
     match found.findings.iter().all(tables_only) {
-        true => Advice::Repair,
-        false if found.findings.iter().any(is_lost) => Advice::Lost,
-        false => Advice::Restore,
+        true => VerifyAdvice::Repair,
+        false if found.findings.iter().any(is_lost) => VerifyAdvice::Lost,
+        false => VerifyAdvice::Restore,
     }
 }
 
-impl Advice {
+impl VerifyAdvice {
     fn text(self) -> &'static str {
         match self {
             Self::Repair => {
@@ -107,7 +110,7 @@ impl Advice {
     }
 }
 
-fn told(arguments: &Verify, found: &Verification, rebuilt: Option<u64>) -> anyhow::Result<()> {
+fn told(arguments: &VerifyArguments, found: &VerificationReport, rebuilt: Option<u64>) -> anyhow::Result<()> {
     let mut out = std::io::stdout();
     let clean = found.is_clean();
     let advice = (!clean).then(|| advice(found).text());
@@ -149,7 +152,7 @@ fn told(arguments: &Verify, found: &Verification, rebuilt: Option<u64>) -> anyho
 
 /// How far it is, on standard error: one line that changes on a terminal, and now and then a line elsewhere.
 #[derive(Debug, Default)]
-pub(crate) struct Shown {
+pub(crate) struct VerifyProgress {
     calls: u64,
     open: bool,
 }
@@ -157,11 +160,11 @@ pub(crate) struct Shown {
 /// Off a terminal, every so many pages of 500 are worth a line.
 const PAGES_A_LINE: u64 = 100;
 
-impl Shown {
-    fn show(&mut self, progress: Progress) {
+impl VerifyProgress {
+    fn show(&mut self, progress: VerificationProgress) {
         let text = match progress {
-            Progress::Entries(read, all) => format!("entries of the journal: {read} of {all}"),
-            Progress::Runs(runs) => format!("runs: {runs}"),
+            VerificationProgress::Entries(read, all) => format!("entries of the journal: {read} of {all}"),
+            VerificationProgress::Runs(runs) => format!("runs: {runs}"),
         };
         self.line(&text);
     }

@@ -10,65 +10,65 @@ use std::{
     task::{Context, Poll},
 };
 
-use abide_domain::run::Status;
+use abide_domain::run::RunStatus;
 use abide_ports::{
-    store::{Answer, Commit, Committed, Store, StoreError},
-    watch::{Milestone, Sight, Watcher},
+    store::{CommitReceipt, JournalCommit, Store, StoreError, StoreFuture},
+    watch::{CommitObserver, CommitReport, CompletedItem},
 };
-use abide_store::wrapped::{Wrapped, Wrapper};
+use abide_store::wrapped::{ObservedStore, StoreObserver};
 use tokio::{runtime::Handle, time::Instant};
 
 /// Those who watch a store.
-pub struct Watched(Arc<Inner>);
+pub struct CommitNotifier(Arc<CommitNotifierState>);
 
-struct Inner {
+struct CommitNotifierState {
     store: Arc<dyn Store>,
-    watchers: Vec<Arc<dyn Watcher>>,
+    watchers: Vec<Arc<dyn CommitObserver>>,
     /// How many runs there are of each status, if nobody else writes: the store would count them all.
-    tally: Mutex<Option<BTreeMap<Status, u64>>>,
+    tally: Mutex<Option<BTreeMap<RunStatus, u64>>>,
 }
 
 /// Whether others write to the same store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Writers {
+pub enum WriterSharing {
     /// Only this process.
     Alone,
     /// Others too.
     Shared,
 }
 
-impl Watched {
+impl CommitNotifier {
     /// This store, watched by these. Nobody may have begun to write.
     pub async fn open(
         store: Arc<dyn Store>,
-        writers: Writers,
-        watchers: Vec<Arc<dyn Watcher>>,
-    ) -> Result<Wrapped<Self>, StoreError> {
+        writers: WriterSharing,
+        watchers: Vec<Arc<dyn CommitObserver>>,
+    ) -> Result<ObservedStore<Self>, StoreError> {
         let tally = match writers {
-            Writers::Alone => Some(store.tally().await?),
-            Writers::Shared => None,
+            WriterSharing::Alone => Some(store.tally().await?),
+            WriterSharing::Shared => None,
         };
-        Ok(Wrapped(Self(Arc::new(Inner { store, watchers, tally: Mutex::new(tally) }))))
+        Ok(ObservedStore(Self(Arc::new(CommitNotifierState { store, watchers, tally: Mutex::new(tally) }))))
     }
 }
 
-impl Inner {
-    async fn commit(self: Arc<Self>, commit: Commit) -> Result<Committed, StoreError> {
-        let milestones = Milestone::of(&commit);
+impl CommitNotifierState {
+    async fn commit(self: Arc<Self>, commit: JournalCommit) -> Result<CommitReceipt, StoreError> {
+        let milestones = CompletedItem::of(&commit);
         let moves: Vec<_> = commit.changes.iter().map(|change| (change.was, change.run.status())).collect();
         let began = Instant::now();
         let answer = self.store.commit(commit).await;
         self.count(&answer, &moves);
         let outcome = answer.as_ref().map(|committed| committed.last);
         let milestones = if outcome.is_ok() { &milestones[..] } else { &[] };
-        let sight = Sight { took: began.elapsed(), outcome, milestones };
+        let sight = CommitReport { took: began.elapsed(), outcome, milestones };
         for watcher in &self.watchers {
             watcher.committed(&sight);
         }
         answer
     }
 
-    fn count(&self, answer: &Result<Committed, StoreError>, moves: &[(Option<Status>, Status)]) {
+    fn count(&self, answer: &Result<CommitReceipt, StoreError>, moves: &[(Option<RunStatus>, RunStatus)]) {
         let mut tally = self.tally.lock().unwrap_or_else(PoisonError::into_inner);
         match answer {
             Ok(_) => {
@@ -88,14 +88,14 @@ impl Inner {
     }
 }
 
-type Committing = Pin<Box<dyn Future<Output = Result<Committed, StoreError>> + Send>>;
+type CommitFuture = Pin<Box<dyn Future<Output = Result<CommitReceipt, StoreError>> + Send>>;
 
 /// A commit that is seen to its end: whoever stops waiting for it (a client that hangs up) does not stop the writing,
 /// and so must not stop the counting either.
-struct SeenToItsEnd(Option<Committing>);
+struct DetachOnDrop(Option<CommitFuture>);
 
-impl Future for SeenToItsEnd {
-    type Output = Result<Committed, StoreError>;
+impl Future for DetachOnDrop {
+    type Output = Result<CommitReceipt, StoreError>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let committing = self.0.as_mut().expect("an answer is asked for once");
@@ -107,7 +107,7 @@ impl Future for SeenToItsEnd {
     }
 }
 
-impl Drop for SeenToItsEnd {
+impl Drop for DetachOnDrop {
     fn drop(&mut self) {
         if let (Some(committing), Ok(runtime)) = (self.0.take(), Handle::try_current()) {
             runtime.spawn(committing);
@@ -115,16 +115,16 @@ impl Drop for SeenToItsEnd {
     }
 }
 
-impl Wrapper for Watched {
+impl StoreObserver for CommitNotifier {
     fn store(&self) -> &dyn Store {
         &*self.0.store
     }
 
-    fn commit(&self, commit: Commit) -> Answer<'_, Committed> {
-        Box::pin(SeenToItsEnd(Some(Box::pin(self.0.clone().commit(commit)))))
+    fn commit(&self, commit: JournalCommit) -> StoreFuture<'_, CommitReceipt> {
+        Box::pin(DetachOnDrop(Some(Box::pin(self.0.clone().commit(commit)))))
     }
 
-    fn tally(&self) -> Answer<'_, BTreeMap<Status, u64>> {
+    fn tally(&self) -> StoreFuture<'_, BTreeMap<RunStatus, u64>> {
         let known = self.0.tally.lock().unwrap_or_else(PoisonError::into_inner).clone();
         match known {
             Some(tally) => Box::pin(async move { Ok(tally) }),
@@ -133,28 +133,28 @@ impl Wrapper for Watched {
     }
 }
 
-impl fmt::Debug for Watched {
+impl fmt::Debug for CommitNotifier {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Watched").field("watchers", &self.0.watchers.len()).finish_non_exhaustive()
+        f.debug_struct("CommitNotifier").field("watchers", &self.0.watchers.len()).finish_non_exhaustive()
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use abide_ports::store::{Journal, Runs};
+    use abide_ports::store::{Journal, RunQueries};
     use abide_store::memory::{CrashPoint, MemoryStore};
-    use abide_testkit::history::Author;
+    use abide_testkit::history::HistoryGenerator;
 
     use super::*;
 
-    async fn watched(store: &Arc<MemoryStore>) -> Wrapped<Watched> {
-        Watched::open(store.clone(), Writers::Alone, vec![]).await.expect("it opens")
+    async fn watched(store: &Arc<MemoryStore>) -> ObservedStore<CommitNotifier> {
+        CommitNotifier::open(store.clone(), WriterSharing::Alone, vec![]).await.expect("it opens")
     }
 
     #[tokio::test]
     async fn the_tally_that_is_kept_is_the_one_that_the_store_would_count() {
         let store = Arc::new(MemoryStore::new());
-        let mut author = Author::new(3, 1).with_runs(20);
+        let mut author = HistoryGenerator::new(3, 1).with_runs(20);
         for _ in 0..3 {
             let watched = watched(&store).await;
             for commit in author.commits(150) {
@@ -167,7 +167,7 @@ mod tests {
     #[tokio::test]
     async fn a_commit_nobody_waits_for_and_one_of_unknown_outcome_are_counted_right() {
         let store = Arc::new(MemoryStore::new());
-        let mut author = Author::new(4, 1);
+        let mut author = HistoryGenerator::new(4, 1);
         let watched = watched(&store).await;
         drop(watched.commit(author.commit()));
         while watched.tally().await.unwrap().is_empty() {
@@ -175,7 +175,7 @@ mod tests {
         }
         assert_eq!(watched.tally().await.unwrap(), store.tally().await.unwrap());
         store.crash_at(CrashPoint::AfterWrite);
-        assert!(watched.commit(Commit { changes: vec![author.create()] }).await.is_err());
+        assert!(watched.commit(JournalCommit { changes: vec![author.create()] }).await.is_err());
         assert_eq!(watched.tally().await.unwrap(), store.tally().await.unwrap());
     }
 }

@@ -16,11 +16,11 @@ use rustix::{
 use serde_json::Value;
 
 /// A machine with a home, a folder of programs and a folder for temporary files.
-struct Machine {
+struct DoctorFixture {
     folder: tempfile::TempDir,
 }
 
-impl Machine {
+impl DoctorFixture {
     fn new(config: &str) -> Self {
         let folder = tempfile::tempdir().expect("there is a place for temporary files");
         for name in ["home", "bin", "tmp"] {
@@ -89,7 +89,7 @@ const GEMINI_WITHOUT_RESUME: &str =
 
 #[test]
 fn engines_are_resumable_sticky_missing_unusable_or_off_and_the_reason_is_said() {
-    let machine = Machine::new(
+    let machine = DoctorFixture::new(
         "[engines.gone]\nprotocol = 'acp'\ncommand = ['gone']\n\
          [engines.slow]\nprotocol = 'acp'\ncommand = ['slow']\n\
          [engines.unwanted]\nprotocol = 'acp'\ncommand = ['slow']\nenabled = false\n",
@@ -121,7 +121,7 @@ fn engines_are_resumable_sticky_missing_unusable_or_off_and_the_reason_is_said()
 
 #[test]
 fn people_get_a_table_without_colours_where_nobody_looks() {
-    let machine = Machine::new("").program("codex", CODEX);
+    let machine = DoctorFixture::new("").program("codex", CODEX);
     let (table, code) = machine.text(&["codex", "gemini"]);
     assert_eq!(code, Some(0), "{table}");
     let row = |name: &str| {
@@ -141,7 +141,7 @@ fn people_get_a_table_without_colours_where_nobody_looks() {
 
 #[test]
 fn an_engine_that_was_never_tried_on_its_program_is_called_unverified() {
-    let machine = Machine::new("").program("codex", CODEX);
+    let machine = DoctorFixture::new("").program("codex", CODEX);
     let (told, _) = machine.json(&["iflow", "codex"]);
     let verified = ["iflow", "codex"].map(|name| engine(&told, name)["verified"].clone());
     assert_eq!(verified, [Value::from(false), Value::from(true)], "{told:#}");
@@ -151,10 +151,10 @@ fn an_engine_that_was_never_tried_on_its_program_is_called_unverified() {
 
 #[test]
 fn without_an_engine_or_with_broken_settings_it_fails() {
-    let machine = Machine::new("");
+    let machine = DoctorFixture::new("");
     assert_eq!(machine.text(&["codex"]).1, Some(1));
     assert_eq!(machine.text(&["codx"]).1, Some(2));
-    let machine = Machine::new("listn = 1\n").program("codex", CODEX);
+    let machine = DoctorFixture::new("listn = 1\n").program("codex", CODEX);
     let (told, code) = machine.json(&["codex"]);
     assert_eq!((code, &engine(&told, "codex")["available"]), (Some(1), &Value::from(true)));
     assert!(told["machine"].to_string().contains("did you mean listen?"), "{told:#}");
@@ -162,7 +162,7 @@ fn without_an_engine_or_with_broken_settings_it_fails() {
 
 #[test]
 fn who_interrupts_it_finds_nothing_left() {
-    let machine = Machine::new("");
+    let machine = DoctorFixture::new("");
     let pipe = machine.path("started");
     mknodat(rustix::fs::CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
     let lines = format!("echo here > {}\nexec /bin/sleep 600", pipe.display());

@@ -9,22 +9,22 @@ use std::{
 };
 
 use abide::{
-    isolation::Isolator,
-    processes::{Keepers, Readiness},
+    isolation::ProgramIsolator,
+    processes::{KeeperProcesses, StandbyPolicy},
 };
-use abide_domain::process::Exit;
+use abide_domain::process::ExitStatus;
 use abide_keeper::{
-    group::Groups,
-    launch::{Launcher, kill, sweep},
-    place::Place,
-    protocol::{Act, News, Overflow, Owner, Shape, Spec},
+    group::ControlGroupConfig,
+    launch::{KeeperLauncher, kill, sweep},
+    place::KeeperDir,
+    protocol::{ChildMode, KeeperOwner, KeeperRequest, KeeperResponse, KeeperSpec, SpoolOverflow},
 };
-use abide_os::cgroup::{Group, Limits, find::own_group};
+use abide_os::cgroup::{ControlGroup, ControlGroupLimits, find::own_group};
 use abide_ports::{
-    engine::{Isolation, Launch, Stdin},
-    processes::{Heard, Offsets, Processes, Start, StartError},
+    engine::{IsolationMode, ProcessSpec, ProcessStdin},
+    processes::{OutputOffsets, ProcessOutput, ProcessStart, Processes, StartError},
 };
-use abide_testkit::{daemon::Home, skip::skip, wait};
+use abide_testkit::{daemon::TestHome, skip::skip, wait};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -32,13 +32,13 @@ use tempfile::TempDir;
 const MINUTE: Duration = Duration::from_secs(60);
 
 /// A group of its own below the one of this test, which goes with everything in it.
-struct Base(Group);
+struct DelegatedBase(ControlGroup);
 
-impl Base {
+impl DelegatedBase {
     /// None, with a recorded skip, where this test cannot make groups.
     fn make(name: &str) -> Option<Self> {
         let made = own_group().and_then(|own| {
-            let base = Group::at(own).child(&format!("test-{name}-{}", std::process::id()));
+            let base = ControlGroup::at(own).child(&format!("test-{name}-{}", std::process::id()));
             let base = base.map_err(|error| error.to_string())?;
             base.create().map_err(|error| error.to_string())?;
             Ok(base)
@@ -52,15 +52,20 @@ impl Base {
         }
     }
 
-    fn groups(&self) -> Groups {
+    fn groups(&self) -> ControlGroupConfig {
         let path = self.0.path().to_owned();
-        Groups { base: path.clone(), keepers_base: path, limits: Limits::default(), required: true }
+        ControlGroupConfig {
+            base: path.clone(),
+            keepers_base: path,
+            limits: ControlGroupLimits::default(),
+            required: true,
+        }
     }
 
     /// The groups of children.
-    fn children(&self) -> Vec<Group> {
+    fn children(&self) -> Vec<ControlGroup> {
         let names = self.0.children().into_iter().filter(|name| name.starts_with("abide-k-"));
-        names.map(|name| Group::at(self.0.path().join(name))).collect()
+        names.map(|name| ControlGroup::at(self.0.path().join(name))).collect()
     }
 
     /// The processes in groups of children.
@@ -69,7 +74,7 @@ impl Base {
     }
 }
 
-impl Drop for Base {
+impl Drop for DelegatedBase {
     fn drop(&mut self) {
         self.0.kill().ok();
         self.0.wait_until_empty(MINUTE);
@@ -77,65 +82,77 @@ impl Drop for Base {
     }
 }
 
-fn launcher(groups: Option<Groups>) -> Launcher {
-    Launcher { program: env!("CARGO_BIN_EXE_abide").into(), arguments: vec!["__keeper".to_owned()], groups }
+fn launcher(groups: Option<ControlGroupConfig>) -> KeeperLauncher {
+    KeeperLauncher {
+        program: env!("CARGO_BIN_EXE_abide").into(),
+        arguments: vec!["__keeper".to_owned()],
+        groups,
+    }
 }
 
-struct House {
+struct GroupDaemonFixture {
     folder: TempDir,
-    keepers: Keepers,
+    keepers: KeeperProcesses,
 }
 
-impl House {
-    fn new(groups: Option<Groups>, isolator: impl FnOnce(&Path) -> Option<Isolator>) -> Self {
+impl GroupDaemonFixture {
+    fn new(
+        groups: Option<ControlGroupConfig>,
+        isolator: impl FnOnce(&Path) -> Option<ProgramIsolator>,
+    ) -> Self {
         let folder = tempfile::tempdir().expect("the test machine allows it");
         for name in ["workspaces/mine", "runs/mine", "keepers"] {
             fs::create_dir_all(folder.path().join(name)).expect("the test machine allows it");
         }
-        let keepers = Keepers {
+        let keepers = KeeperProcesses {
             directory: folder.path().join("keepers"),
             launcher: launcher(groups),
             env: vec![("PATH".to_owned(), "/usr/bin:/bin".to_owned())],
             isolator: isolator(folder.path()),
             retention: 1 << 20,
             children: Mutex::default(),
-            readiness: Readiness::None,
+            readiness: StandbyPolicy::None,
         };
         Self { folder, keepers }
     }
 
-    fn plain(groups: Groups) -> Self {
+    fn plain(groups: ControlGroupConfig) -> Self {
         Self::new(Some(groups), |_| None)
     }
 
-    fn start(&self, name: &str, isolation: Isolation, text: &str) -> Result<u32, StartError> {
-        let launch = Launch {
+    fn start(&self, name: &str, isolation: IsolationMode, text: &str) -> Result<u32, StartError> {
+        let launch = ProcessSpec {
             argv: ["sh", "-c", text].map(str::to_owned).to_vec(),
             env: vec![],
             without_env: vec![],
             appended_env: vec![],
             files: vec![],
-            stdin: Stdin::Whole(vec![]),
+            stdin: ProcessStdin::Whole(vec![]),
             not_before: None,
             outliving: None,
         };
         let at = |name: &str| self.folder.path().join(name).to_string_lossy().into_owned();
         let (workspace, private) = (at("workspaces/mine"), at("runs/mine"));
-        let start =
-            Start { launch: &launch, workspace: &workspace, private: &private, pass_env: &[], isolation };
+        let start = ProcessStart {
+            launch: &launch,
+            workspace: &workspace,
+            private: &private,
+            pass_env: &[],
+            isolation,
+        };
         self.keepers.start(name, &start).map(|process| process.pid)
     }
 
     /// What a program prints, and its exit code.
-    fn run(&self, isolation: Isolation, text: &str) -> (String, Exit) {
+    fn run(&self, isolation: IsolationMode, text: &str) -> (String, ExitStatus) {
         self.start("run-1", isolation, text).expect("it starts");
-        let mut follow = self.keepers.follow("run-1", Offsets::START).expect("it is there");
+        let mut follow = self.keepers.follow("run-1", OutputOffsets::START).expect("it is there");
         let mut printed = Vec::new();
         let exit = loop {
             match follow.next(Some(MINUTE)).expect("it is there") {
-                Heard::Stdout(bytes) | Heard::Stderr(bytes) => printed.extend(bytes),
-                Heard::Exited(exit) => break exit,
-                other @ (Heard::Missing(_) | Heard::Nothing) => panic!("{other:?}"),
+                ProcessOutput::Stdout(bytes) | ProcessOutput::Stderr(bytes) => printed.extend(bytes),
+                ProcessOutput::Exited(exit) => break exit,
+                other @ (ProcessOutput::Missing(_) | ProcessOutput::Nothing) => panic!("{other:?}"),
             }
         };
         self.keepers.end("run-1").expect("it ends");
@@ -162,9 +179,9 @@ const DETACHED: &str = "(setsid sh -c '(setsid sleep 71001 &) ; sleep 71002 & ki
 
 #[test]
 fn everything_that_a_run_started_is_in_its_group_and_ends_with_it() {
-    let Some(base) = Base::make("ends") else { return };
-    let house = House::plain(base.groups());
-    let pid = house.start("run-1", Isolation::Off, DETACHED).expect("it starts");
+    let Some(base) = DelegatedBase::make("ends") else { return };
+    let house = GroupDaemonFixture::plain(base.groups());
+    let pid = house.start("run-1", IsolationMode::Off, DETACHED).expect("it starts");
     let keeper = parent(pid);
     wait::until("all are there", || base.members().len() >= 6);
     let members = base.members();
@@ -180,9 +197,9 @@ fn everything_that_a_run_started_is_in_its_group_and_ends_with_it() {
 /// SECURITY 10, and the keeper killed on top: nothing supervises what the agent has left.
 #[test]
 fn what_a_killed_keeper_leaves_ends_with_its_group_when_the_run_is_ended() {
-    let Some(base) = Base::make("killed") else { return };
-    let house = House::plain(base.groups());
-    let pid = house.start("run-1", Isolation::Off, DETACHED).expect("it starts");
+    let Some(base) = DelegatedBase::make("killed") else { return };
+    let house = GroupDaemonFixture::plain(base.groups());
+    let pid = house.start("run-1", IsolationMode::Off, DETACHED).expect("it starts");
     wait::until("all are there", || base.members().len() >= 6);
     let members = base.members();
     let keeper = parent(pid);
@@ -196,13 +213,13 @@ fn what_a_killed_keeper_leaves_ends_with_its_group_when_the_run_is_ended() {
 
 #[test]
 fn a_stopped_keeper_that_does_not_answer_is_killed_with_its_childs_group() {
-    let Some(base) = Base::make("silent") else { return };
-    let house = House::plain(base.groups());
-    let pid = house.start("run-1", Isolation::Off, DETACHED).expect("it starts");
+    let Some(base) = DelegatedBase::make("silent") else { return };
+    let house = GroupDaemonFixture::plain(base.groups());
+    let pid = house.start("run-1", IsolationMode::Off, DETACHED).expect("it starts");
     wait::until("all are there", || base.members().len() >= 6);
     let (members, keeper) = (base.members(), parent(pid));
     signal(keeper, Signal::STOP);
-    let place = Place::new(&house.keepers.directory.join("runs"), "run-1");
+    let place = KeeperDir::new(&house.keepers.directory.join("runs"), "run-1");
     kill(&place, None);
     assert!(!members.iter().chain([&keeper]).any(|pid| is_alive(*pid)));
     assert!(sweep(&place));
@@ -212,14 +229,14 @@ fn a_stopped_keeper_that_does_not_answer_is_killed_with_its_childs_group() {
 /// A keeper may be killed before it records its child, so the group has to be found without a record.
 #[test]
 fn a_sweep_ends_what_dead_keepers_left_and_spares_the_living() {
-    let Some(base) = Base::make("sweep") else { return };
-    let house = House::plain(base.groups());
-    let dead = house.start("run-1", Isolation::Off, DETACHED).expect("it starts");
+    let Some(base) = DelegatedBase::make("sweep") else { return };
+    let house = GroupDaemonFixture::plain(base.groups());
+    let dead = house.start("run-1", IsolationMode::Off, DETACHED).expect("it starts");
     wait::until("all are there", || base.members().len() >= 6);
     let left = base.members();
     signal(parent(dead), Signal::KILL);
     wait::until("the first is on its own", || !base.members().is_empty() && base.children().len() == 1);
-    let living = house.start("run-2", Isolation::Off, "exec sleep 71005").expect("it starts");
+    let living = house.start("run-2", IsolationMode::Off, "exec sleep 71005").expect("it starts");
     fs::remove_dir_all(house.keepers.directory.join("runs/run-1")).expect("it is there");
     wait::until("a sweep has ended the first", || {
         base.groups().sweep();
@@ -239,28 +256,29 @@ fn a_sweep_ends_what_dead_keepers_left_and_spares_the_living() {
 fn without_a_usable_base_a_required_group_refuses_the_start_and_another_does_not() {
     let folder = tempfile::tempdir().expect("the test machine allows it");
     let gone = folder.path().join("gone");
-    let groups = |required| Groups {
+    let groups = |required| ControlGroupConfig {
         base: gone.clone(),
         keepers_base: gone.clone(),
-        limits: Limits::default(),
+        limits: ControlGroupLimits::default(),
         required,
     };
-    let house = House::plain(groups(true));
-    let refused = house.start("run-1", Isolation::Off, "exit 3");
+    let house = GroupDaemonFixture::plain(groups(true));
+    let refused = house.start("run-1", IsolationMode::Off, "exit 3");
     assert!(
         matches!(&refused, Err(StartError::System(reason)) if reason.contains("control group") && reason.contains("sandbox.cgroup")),
         "{refused:?}"
     );
-    let house = House::plain(groups(false));
-    assert_eq!(house.run(Isolation::Off, "exit 3").1, Exit::Code(3));
+    let house = GroupDaemonFixture::plain(groups(false));
+    assert_eq!(house.run(IsolationMode::Off, "exit 3").1, ExitStatus::Code(3));
 }
 
 #[test]
 fn an_isolated_program_sees_its_group_and_cannot_leave_it() {
-    let Some(base) = Base::make("leave") else { return };
-    let isolator =
-        |home: &Path| Some(Isolator::new(home, Path::new(env!("CARGO_BIN_EXE_abide")), "/usr/bin:/bin"));
-    let house = House::new(Some(base.groups()), isolator);
+    let Some(base) = DelegatedBase::make("leave") else { return };
+    let isolator = |home: &Path| {
+        Some(ProgramIsolator::new(home, Path::new(env!("CARGO_BIN_EXE_abide")), "/usr/bin:/bin"))
+    };
+    let house = GroupDaemonFixture::new(Some(base.groups()), isolator);
     let path = base.0.path().display();
     let text = format!(
         "grep ^0:: /proc/self/cgroup; cat {path}/cgroup.procs >/dev/null && echo READ; \
@@ -268,8 +286,8 @@ fn an_isolated_program_sees_its_group_and_cannot_leave_it() {
          echo 1 >{path}/abide-keepers/cgroup.kill && echo KILLED; mkdir {path}/own && echo MADE; \
          unshare --user --map-root-user --mount sh -c 'mount -o remount,rw,bind {path} && echo REMOUNTED'; true"
     );
-    let (printed, exit) = house.run(Isolation::Namespace, &text);
-    assert_eq!(exit, Exit::Code(0), "{printed}");
+    let (printed, exit) = house.run(IsolationMode::Namespace, &text);
+    assert_eq!(exit, ExitStatus::Code(0), "{printed}");
     assert!(printed.contains("/abide-k-") && printed.contains("READ"), "{printed}");
     for word in ["LEFT\n", "KILLED\n", "MADE\n", "REMOUNTED\n"] {
         assert!(!printed.contains(word), "{printed}");
@@ -280,32 +298,32 @@ fn an_isolated_program_sees_its_group_and_cannot_leave_it() {
 /// A session of the native agent: shell and keeper are confined together, so both are in the group.
 #[test]
 fn a_shell_that_is_confined_with_its_keeper_is_in_a_group_that_ends_both() {
-    let Some(base) = Base::make("shell") else { return };
+    let Some(base) = DelegatedBase::make("shell") else { return };
     let folder = tempfile::tempdir().expect("the test machine allows it");
     let launcher = launcher(Some(base.groups()));
     let hide = folder.path().join("hidden");
     fs::create_dir(&hide).expect("the test machine allows it");
     let words = ["--hide", hide.to_str().unwrap_or_default(), "--by", "namespace"];
-    let shell = abide_terminal::Shell::find("sh", &[("PATH".to_owned(), "/usr/bin:/bin".to_owned())]);
+    let shell = abide_terminal::ShellProgram::find("sh", &[("PATH".to_owned(), "/usr/bin:/bin".to_owned())]);
     let (argv, shape) = shell.expect("there is a shell").start(None);
-    assert!(matches!(shape, Shape::Shell(_)));
-    let spec = || Spec {
+    assert!(matches!(shape, ChildMode::Shell(_)));
+    let spec = || KeeperSpec {
         argv: argv.clone(),
         env: vec![("PATH".to_owned(), "/usr/bin:/bin".to_owned())],
         cwd: "/".into(),
-        shape: abide_terminal::Shell::find("sh", &[("PATH".to_owned(), "/usr/bin:/bin".to_owned())])
+        shape: abide_terminal::ShellProgram::find("sh", &[("PATH".to_owned(), "/usr/bin:/bin".to_owned())])
             .expect("there is a shell")
             .start(None)
             .1,
         retention: 1 << 20,
         meta: vec![],
-        owner: Owner::Home,
-        overflow: Overflow::DropOldest,
+        owner: KeeperOwner::Home,
+        overflow: SpoolOverflow::DropOldest,
         confinement: words.iter().map(|word| word.as_bytes().to_vec()).collect(),
         group: Some(base.groups().of_child("x")),
     };
     let start = |name: &str| {
-        let place = Place::new(&folder.path().join("keepers"), name);
+        let place = KeeperDir::new(&folder.path().join("keepers"), name);
         let mut keeper = launcher.start(place, spec(), None).expect("it starts");
         let status = keeper.status(20_000).expect("it answers");
         (keeper, status)
@@ -313,7 +331,7 @@ fn a_shell_that_is_confined_with_its_keeper_is_in_a_group_that_ends_both() {
     let (mut keeper, status) = start("s-1");
     let members = base.members();
     assert!(members.contains(&status.child.pid) && members.contains(&status.keeper.pid), "{members:?}");
-    assert!(matches!(keeper.ask(1, Act::End { force: false }, 20_000), Ok(News::Done)));
+    assert!(matches!(keeper.ask(1, KeeperRequest::End { force: false }, 20_000), Ok(KeeperResponse::Done)));
     keeper.take_process().expect("it is ours").wait().expect("it ends");
     keeper.clear_group();
     assert_eq!(base.children(), [], "an orderly end");
@@ -326,15 +344,15 @@ fn a_shell_that_is_confined_with_its_keeper_is_in_a_group_that_ends_both() {
     assert_eq!(base.children(), [], "killed");
 }
 
-fn home() -> Home {
-    Home::new(Path::new(env!("CARGO_BIN_EXE_abide")))
+fn home() -> TestHome {
+    TestHome::new(Path::new(env!("CARGO_BIN_EXE_abide")))
 }
 
-fn post(home: &Home, path: &str, body: &Value) -> Value {
+fn post(home: &TestHome, path: &str, body: &Value) -> Value {
     home.client().and_then(|client| client.post(path, body)).expect("it answers").body
 }
 
-fn get(home: &Home, path: &str) -> Value {
+fn get(home: &TestHome, path: &str) -> Value {
     home.client().and_then(|client| client.get(path)).expect("it answers").body
 }
 
@@ -369,7 +387,7 @@ fn a_named_group_that_cannot_be_used_refuses_the_start_of_the_daemon() {
 /// The daemon itself is killed too: the next one ends what it finds.
 #[test]
 fn a_terminal_session_of_the_daemon_is_in_a_group_which_ends_with_it() {
-    let Some(base) = Base::make("session") else { return };
+    let Some(base) = DelegatedBase::make("session") else { return };
     let home = home().with("ABIDE_SANDBOX_CGROUP", &base.0.path().display().to_string());
     let daemon = home.start();
     assert!(daemon.is_ready(), "{}", home.complaints());
@@ -381,7 +399,7 @@ fn a_terminal_session_of_the_daemon_is_in_a_group_which_ends_with_it() {
     let shell = base.members();
     let keeper = parent(shell[0]);
     let keepers: PathBuf = base.0.path().join("abide-keepers");
-    assert!(Group::at(keepers).processes().expect("it is there").contains(&keeper));
+    assert!(ControlGroup::at(keepers).processes().expect("it is there").contains(&keeper));
     let ended = home.run(&["sessions", "rm", &id]);
     assert_eq!(ended.code, Some(0), "{ended:?}");
     assert!(!is_alive(shell[0]));
@@ -391,7 +409,7 @@ fn a_terminal_session_of_the_daemon_is_in_a_group_which_ends_with_it() {
 /// As systemd starts it with `Delegate=yes` and `DelegateSubgroup=daemon`: the mark is on the group above.
 #[test]
 fn auto_uses_the_group_that_was_delegated_and_no_other() {
-    let Some(base) = Base::make("auto") else { return };
+    let Some(base) = DelegatedBase::make("auto") else { return };
     let part = base.0.child("daemon").expect("it is a name");
     part.create().expect("the base is ours");
     let home = tempfile::tempdir().expect("the test machine allows it");

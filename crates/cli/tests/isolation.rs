@@ -11,26 +11,26 @@ use std::{
 };
 
 use abide::{
-    isolation::Isolator,
-    processes::{Keepers, Readiness},
+    isolation::ProgramIsolator,
+    processes::{KeeperProcesses, StandbyPolicy},
 };
-use abide_domain::process::Exit;
-use abide_keeper::launch::Launcher;
+use abide_domain::process::ExitStatus;
+use abide_keeper::launch::KeeperLauncher;
 use abide_ports::{
-    engine::{Isolation, Launch, Stdin},
-    processes::{Heard, Offsets, Processes, Start, StartError},
+    engine::{IsolationMode, ProcessSpec, ProcessStdin},
+    processes::{OutputOffsets, ProcessOutput, ProcessStart, Processes, StartError},
 };
 use abide_testkit::{daemon, skip::skip};
 use tempfile::TempDir;
 
 /// A home with secrets, and a run that works in it.
-struct Home {
+struct IsolationTestHome {
     folder: TempDir,
-    keepers: Keepers,
+    keepers: KeeperProcesses,
     _door: UnixListener,
 }
 
-impl Home {
+impl IsolationTestHome {
     fn new(path: &str) -> Self {
         let folder = tempfile::tempdir().expect("the test machine allows it");
         let at = |name: &str| folder.path().join(name);
@@ -45,18 +45,18 @@ impl Home {
         fs::write(at("runs/mine/settings"), "PRIVATE").expect("the test machine allows it");
         let door = UnixListener::bind(at("keepers/runs/other/socket")).expect("the test machine allows it");
         let binary = PathBuf::from(env!("CARGO_BIN_EXE_abide"));
-        let keepers = Keepers {
+        let keepers = KeeperProcesses {
             directory: at("keepers"),
-            launcher: Launcher {
+            launcher: KeeperLauncher {
                 program: binary.clone(),
                 arguments: vec!["__keeper".to_owned()],
                 groups: None,
             },
             env: vec![("PATH".to_owned(), "/usr/bin:/bin".to_owned())],
-            isolator: Some(Isolator::new(folder.path(), &binary, path)),
+            isolator: Some(ProgramIsolator::new(folder.path(), &binary, path)),
             retention: 1 << 20,
             children: Mutex::default(),
-            readiness: Readiness::None,
+            readiness: StandbyPolicy::None,
         };
         Self { folder, keepers, _door: door }
     }
@@ -66,20 +66,26 @@ impl Home {
     }
 
     /// What a program prints, and its exit code.
-    fn run(&self, isolation: Isolation, argv: &[&str]) -> Result<(String, Exit), StartError> {
+    fn run(&self, isolation: IsolationMode, argv: &[&str]) -> Result<(String, ExitStatus), StartError> {
         let home = self.path().to_string_lossy().into_owned();
         let (workspace, private) = (format!("{home}/workspaces/mine"), format!("{home}/runs/mine"));
         let launch = launch(argv, vec![("HIDDEN".to_owned(), home)]);
-        let start =
-            Start { launch: &launch, workspace: &workspace, private: &private, pass_env: &[], isolation };
+        let start = ProcessStart {
+            launch: &launch,
+            workspace: &workspace,
+            private: &private,
+            pass_env: &[],
+            isolation,
+        };
         let process = self.keepers.start("run-1", &start)?;
-        let mut follow = self.keepers.follow("run-1", Offsets::START).expect("the test machine allows it");
+        let mut follow =
+            self.keepers.follow("run-1", OutputOffsets::START).expect("the test machine allows it");
         let mut printed = Vec::new();
         let exit = loop {
             match follow.next(Some(Duration::from_secs(60))).expect("the test machine allows it") {
-                Heard::Stdout(bytes) | Heard::Stderr(bytes) => printed.extend(bytes),
-                Heard::Exited(exit) => break exit,
-                other @ (Heard::Missing(_) | Heard::Nothing) => panic!("{other:?}"),
+                ProcessOutput::Stdout(bytes) | ProcessOutput::Stderr(bytes) => printed.extend(bytes),
+                ProcessOutput::Exited(exit) => break exit,
+                other @ (ProcessOutput::Missing(_) | ProcessOutput::Nothing) => panic!("{other:?}"),
             }
         };
         drop(process);
@@ -87,29 +93,34 @@ impl Home {
         Ok((String::from_utf8_lossy(&printed).into_owned(), exit))
     }
 
-    fn script(&self, isolation: Isolation, text: &str) -> Result<(String, Exit), StartError> {
+    fn script(&self, isolation: IsolationMode, text: &str) -> Result<(String, ExitStatus), StartError> {
         self.run(isolation, &["sh", "-c", text])
     }
 
-    fn warning(&self, isolation: Isolation) -> Option<String> {
+    fn warning(&self, isolation: IsolationMode) -> Option<String> {
         let home = self.path().to_string_lossy().into_owned();
         let workspace = format!("{home}/workspaces/mine");
         let launch = launch(&["true"], vec![]);
-        let start =
-            Start { launch: &launch, workspace: &workspace, private: &workspace, pass_env: &[], isolation };
+        let start = ProcessStart {
+            launch: &launch,
+            workspace: &workspace,
+            private: &workspace,
+            pass_env: &[],
+            isolation,
+        };
         self.keepers.warning(&start)
     }
 }
 
 /// The launch of a program that reads nothing.
-fn launch(argv: &[&str], env: Vec<(String, String)>) -> Launch {
-    Launch {
+fn launch(argv: &[&str], env: Vec<(String, String)>) -> ProcessSpec {
+    ProcessSpec {
         argv: argv.iter().map(|word| (*word).to_owned()).collect(),
         env,
         without_env: vec![],
         appended_env: vec![],
         files: vec![],
-        stdin: Stdin::Whole(vec![]),
+        stdin: ProcessStdin::Whole(vec![]),
         not_before: None,
         outliving: None,
     }
@@ -131,7 +142,7 @@ true
 "#;
 
 /// The test below, started as a program of its own.
-fn connects(home: &Home, isolation: Isolation) -> bool {
+fn connects(home: &IsolationTestHome, isolation: IsolationMode) -> bool {
     let own = std::env::current_exe().expect("the test machine allows it").to_string_lossy().into_owned();
     let argv = [own.as_str(), "--exact", "a_program_that_connects", "--ignored", "--nocapture"];
     let (printed, _) = home.run(isolation, &argv).expect("the test machine allows it");
@@ -155,13 +166,13 @@ fn a_program_that_connects() {
 
 #[test]
 fn an_isolated_program_finds_no_token_no_database_no_secret_and_no_socket() {
-    let home = Home::new("/usr/bin:/bin");
-    let (found, _) = home.script(Isolation::Off, SEARCH).expect("the test machine allows it");
+    let home = IsolationTestHome::new("/usr/bin:/bin");
+    let (found, _) = home.script(IsolationMode::Off, SEARCH).expect("the test machine allows it");
     assert!(found.contains("SECRET"), "without isolation all of it is there: {found}");
-    assert!(connects(&home, Isolation::Off));
-    for isolation in [Isolation::Namespace, Isolation::Auto] {
+    assert!(connects(&home, IsolationMode::Off));
+    for isolation in [IsolationMode::Namespace, IsolationMode::Auto] {
         let (found, exit) = home.script(isolation, SEARCH).expect("the test machine allows it");
-        assert_eq!((found.as_str(), exit), ("", Exit::Code(0)), "{isolation:?}");
+        assert_eq!((found.as_str(), exit), ("", ExitStatus::Code(0)), "{isolation:?}");
         assert!(!connects(&home, isolation));
         assert_eq!(home.warning(isolation), None);
     }
@@ -169,46 +180,51 @@ fn an_isolated_program_finds_no_token_no_database_no_secret_and_no_socket() {
 
 #[test]
 fn an_isolated_program_works_in_its_workspace_as_itself() {
-    let home = Home::new("/usr/bin:/bin");
+    let home = IsolationTestHome::new("/usr/bin:/bin");
     let work = "id -u; id -g; cat ../../runs/mine/settings; echo; echo kept > made; pwd; kill -0 $PPID && echo seen; \
                 touch \"$HIDDEN/made\" 2>/dev/null || echo refused; exit 7";
-    let (printed, exit) = home.script(Isolation::Namespace, work).expect("the test machine allows it");
+    let (printed, exit) = home.script(IsolationMode::Namespace, work).expect("the test machine allows it");
     let (user, group) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
     let workspace = home.path().join("workspaces/mine");
     let expected = format!("{user}\n{group}\nPRIVATE\n{}\nseen\nrefused\n", workspace.display());
-    assert_eq!((printed, exit), (expected, Exit::Code(7)));
+    assert_eq!((printed, exit), (expected, ExitStatus::Code(7)));
     assert_eq!(fs::read_to_string(workspace.join("made")).expect("the test machine allows it"), "kept\n");
 }
 
 #[test]
 fn an_isolated_program_gains_no_privileges_and_a_missing_one_is_named() {
-    let home = Home::new("/usr/bin:/bin");
+    let home = IsolationTestHome::new("/usr/bin:/bin");
     let (printed, _) = home
-        .script(Isolation::Namespace, "grep NoNewPrivs /proc/self/status")
+        .script(IsolationMode::Namespace, "grep NoNewPrivs /proc/self/status")
         .expect("the test machine allows it");
     assert_eq!(printed.split_ascii_whitespace().last(), Some("1"), "{printed}");
-    let missing = home.run(Isolation::Namespace, &["no-such-program"]);
+    let missing = home.run(IsolationMode::Namespace, &["no-such-program"]);
     assert!(matches!(missing, Err(StartError::Program(_))), "{missing:?}");
 }
 
 #[test]
 fn with_landlock_alone_secrets_cannot_be_read_and_the_workspace_can_be_written() {
-    let home = Home::new("/usr/bin:/bin");
+    let home = IsolationTestHome::new("/usr/bin:/bin");
     let text = "cat \"$HIDDEN/token\" \"$HIDDEN/abide.db\" \"$HIDDEN/keepers/runs/other/secret\" ../../token 2>/dev/null; \
                 cat ../../runs/mine/settings; echo kept > made && cat made";
-    let (printed, _) = home.script(Isolation::Landlock, text).expect("the test machine allows it");
+    let (printed, _) = home.script(IsolationMode::Landlock, text).expect("the test machine allows it");
     assert_eq!(printed, "PRIVATEkept\n");
 }
 
 #[test]
 fn a_workspace_that_shows_the_home_is_refused() {
-    let home = Home::new("/usr/bin:/bin");
+    let home = IsolationTestHome::new("/usr/bin:/bin");
     for workspace in [home.path().to_owned(), home.path().join("keepers"), home.path().join("workspaces")] {
         let workspace = workspace.to_string_lossy().into_owned();
         let launch = launch(&["true"], vec![]);
-        let isolation = Isolation::Auto;
-        let start =
-            Start { launch: &launch, workspace: &workspace, private: &workspace, pass_env: &[], isolation };
+        let isolation = IsolationMode::Auto;
+        let start = ProcessStart {
+            launch: &launch,
+            workspace: &workspace,
+            private: &workspace,
+            pass_env: &[],
+            isolation,
+        };
         let refused = home.keepers.start("run-1", &start);
         assert!(matches!(&refused, Err(StartError::Isolation(why)) if why.contains("home")), "{refused:?}");
     }
@@ -242,20 +258,20 @@ const UNSHARE: i64 = if cfg!(target_arch = "x86_64") { 272 } else { 97 };
 #[test]
 fn without_namespaces_auto_runs_with_a_warning_and_a_named_mechanism_refuses() {
     without(&[UNSHARE], || {
-        let home = Home::new("");
-        let warning = home.warning(Isolation::Auto).expect("the test machine allows it");
+        let home = IsolationTestHome::new("");
+        let warning = home.warning(IsolationMode::Auto).expect("the test machine allows it");
         assert!(warning.contains("not isolated") && warning.contains("namespace"), "{warning}");
         assert_eq!(
-            home.script(Isolation::Auto, "echo here").expect("the test machine allows it").0,
+            home.script(IsolationMode::Auto, "echo here").expect("the test machine allows it").0,
             "here\n"
         );
-        let refused = home.script(Isolation::Namespace, "echo here");
+        let refused = home.script(IsolationMode::Namespace, "echo here");
         assert!(
             matches!(&refused, Err(StartError::Isolation(why)) if why.contains("namespace")),
             "{refused:?}"
         );
         let (printed, _) = home
-            .script(Isolation::Landlock, "cat \"$HIDDEN/token\" 2>/dev/null; echo here")
+            .script(IsolationMode::Landlock, "cat \"$HIDDEN/token\" 2>/dev/null; echo here")
             .expect("the test machine allows it");
         assert_eq!(printed, "here\n");
     });
@@ -264,9 +280,9 @@ fn without_namespaces_auto_runs_with_a_warning_and_a_named_mechanism_refuses() {
 #[test]
 fn without_landlock_namespaces_still_hide_and_landlock_refuses() {
     without(&[LANDLOCK_CREATE_RULESET], || {
-        let home = Home::new("/usr/bin:/bin");
-        assert_eq!(home.script(Isolation::Auto, SEARCH).expect("the test machine allows it").0, "");
-        let refused = home.script(Isolation::Landlock, "echo here");
+        let home = IsolationTestHome::new("/usr/bin:/bin");
+        assert_eq!(home.script(IsolationMode::Auto, SEARCH).expect("the test machine allows it").0, "");
+        let refused = home.script(IsolationMode::Landlock, "echo here");
         assert!(
             matches!(&refused, Err(StartError::Isolation(why)) if why.contains("andlock")),
             "{refused:?}"
@@ -276,20 +292,20 @@ fn without_landlock_namespaces_still_hide_and_landlock_refuses() {
 
 #[test]
 fn without_bubblewrap_the_helper_makes_the_namespace() {
-    let home = Home::new("");
-    assert_eq!(home.script(Isolation::Namespace, SEARCH).expect("the test machine allows it").0, "");
+    let home = IsolationTestHome::new("");
+    assert_eq!(home.script(IsolationMode::Namespace, SEARCH).expect("the test machine allows it").0, "");
 }
 
 #[test]
 fn where_the_helper_may_not_make_namespaces_bubblewrap_does() {
     let Some(folder) = bubblewrap() else { return skip("no bubblewrap is installed") };
     without(&[UNSHARE], || {
-        let home = Home::new(&folder.to_string_lossy());
-        assert_eq!(home.warning(Isolation::Auto), None);
+        let home = IsolationTestHome::new(&folder.to_string_lossy());
+        assert_eq!(home.warning(IsolationMode::Auto), None);
         let text = "cat \"$HIDDEN/token\" ../../token 2>/dev/null; cat ../../runs/mine/settings; echo kept > made; exit 7";
         assert_eq!(
-            home.script(Isolation::Namespace, text).expect("the test machine allows it"),
-            ("PRIVATE".to_owned(), Exit::Code(7))
+            home.script(IsolationMode::Namespace, text).expect("the test machine allows it"),
+            ("PRIVATE".to_owned(), ExitStatus::Code(7))
         );
         assert_eq!(
             fs::read_to_string(home.path().join("workspaces/mine/made")).expect("the test machine allows it"),
@@ -316,7 +332,7 @@ fn told_without(calls: &[i64], path: &str) -> (Vec<String>, String) {
     fs::write(&agent, AGENT).expect("the test machine allows it");
     fs::set_permissions(&agent, fs::Permissions::from_mode(0o755)).expect("the test machine allows it");
     without(calls, || {
-        let home = daemon::Home::new(Path::new(env!("CARGO_BIN_EXE_abide"))).with("PATH", path);
+        let home = daemon::TestHome::new(Path::new(env!("CARGO_BIN_EXE_abide"))).with("PATH", path);
         let config = format!("[engines.mine]\ncommand = [{agent:?}]\nprotocol = \"acp\"\n");
         fs::write(home.path().join("config.toml"), config).expect("the test machine allows it");
         let running = home.start();
@@ -369,17 +385,33 @@ fn a_run_that_is_isolated_without_bubblewrap_or_landlock_is_not_warned_about() {
 fn the_sandboxes_of_codex_and_claude_work_inside() {
     let try_to_write =
         "echo inside; touch made; touch /var/tmp/abide-outside && echo WROTE; cat \"$HIDDEN/token\"; true";
-    let expected = ("inside\n".to_owned(), Exit::Code(0));
-    let home = Home::new("/usr/bin:/bin");
+    let expected = ("inside\n".to_owned(), ExitStatus::Code(0));
+    let home = IsolationTestHome::new("/usr/bin:/bin");
     let workspace = home.path().join("workspaces/mine");
     let folder = workspace.to_string_lossy().into_owned();
     match codex() {
         Some(codex) => {
             let state = format!("CODEX_HOME={folder}/codex");
-            fs::create_dir_all(workspace.join("codex")).expect("the test machine allows it");
+            // Where bubblewrap is installed, Codex starts its helper from its own folder, and refuses to do so if that is
+            // below the folder for temporary files, as the home of this test is.
+            let temporary = format!("TMPDIR={folder}/codex-tmp");
+            for folder in ["codex", "codex-tmp"] {
+                fs::create_dir_all(workspace.join(folder)).expect("the test machine allows it");
+            }
             let text = format!("{try_to_write} 2>/dev/null");
-            let argv = ["env", &state, &codex, "sandbox", "--", "sh", "-c", &format!("({text}) 2>/dev/null")];
-            let (printed, exit) = home.run(Isolation::Namespace, &argv).expect("the test machine allows it");
+            let argv = [
+                "env",
+                &state,
+                &temporary,
+                &codex,
+                "sandbox",
+                "--",
+                "sh",
+                "-c",
+                &format!("({text}) 2>/dev/null"),
+            ];
+            let (printed, exit) =
+                home.run(IsolationMode::Namespace, &argv).expect("the test machine allows it");
             let said =
                 printed.lines().filter(|line| !line.starts_with("WARNING")).map(|line| format!("{line}\n"));
             assert_eq!((said.collect::<String>(), exit), expected);
@@ -395,7 +427,10 @@ fn the_sandboxes_of_codex_and_claude_work_inside() {
             argv.extend(["--proc", "/proc", "--bind", &folder, &folder, "--", "sh", "-c"]);
             let text = format!("({try_to_write}) 2>/dev/null");
             argv.push(&text);
-            assert_eq!(home.run(Isolation::Namespace, &argv).expect("the test machine allows it"), expected);
+            assert_eq!(
+                home.run(IsolationMode::Namespace, &argv).expect("the test machine allows it"),
+                expected
+            );
             assert!(workspace.join("made").exists());
         }
         None => skip("no bubblewrap is installed"),

@@ -22,13 +22,13 @@ fn file(place: &TempDir, name: &str) -> String {
     fs::read_to_string(place.path().join("workspace").join(name)).unwrap_or_default()
 }
 
-struct Parrot {
+struct ParrotChild {
     child: Child,
     input: Option<ChildStdin>,
     output: BufReader<ChildStdout>,
 }
 
-impl Parrot {
+impl ParrotChild {
     fn start(place: &TempDir, arguments: &[&str]) -> Self {
         Self::start_in(&place.path().join("workspace"), place, arguments)
     }
@@ -93,7 +93,7 @@ impl Parrot {
 
 /// One turn from its prompt to its exit: the text of its result.
 fn turn(place: &TempDir, arguments: &[&str], prompt: &str) -> String {
-    let mut parrot = Parrot::start(place, arguments);
+    let mut parrot = ParrotChild::start(place, arguments);
     parrot.prompt(prompt);
     let result = parrot.hear_of("result");
     assert_eq!(parrot.end().2, Some(0));
@@ -102,7 +102,7 @@ fn turn(place: &TempDir, arguments: &[&str], prompt: &str) -> String {
 
 /// The complaint of a parrot that refuses to start.
 fn refused(place: &TempDir, arguments: &[&str]) -> String {
-    let (said, complaint, code) = Parrot::start(place, arguments).end();
+    let (said, complaint, code) = ParrotChild::start(place, arguments).end();
     assert_eq!((said, code), (vec![], Some(1)));
     complaint
 }
@@ -144,12 +144,12 @@ fn what_was_added_to_the_prompt_is_no_order() {
 fn the_session_is_announced_first_and_under_the_name_that_was_chosen() {
     let place = place();
     for arguments in [&["--session-id", "mine"], &["--resume", "mine"]] {
-        let mut parrot = Parrot::start(&place, arguments);
+        let mut parrot = ParrotChild::start(&place, arguments);
         parrot.prompt("say x");
         assert_eq!(parrot.hear(), Some(json!({ "type": "session", "id": "mine" })));
         parrot.end();
     }
-    let mut mute = Parrot::start(&place, &[]);
+    let mut mute = ParrotChild::start(&place, &[]);
     mute.prompt("say x\nmute-session");
     assert!(mute.end().0.iter().all(|line| line["type"] != "session"));
 }
@@ -163,9 +163,9 @@ fn a_session_that_is_not_there_is_refused() {
     assert!(refused(&place, &["--resume", "lost"]).contains("is lost"));
     turn(&place, &["--session-id", "taken"], "say x");
     assert!(refused(&place, &["--session-id", "taken"]).contains("already exists"));
-    let elsewhere = Parrot::start_in(place.path(), &place, &["--resume", "taken"]);
+    let elsewhere = ParrotChild::start_in(place.path(), &place, &["--resume", "taken"]);
     assert!(elsewhere.end().1.contains("belongs to"));
-    let mut working = Parrot::start(&place, &["--resume", "taken"]);
+    let mut working = ParrotChild::start(&place, &["--resume", "taken"]);
     working.prompt("gate Wait?");
     working.hear_of("gate");
     assert!(refused(&place, &["--resume", "taken"]).contains("in use"));
@@ -176,7 +176,7 @@ fn no_order_is_carried_out_twice_wherever_it_is_killed() {
     let place = place();
     let mut arguments = ["--session-id", "s1"];
     for round in 1..=5 {
-        let mut parrot = Parrot::start(&place, &arguments);
+        let mut parrot = ParrotChild::start(&place, &arguments);
         parrot.prompt(&format!(
             "append log {round}a\nprogress now\ngate Wait?\nappend log {round}b\nask confirm Go?"
         ));
@@ -191,7 +191,7 @@ fn no_order_is_carried_out_twice_wherever_it_is_killed() {
         "what was killed is forgotten"
     );
     assert_eq!(file(&place, "log"), "1a\n2a\n3a\n4a\n5a\nend\n");
-    let mut crashing = Parrot::start(&place, &arguments);
+    let mut crashing = ParrotChild::start(&place, &arguments);
     crashing.prompt("append log before\ncrash\nappend log after");
     assert_eq!(crashing.end().2, None, "killed by a signal");
     assert!(file(&place, "log").ends_with("before\n"));
@@ -200,7 +200,7 @@ fn no_order_is_carried_out_twice_wherever_it_is_killed() {
 #[test]
 fn a_gate_waits_for_its_own_answer() {
     let place = place();
-    let mut parrot = Parrot::start(&place, &[]);
+    let mut parrot = ParrotChild::start(&place, &[]);
     parrot.prompt("gate Deploy?\nsay heard $reply");
     let gate = parrot.hear_of("gate");
     assert_eq!(gate["prompt"], "Deploy?");
@@ -209,7 +209,7 @@ fn a_gate_waits_for_its_own_answer() {
     parrot.tell(&json!({ "type": "answer", "gate": gate["id"], "text": "sure", "approved": true }));
     assert_eq!(parrot.hear_of("progress")["text"], "approved: Deploy?");
     assert_eq!(parrot.hear_of("result")["text"], "heard sure\nsteered");
-    let mut forsaken = Parrot::start(&place, &[]);
+    let mut forsaken = ParrotChild::start(&place, &[]);
     forsaken.prompt("gate Deploy?");
     forsaken.hear_of("gate");
     let (said, _, code) = forsaken.end();
@@ -220,7 +220,7 @@ fn a_gate_waits_for_its_own_answer() {
 fn an_interrupted_turn_leaves_a_usable_session() {
     let place = place();
     for (round, arguments) in [["--session-id", "s1"], ["--resume", "s1"]].iter().enumerate() {
-        let mut parrot = Parrot::start(&place, arguments);
+        let mut parrot = ParrotChild::start(&place, arguments);
         parrot.prompt("progress works\nsleep 600\nappend log never");
         parrot.hear_of("progress");
         if round == 0 {
@@ -238,7 +238,7 @@ fn an_interrupted_turn_leaves_a_usable_session() {
 #[test]
 fn a_held_parrot_takes_one_prompt_after_the_other() {
     let place = place();
-    let mut parrot = Parrot::start(&place, &["--sticky"]);
+    let mut parrot = ParrotChild::start(&place, &["--sticky"]);
     parrot.prompt("ask confirm Go?\nsay $reply\ngate Sure?");
     parrot.hear_of("result");
     parrot.prompt("well");
@@ -259,7 +259,7 @@ fn a_held_parrot_takes_one_prompt_after_the_other() {
 fn failing_is_said_and_ends_with_1() {
     let place = place();
     for arguments in [&[] as &[&str], &["--sticky"]] {
-        let mut parrot = Parrot::start(&place, arguments);
+        let mut parrot = ParrotChild::start(&place, arguments);
         parrot.prompt("say almost\nfail no luck");
         assert_eq!(parrot.hear_of("failed")["message"], "no luck");
         assert_eq!(parrot.end().2, Some(1));
@@ -273,13 +273,13 @@ fn files_stay_inside_the_workspace_and_the_sandbox() {
     std::os::unix::fs::symlink("../escaped", place.path().join("workspace/link")).unwrap();
     for path in ["../escaped", "/tmp/../escaped", "up/escaped", "link", "sub/../../escaped", ".."] {
         for order in ["write", "append"] {
-            let mut parrot = Parrot::start(&place, &[]);
+            let mut parrot = ParrotChild::start(&place, &[]);
             parrot.prompt(&format!("{order} {path} x"));
             parrot.hear_of("failed");
             parrot.end();
         }
     }
-    let mut reader = Parrot::start(&place, &["--sandbox", "read-only"]);
+    let mut reader = ParrotChild::start(&place, &["--sandbox", "read-only"]);
     reader.prompt("write inside x");
     assert!(reader.hear_of("failed")["message"].as_str().unwrap().contains("read-only"));
     assert!(!place.path().join("escaped").exists());
@@ -290,7 +290,7 @@ fn files_stay_inside_the_workspace_and_the_sandbox() {
 #[test]
 fn a_hundred_megabytes_are_printed_in_bounded_memory() {
     let place = place();
-    let mut parrot = Parrot::start(&place, &[]);
+    let mut parrot = ParrotChild::start(&place, &[]);
     parrot.prompt("print 100000000\ngate Wait?\nsay done");
     let mut bytes = 0;
     loop {
@@ -313,7 +313,7 @@ fn a_hundred_megabytes_are_printed_in_bounded_memory() {
 #[test]
 fn who_hangs_is_deaf_to_everything_but_sigkill() {
     let place = place();
-    let mut parrot = Parrot::start(&place, &["--session-id", "s1"]);
+    let mut parrot = ParrotChild::start(&place, &["--session-id", "s1"]);
     parrot.prompt("hang");
     parrot.hear_of("progress");
     parrot.signal(rustix::process::Signal::TERM);

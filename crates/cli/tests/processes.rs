@@ -2,24 +2,24 @@
 
 use std::{fs, path::PathBuf, sync::Mutex};
 
-use abide::processes::{Keepers, Readiness};
-use abide_domain::process::Exit;
+use abide::processes::{KeeperProcesses, StandbyPolicy};
+use abide_domain::process::ExitStatus;
 use abide_keeper::{
-    launch::Launcher,
-    place::Place,
-    protocol::{Overflow, Owner, Shape, Spec},
+    launch::KeeperLauncher,
+    place::KeeperDir,
+    protocol::{ChildMode, KeeperOwner, KeeperSpec, SpoolOverflow},
 };
 use abide_ports::{
-    engine::{Isolation, Launch, Stdin},
-    processes::{Found, Heard, Offsets, Processes, Start, StartError},
+    engine::{IsolationMode, ProcessSpec, ProcessStdin},
+    processes::{OutputOffsets, ProcessLookup, ProcessOutput, ProcessStart, Processes, StartError},
 };
 use abide_testkit::wait;
 use rustix::process::Pid;
 
-fn keepers(home: &tempfile::TempDir) -> Keepers {
-    Keepers {
+fn keepers(home: &tempfile::TempDir) -> KeeperProcesses {
+    KeeperProcesses {
         directory: home.path().join("keepers"),
-        launcher: Launcher {
+        launcher: KeeperLauncher {
             program: PathBuf::from(env!("CARGO_BIN_EXE_abide")),
             arguments: vec!["__keeper".to_owned()],
             groups: None,
@@ -28,29 +28,29 @@ fn keepers(home: &tempfile::TempDir) -> Keepers {
         isolator: None,
         retention: 1 << 20,
         children: Mutex::default(),
-        readiness: Readiness::None,
+        readiness: StandbyPolicy::None,
     }
 }
 
-fn script(text: &str) -> Launch {
-    Launch {
+fn script(text: &str) -> ProcessSpec {
+    ProcessSpec {
         argv: ["sh", "-c", text].map(str::to_owned).to_vec(),
         env: vec![],
         without_env: vec![],
         appended_env: vec![],
         files: vec![],
-        stdin: Stdin::Whole(vec![]),
+        stdin: ProcessStdin::Whole(vec![]),
         not_before: None,
         outliving: None,
     }
 }
 
-fn start(keepers: &Keepers, home: &tempfile::TempDir, name: &str) -> Result<u32, StartError> {
+fn start(keepers: &KeeperProcesses, home: &tempfile::TempDir, name: &str) -> Result<u32, StartError> {
     start_script(keepers, home, name, "echo here; exec sleep 1000")
 }
 
 fn start_script(
-    keepers: &Keepers,
+    keepers: &KeeperProcesses,
     home: &tempfile::TempDir,
     name: &str,
     text: &str,
@@ -59,12 +59,12 @@ fn start_script(
     let folder = home.path().to_string_lossy().into_owned();
     let started = keepers.start(
         name,
-        &Start {
+        &ProcessStart {
             launch: &launch,
             workspace: &folder,
             private: &folder,
             pass_env: &[],
-            isolation: Isolation::Off,
+            isolation: IsolationMode::Off,
         },
     );
     started.map(|process| process.pid)
@@ -77,7 +77,7 @@ fn a_launch_whose_daemon_died_before_its_keeper_was_told_certainly_never_happens
     let place = keepers.directory.join("runs/run-1");
     fs::create_dir_all(&place).unwrap();
     fs::write(place.join("secret"), [7; 32]).unwrap();
-    assert_eq!(keepers.find("run-1"), Found::Never);
+    assert_eq!(keepers.find("run-1"), ProcessLookup::Never);
     for _ in 0..2 {
         // Told as something that may be tried again under another name; this one is spent.
         let started = start(&keepers, &home, "run-1");
@@ -96,7 +96,7 @@ fn a_variable_that_is_added_to_keeps_what_the_owner_set() {
     let mut keepers = keepers(&home);
     keepers.env.push(("INHERITED".to_owned(), "--one".to_owned()));
     let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
-    let launch = Launch {
+    let launch = ProcessSpec {
         env: vec![pair("SET", "--two")],
         appended_env: vec![pair("INHERITED", "--more"), pair("SET", "--more"), pair("NEW", "--more")],
         ..script("echo \"$INHERITED, $SET, $NEW\"; exit 7")
@@ -105,30 +105,30 @@ fn a_variable_that_is_added_to_keeps_what_the_owner_set() {
     keepers
         .start(
             "run-1",
-            &Start {
+            &ProcessStart {
                 launch: &launch,
                 workspace: &folder,
                 private: &folder,
                 pass_env: &["INHERITED".to_owned()],
-                isolation: Isolation::Off,
+                isolation: IsolationMode::Off,
             },
         )
         .unwrap();
-    let mut follow = keepers.follow("run-1", Offsets::START).unwrap();
+    let mut follow = keepers.follow("run-1", OutputOffsets::START).unwrap();
     let mut said = Vec::new();
     loop {
         match follow.next(Some(std::time::Duration::from_secs(60))).unwrap() {
-            Heard::Stdout(bytes) => said.extend(bytes),
-            Heard::Stderr(_) => {}
-            Heard::Exited(_) => break,
-            Heard::Missing(reason) => panic!("{reason}"),
-            Heard::Nothing => panic!("it does not end"),
+            ProcessOutput::Stdout(bytes) => said.extend(bytes),
+            ProcessOutput::Stderr(_) => {}
+            ProcessOutput::Exited(_) => break,
+            ProcessOutput::Missing(reason) => panic!("{reason}"),
+            ProcessOutput::Nothing => panic!("it does not end"),
         }
     }
     assert_eq!(String::from_utf8_lossy(&said), "--one --more, --two --more, --more\n");
     // Its end is told to whoever ends it, however late.
-    assert_eq!(keepers.end("run-1"), Ok(Exit::Code(7)));
-    assert_eq!(keepers.end("run-1"), Ok(Exit::Unseen), "nothing of it is left");
+    assert_eq!(keepers.end("run-1"), Ok(ExitStatus::Code(7)));
+    assert_eq!(keepers.end("run-1"), Ok(ExitStatus::Unseen), "nothing of it is left");
 }
 
 #[test]
@@ -149,20 +149,20 @@ fn security_24_a_process_gets_the_variables_of_a_list_and_no_others() {
         keepers.env.push((name.to_owned(), "x".to_owned()));
     }
     let launch =
-        Launch { env: vec![("SET".to_owned(), "y".to_owned())], ..script("env | cut -d= -f1 | sort") };
+        ProcessSpec { env: vec![("SET".to_owned(), "y".to_owned())], ..script("env | cut -d= -f1 | sort") };
     let folder = home.path().to_string_lossy().into_owned();
     let pass_env = ["MY_*", "OURS"].map(str::to_owned);
-    let start = Start {
+    let start = ProcessStart {
         launch: &launch,
         workspace: &folder,
         private: &folder,
         pass_env: &pass_env,
-        isolation: Isolation::Off,
+        isolation: IsolationMode::Off,
     };
     keepers.start("run-1", &start).unwrap();
-    let mut follow = keepers.follow("run-1", Offsets::START).unwrap();
+    let mut follow = keepers.follow("run-1", OutputOffsets::START).unwrap();
     let mut printed = Vec::new();
-    while let Heard::Stdout(bytes) = follow.next(Some(std::time::Duration::from_secs(60))).unwrap() {
+    while let ProcessOutput::Stdout(bytes) = follow.next(Some(std::time::Duration::from_secs(60))).unwrap() {
         printed.extend(bytes);
     }
     let printed = String::from_utf8_lossy(&printed);
@@ -182,18 +182,18 @@ fn a_process_is_started_once_and_one_whose_keeper_died_is_gone() {
     let keepers = keepers(&home);
     let pid = start(&keepers, &home, "run-1").unwrap();
     assert_eq!(start(&keepers, &home, "run-1").unwrap(), pid);
-    let Found::Held(process) = keepers.find("run-1") else { panic!("it is held") };
+    let ProcessLookup::Held(process) = keepers.find("run-1") else { panic!("it is held") };
     assert_eq!(process.pid, pid);
     rustix::process::kill_process(parent(pid).unwrap(), rustix::process::Signal::KILL).unwrap();
     // What it printed before can be read, so it counts as started.
     assert_eq!(start(&keepers, &home, "run-1"), Ok(pid), "it is not started again");
-    assert_eq!(keepers.find("run-1"), Found::Gone);
-    let mut follow = keepers.follow("run-1", Offsets::START).unwrap();
+    assert_eq!(keepers.find("run-1"), ProcessLookup::Gone);
+    let mut follow = keepers.follow("run-1", OutputOffsets::START).unwrap();
     let last = std::iter::repeat_with(|| follow.next(None).unwrap())
-        .find(|heard| matches!(heard, Heard::Exited(_) | Heard::Missing(_)));
-    assert_eq!(last, Some(Heard::Exited(Exit::Unseen)), "how it ended is not known");
+        .find(|heard| matches!(heard, ProcessOutput::Exited(_) | ProcessOutput::Missing(_)));
+    assert_eq!(last, Some(ProcessOutput::Exited(ExitStatus::Unseen)), "how it ended is not known");
     keepers.end("run-1").unwrap();
-    assert_eq!(keepers.find("run-1"), Found::Never);
+    assert_eq!(keepers.find("run-1"), ProcessLookup::Never);
 }
 
 #[test]
@@ -210,29 +210,30 @@ fn e7_what_a_dead_keeper_recorded_is_read_from_its_files_and_a_torn_end_is_notic
         let mut heard = vec![];
         loop {
             heard.push(follow.next(None).unwrap());
-            if matches!(heard.last(), Some(Heard::Exited(_) | Heard::Missing(_))) {
+            if matches!(heard.last(), Some(ProcessOutput::Exited(_) | ProcessOutput::Missing(_))) {
                 return heard;
             }
         }
     };
-    assert!(matches!(keepers.find("run-1"), Found::Held(process) if process.pid == pid));
+    assert!(matches!(keepers.find("run-1"), ProcessLookup::Held(process) if process.pid == pid));
     assert_eq!(start(&keepers, &home, "run-1"), Ok(pid), "it is not started again");
-    let all = heard(Offsets::START);
+    let all = heard(OutputOffsets::START);
     assert!(
-        all.contains(&Heard::Stdout(b"out\n".to_vec())) && all.contains(&Heard::Stderr(b"err\n".to_vec()))
+        all.contains(&ProcessOutput::Stdout(b"out\n".to_vec()))
+            && all.contains(&ProcessOutput::Stderr(b"err\n".to_vec()))
     );
-    assert_eq!(all.last(), Some(&Heard::Exited(Exit::Code(3))));
+    assert_eq!(all.last(), Some(&ProcessOutput::Exited(ExitStatus::Code(3))));
     assert_eq!(
-        heard(Offsets { stdout: 2, stderr: 4 }),
-        [Heard::Stdout(b"t\n".to_vec()), Heard::Exited(Exit::Code(3))]
+        heard(OutputOffsets { stdout: 2, stderr: 4 }),
+        [ProcessOutput::Stdout(b"t\n".to_vec()), ProcessOutput::Exited(ExitStatus::Code(3))]
     );
     let spool = fs::File::options().write(true).open(place.join("spool.0")).unwrap();
     spool.set_len(spool.metadata().unwrap().len() - 1).unwrap();
-    assert!(matches!(heard(Offsets::START).last(), Some(Heard::Missing(_))));
+    assert!(matches!(heard(OutputOffsets::START).last(), Some(ProcessOutput::Missing(_))));
     fs::remove_file(place.join("exit.json")).unwrap();
-    assert_eq!(keepers.find("run-1"), Found::Gone);
+    assert_eq!(keepers.find("run-1"), ProcessLookup::Gone);
     keepers.end("run-1").unwrap();
-    assert_eq!(keepers.find("run-1"), Found::Never);
+    assert_eq!(keepers.find("run-1"), ProcessLookup::Never);
 }
 
 #[test]
@@ -242,14 +243,14 @@ fn a_keeper_that_does_not_answer_is_neither_gone_nor_started_again_and_can_be_en
     let pid = start(&keepers, &home, "run-1").unwrap();
     let keeper = parent(pid).unwrap();
     kill(keeper, rustix::process::Signal::STOP);
-    assert_eq!(keepers.find("run-1"), Found::Silent);
+    assert_eq!(keepers.find("run-1"), ProcessLookup::Silent);
     assert_eq!(start(&keepers, &home, "run-1"), Err(StartError::Silent));
-    assert!(keepers.follow("run-1", Offsets::START).is_err());
+    assert!(keepers.follow("run-1", OutputOffsets::START).is_err());
     kill(keeper, rustix::process::Signal::CONT);
-    assert!(matches!(keepers.find("run-1"), Found::Held(_)));
+    assert!(matches!(keepers.find("run-1"), ProcessLookup::Held(_)));
     kill(keeper, rustix::process::Signal::STOP);
     keepers.end("run-1").unwrap();
-    assert_eq!(keepers.find("run-1"), Found::Never);
+    assert_eq!(keepers.find("run-1"), ProcessLookup::Never);
     assert!(
         !fs::exists(format!("/proc/{pid}/exe")).unwrap()
             || fs::read_link(format!("/proc/{pid}/exe")).is_err()
@@ -297,9 +298,9 @@ fn security_10_an_agent_that_stops_its_keeper_is_ended_with_everything_below_it(
         fs::write(home.path().join("go"), "").unwrap();
         wait::until("the keeper is stopped", || state(keeper) == Some('T'));
         keepers.end("run-1").unwrap();
-        assert_eq!(keepers.find("run-1"), Found::Never);
+        assert_eq!(keepers.find("run-1"), ProcessLookup::Never);
         wait::until("only the other run is left", || marked(&entry) == [bystander]);
-        assert!(matches!(keepers.find("run-2"), Found::Held(_)), "another run is unaffected");
+        assert!(matches!(keepers.find("run-2"), ProcessLookup::Held(_)), "another run is unaffected");
         keepers.end("run-2").unwrap();
         assert_eq!(marked(&entry), Vec::<u32>::new());
     }
@@ -353,33 +354,33 @@ fn what_an_earlier_version_started_among_the_sessions_is_found_by_its_name() {
     let home = tempfile::tempdir().unwrap();
     let keepers = keepers(&home);
     let name = "run_00000000000000000000000001-1";
-    let spec = Spec {
+    let spec = KeeperSpec {
         argv: ["sh", "-c", "echo here; exec sleep 1000"].map(str::to_owned).to_vec(),
         env: keepers.env.clone(),
         cwd: "/".into(),
-        shape: Shape::Pipes,
+        shape: ChildMode::Pipes,
         retention: 1 << 20,
         meta: vec![],
-        owner: Owner::Home,
-        overflow: Overflow::DropOldest,
+        owner: KeeperOwner::Home,
+        overflow: SpoolOverflow::DropOldest,
         confinement: vec![],
         group: None,
     };
     // Where it lay before there was a folder for runs.
-    let mut keeper = keepers.launcher.start(Place::new(&keepers.directory, name), spec, None).unwrap();
+    let mut keeper = keepers.launcher.start(KeeperDir::new(&keepers.directory, name), spec, None).unwrap();
     let pid = keeper.status(10_000).unwrap().child.pid;
     let mut process = keeper.take_process().unwrap();
     fs::create_dir(keepers.directory.join("s-abcdef")).unwrap();
     assert_eq!(keepers.names(), [name]);
-    assert!(matches!(keepers.find(name), Found::Held(process) if process.pid == pid));
+    assert!(matches!(keepers.find(name), ProcessLookup::Held(process) if process.pid == pid));
     assert_eq!(start(&keepers, &home, name), Ok(pid));
     assert_eq!(
-        keepers.follow(name, Offsets::START).unwrap().next(None),
-        Ok(Heard::Stdout(b"here\n".to_vec()))
+        keepers.follow(name, OutputOffsets::START).unwrap().next(None),
+        Ok(ProcessOutput::Stdout(b"here\n".to_vec()))
     );
     keepers.end(name).unwrap();
     process.wait().unwrap();
-    assert_eq!(keepers.find(name), Found::Never);
+    assert_eq!(keepers.find(name), ProcessLookup::Never);
     assert!(keepers.directory.join("s-abcdef").exists());
 }
 

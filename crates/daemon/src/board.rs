@@ -12,15 +12,15 @@ use std::{
 use abide_domain::{
     id::RunId,
     run::Run,
-    slots::{Occupancy, Slots},
+    slots::{AdmissionQueue, SlotOccupancy},
 };
 
 #[derive(Debug)]
-pub(crate) struct Board(Mutex<Notes>);
+pub(crate) struct AdmissionControl(Mutex<AdmissionState>);
 
 #[derive(Debug)]
-struct Notes {
-    slots: Slots,
+struct AdmissionState {
+    slots: AdmissionQueue,
     /// Runs to which a slot is being granted right now: they count as holding it, whatever is noted meanwhile.
     granting: BTreeSet<RunId>,
     doubtful: BTreeSet<RunId>,
@@ -30,21 +30,26 @@ struct Notes {
 
 /// Somebody is changing a run. Until they say what came of it, nobody knows what the run is.
 #[derive(Debug)]
-pub(crate) struct Doubt<'a> {
-    board: &'a Board,
+pub(crate) struct PendingChange<'a> {
+    board: &'a AdmissionControl,
     run: RunId,
 }
 
 /// A slot is being granted. It ends when this is dropped; what the run then is was noted in its lane.
 #[derive(Debug)]
-pub(crate) struct Grant<'a> {
-    board: &'a Board,
+pub(crate) struct SlotGrant<'a> {
+    board: &'a AdmissionControl,
     pub(crate) run: RunId,
 }
 
-impl Board {
-    pub(crate) fn new(slots: Slots) -> Self {
-        Self(Mutex::new(Notes { slots, granting: BTreeSet::new(), doubtful: BTreeSet::new(), open: true }))
+impl AdmissionControl {
+    pub(crate) fn new(slots: AdmissionQueue) -> Self {
+        Self(Mutex::new(AdmissionState {
+            slots,
+            granting: BTreeSet::new(),
+            doubtful: BTreeSet::new(),
+            open: true,
+        }))
     }
 
     /// From now on nobody is granted a slot.
@@ -64,8 +69,8 @@ impl Board {
     }
 
     /// To be settled as soon as it is known what became of the run.
-    pub(crate) fn doubt(&self, run: RunId) -> Doubt<'_> {
-        Doubt { board: self, run }
+    pub(crate) fn doubt(&self, run: RunId) -> PendingChange<'_> {
+        PendingChange { board: self, run }
     }
 
     /// Everyone about whom something was left open.
@@ -74,65 +79,65 @@ impl Board {
     }
 
     /// Grants a slot to the longest-waiting run that is not among these.
-    pub(crate) fn grant_next(&self, except: &BTreeSet<RunId>) -> Option<Grant<'_>> {
+    pub(crate) fn grant_next(&self, except: &BTreeSet<RunId>) -> Option<SlotGrant<'_>> {
         let mut notes = self.notes();
         let run = notes.slots.candidates().find(|run| !except.contains(run)).filter(|_| notes.open)?;
         notes.grant(run);
-        Some(Grant { board: self, run })
+        Some(SlotGrant { board: self, run })
     }
 
     /// Grants a slot to this run, which was something else before, if it is the next in line and nobody is granting it
     /// one already. The slot that it held before is free for itself; for others only after the commit.
-    pub(crate) fn grant_if_next(&self, before: Option<&Run>, run: &Run) -> Option<Grant<'_>> {
-        let Occupancy::Queued(_) = run.occupancy() else { return None };
+    pub(crate) fn grant_if_next(&self, before: Option<&Run>, run: &Run) -> Option<SlotGrant<'_>> {
+        let SlotOccupancy::Queued(_) = run.occupancy() else { return None };
         let mut notes = self.notes();
         if notes.granting.contains(&run.run_id) || !notes.open {
             return None;
         }
         notes.slots.observe(run.run_id, run.occupancy());
         if notes.slots.next() != Some(run.run_id) {
-            notes.slots.observe(run.run_id, before.map_or(Occupancy::None, Run::occupancy));
+            notes.slots.observe(run.run_id, before.map_or(SlotOccupancy::None, Run::occupancy));
             return None;
         }
         notes.grant(run.run_id);
-        Some(Grant { board: self, run: run.run_id })
+        Some(SlotGrant { board: self, run: run.run_id })
     }
 
-    fn notes(&self) -> MutexGuard<'_, Notes> {
+    fn notes(&self) -> MutexGuard<'_, AdmissionState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Notes {
+impl AdmissionState {
     fn grant(&mut self, run: RunId) {
         self.granting.insert(run);
-        self.slots.observe(run, Occupancy::Holding);
+        self.slots.observe(run, SlotOccupancy::Holding);
     }
 
-    fn note(&mut self, run: RunId, occupancy: Occupancy) {
-        let granting = self.granting.contains(&run) && matches!(occupancy, Occupancy::Queued(_));
-        self.slots.observe(run, if granting { Occupancy::Holding } else { occupancy });
+    fn note(&mut self, run: RunId, occupancy: SlotOccupancy) {
+        let granting = self.granting.contains(&run) && matches!(occupancy, SlotOccupancy::Queued(_));
+        self.slots.observe(run, if granting { SlotOccupancy::Holding } else { occupancy });
     }
 }
 
-impl Doubt<'_> {
+impl PendingChange<'_> {
     /// The run is this now.
     pub(crate) fn settle(self, run: Option<&Run>) {
         let mut notes = self.board.notes();
         notes.doubtful.remove(&self.run);
-        notes.note(self.run, run.map_or(Occupancy::None, Run::occupancy));
+        notes.note(self.run, run.map_or(SlotOccupancy::None, Run::occupancy));
         drop(notes);
         std::mem::forget(self);
     }
 }
 
-impl Drop for Doubt<'_> {
+impl Drop for PendingChange<'_> {
     fn drop(&mut self) {
         self.board.notes().doubtful.insert(self.run);
     }
 }
 
-impl Drop for Grant<'_> {
+impl Drop for SlotGrant<'_> {
     fn drop(&mut self) {
         let mut notes = self.board.notes();
         notes.granting.remove(&self.run);
@@ -141,7 +146,7 @@ impl Drop for Grant<'_> {
     }
 }
 
-impl Grant<'_> {
+impl SlotGrant<'_> {
     /// The grant is in the journal, and what the run now is was noted.
     pub(crate) fn done(self) {
         self.board.notes().granting.remove(&self.run);
@@ -151,21 +156,21 @@ impl Grant<'_> {
 
 #[cfg(test)]
 mod tests {
-    use abide_domain::{id::Fresh, time::Timestamp};
+    use abide_domain::{id::IdSeed, time::Timestamp};
 
     use super::*;
 
     fn run(number: u128) -> RunId {
-        RunId(Fresh(number))
+        RunId(IdSeed(number))
     }
 
-    fn queued(at: i64) -> Occupancy {
-        Occupancy::Queued(Timestamp(at))
+    fn queued(at: i64) -> SlotOccupancy {
+        SlotOccupancy::Queued(Timestamp(at))
     }
 
     #[test]
     fn whoever_leaves_without_a_word_leaves_a_doubt() {
-        let board = Board::new(Slots::new(1));
+        let board = AdmissionControl::new(AdmissionQueue::new(1));
         drop(board.doubt(run(1)));
         assert_eq!(board.doubtful(), [run(1)]);
         board.doubt(run(1)).settle(None);
@@ -174,7 +179,7 @@ mod tests {
 
     #[test]
     fn a_slot_that_is_being_granted_is_not_given_to_anyone_else() {
-        let board = Board::new(Slots::new(1));
+        let board = AdmissionControl::new(AdmissionQueue::new(1));
         board.notes().note(run(1), queued(10));
         let grant = board.grant_next(&BTreeSet::new()).expect("there is room");
         // News of the run comes in before the grant is committed, and somebody queues with an earlier stamp.

@@ -4,17 +4,17 @@
 //! What is left out is counted, and the count is journalled. The bounds depend on nothing but the output, so a reader
 //! that starts again comes to the same entries. Questions are made to fit in `content`.
 
-use abide_domain::{event::Ending, failure::Failure, interaction::Question, process::Position};
+use abide_domain::{event::TurnOutcome, failure::RunFailure, interaction::Question, process::OutputPosition};
 use serde::{Deserialize, Serialize};
 
 /// The longest text of one entry of progress.
 pub(crate) const MAX_PROGRESS_BYTES: usize = 2 << 10;
 /// How much progress of one turn is journalled.
-const TURN: Bound = Bound { entries: 2_000, bytes: 1 << 20 };
+const TURN: BudgetLimit = BudgetLimit { entries: 2_000, bytes: 1 << 20 };
 /// How much progress of all turns of one process is journalled.
-const PROCESS: Bound = Bound { entries: 20_000, bytes: 16 << 20 };
+const PROCESS: BudgetLimit = BudgetLimit { entries: 20_000, bytes: 16 << 20 };
 /// How many requests of one turn are put to a person, and how large all of them may be.
-const TURN_REQUESTS: Bound = Bound { entries: 1_000, bytes: 16 << 20 };
+const TURN_REQUESTS: BudgetLimit = BudgetLimit { entries: 1_000, bytes: 16 << 20 };
 /// What a request counts at the most: what is longer is no part of the journal.
 const MAX_REQUEST_BYTES: u64 = 80 << 10;
 /// The longest answer of a turn.
@@ -25,42 +25,42 @@ const MAX_FAILURE_BYTES: usize = 8 << 10;
 const FIRST_COUNT: u64 = 1_024;
 
 #[derive(Clone, Copy, Debug)]
-struct Bound {
+struct BudgetLimit {
     entries: u64,
     bytes: u64,
 }
 
 /// What of the budgets of a process is used up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Budget {
-    turn: Used,
-    process: Used,
-    requests: Used,
-    left_out: Used,
+pub(crate) struct JournalBudget {
+    turn: BudgetUsage,
+    process: BudgetUsage,
+    requests: BudgetUsage,
+    left_out: BudgetUsage,
     /// The place of the last entry that was left out and not yet told of.
     untold: Option<u64>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-struct Used {
+struct BudgetUsage {
     entries: u64,
     bytes: u64,
 }
 
-impl Used {
+impl BudgetUsage {
     fn add(&mut self, bytes: u64) {
         self.entries = self.entries.saturating_add(1);
         self.bytes = self.bytes.saturating_add(bytes);
     }
 
-    fn has_room(&self, bytes: u64, bound: Bound) -> bool {
+    fn has_room(&self, bytes: u64, bound: BudgetLimit) -> bool {
         self.entries < bound.entries && self.bytes.saturating_add(bytes) <= bound.bytes
     }
 }
 
-impl Budget {
+impl JournalBudget {
     /// The entry that a piece of progress becomes, if it becomes one.
-    pub(crate) fn progress(&mut self, text: String, at: Position) -> Option<String> {
+    pub(crate) fn progress(&mut self, text: String, at: OutputPosition) -> Option<String> {
         let whole = text.len() as u64;
         let text = shortened(text, at);
         let bytes = text.len() as u64;
@@ -99,29 +99,29 @@ impl Budget {
     }
 
     /// The turn is over. The entry that tells how much was left out, and its place, if that was not told yet.
-    pub(crate) fn end_turn(&mut self) -> Option<(Position, String)> {
-        let told = self.untold.take().map(|at| (Position(at), self.count()));
+    pub(crate) fn end_turn(&mut self) -> Option<(OutputPosition, String)> {
+        let told = self.untold.take().map(|at| (OutputPosition(at), self.count()));
         (self.turn, self.requests, self.left_out) = Default::default();
         told
     }
 
     fn count(&self) -> String {
-        let Used { entries, bytes } = self.left_out;
+        let BudgetUsage { entries, bytes } = self.left_out;
         format!("[{entries} entries of progress with {bytes} bytes are left out in this turn so far]")
     }
 }
 
 /// An ending whose texts are within their bounds.
-pub(crate) fn bounded(ending: Ending) -> Ending {
+pub(crate) fn bounded(ending: TurnOutcome) -> TurnOutcome {
     match ending {
-        Ending::Completed { text } => Ending::Completed { text: result(text) },
-        Ending::Asked { text, question } => Ending::Asked { text: result(text), question },
-        Ending::Failed { failure: Failure { code, message } } => {
+        TurnOutcome::Completed { text } => TurnOutcome::Completed { text: result(text) },
+        TurnOutcome::Asked { text, question } => TurnOutcome::Asked { text: result(text), question },
+        TurnOutcome::Failed { failure: RunFailure { code, message } } => {
             let message =
                 cut(message, MAX_FAILURE_BYTES, |more| format!(" [{more} more bytes are left out]"));
-            Ending::Failed { failure: Failure { code, message } }
+            TurnOutcome::Failed { failure: RunFailure { code, message } }
         }
-        Ending::Interrupted => Ending::Interrupted,
+        TurnOutcome::Interrupted => TurnOutcome::Interrupted,
     }
 }
 
@@ -133,15 +133,15 @@ fn result(text: String) -> String {
     })
 }
 
-fn shortened(text: String, at: Position) -> String {
+fn shortened(text: String, at: OutputPosition) -> String {
     cut(text, MAX_PROGRESS_BYTES, |more| {
         format!("… [{more} more bytes are in the process's output before byte {}]", offset(at))
     })
 }
 
 /// The offset in standard output of the line that said something.
-fn offset(at: Position) -> u64 {
-    abide_ports::engine::Said::offset(at)
+fn offset(at: OutputPosition) -> u64 {
+    abide_ports::engine::EngineFact::offset(at)
 }
 
 /// At most so many bytes of a text, and a note about the rest.
@@ -163,14 +163,14 @@ mod tests {
 
     use super::*;
 
-    fn at(number: u64) -> Position {
-        abide_ports::engine::Said::position(number, 0)
+    fn at(number: u64) -> OutputPosition {
+        abide_ports::engine::EngineFact::position(number, 0)
     }
 
     /// SECURITY finding 9
     #[test]
     fn a_million_entries_become_a_bounded_number_and_their_count_is_told() {
-        let mut budget = Budget::default();
+        let mut budget = JournalBudget::default();
         let entries: Vec<String> =
             (1..=1_000_000).filter_map(|number| budget.progress("works".to_owned(), at(number))).collect();
         assert!(entries.len() <= 2_000 + 1 + 20, "{}", entries.len());
@@ -187,7 +187,7 @@ mod tests {
     /// SECURITY finding 9
     #[test]
     fn large_entries_are_cut_and_use_the_budget_up_by_their_bytes() {
-        let mut budget = Budget::default();
+        let mut budget = JournalBudget::default();
         let bytes: usize = (1..=10_000)
             .filter_map(|number| budget.progress("é".repeat(1 << 20), at(number)))
             .map(|entry| {
@@ -196,14 +196,14 @@ mod tests {
             })
             .sum();
         assert!(bytes <= (1 << 20) + 2_000, "{bytes}");
-        let mut fresh = Budget::default();
+        let mut fresh = JournalBudget::default();
         let entry = fresh.progress("x".repeat(5_000), at(77)).expect("the first is told");
         assert!(entry.ends_with("[2952 more bytes are in the process's output before byte 77]"), "{entry}");
     }
 
     #[test]
     fn all_turns_of_a_process_together_have_a_bound() {
-        let mut budget = Budget::default();
+        let mut budget = JournalBudget::default();
         let mut entries = 0;
         for turn in 0..1_000 {
             for number in 1..=5_000 {
@@ -217,14 +217,18 @@ mod tests {
 
     #[test]
     fn answers_and_failures_are_bounded() {
-        let Ending::Completed { text } = bounded(Ending::Completed { text: "é".repeat(4 << 20) }) else {
+        let TurnOutcome::Completed { text } = bounded(TurnOutcome::Completed { text: "é".repeat(4 << 20) })
+        else {
             panic!("another ending")
         };
         assert!(text.len() < MAX_RESULT_BYTES + 200 && text.ends_with("bytes]"), "{}", text.len());
         let whole = "x".repeat(MAX_RESULT_BYTES);
-        assert_eq!(bounded(Ending::Completed { text: whole.clone() }), Ending::Completed { text: whole });
-        let failure = Failure::new(FailureCode::EngineFailed, "x".repeat(1 << 20));
-        let Ending::Failed { failure } = bounded(Ending::Failed { failure }) else {
+        assert_eq!(
+            bounded(TurnOutcome::Completed { text: whole.clone() }),
+            TurnOutcome::Completed { text: whole }
+        );
+        let failure = RunFailure::new(FailureCode::EngineFailed, "x".repeat(1 << 20));
+        let TurnOutcome::Failed { failure } = bounded(TurnOutcome::Failed { failure }) else {
             panic!("another ending")
         };
         assert!(failure.message.len() < MAX_FAILURE_BYTES + 100);

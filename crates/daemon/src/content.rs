@@ -6,12 +6,12 @@
 use std::{fmt, io};
 
 use abide_domain::{
-    context::{Hidden, MAX_SHOWN_BYTES},
-    event::{Ending, Event},
+    context::{HiddenContent, MAX_SHOWN_BYTES},
+    event::{RunEvent, TurnOutcome},
     id::RunId,
-    interaction::{Kind, Purpose, Question},
+    interaction::{GatePurpose, InteractionKind, Question},
 };
-use abide_ports::contents::{Contents, Kept};
+use abide_ports::contents::{ContentStore, StoredContent};
 
 /// The most bytes of a context that stay in a question whose content is kept apart.
 const SHORT_CONTEXT_BYTES: usize = 16 << 10;
@@ -24,18 +24,23 @@ const MAX_LABEL_BYTES: usize = 4 << 10;
 const MAX_HINT_BYTES: usize = 16 << 10;
 
 /// Makes the question of an event fit, if it has one that does not.
-pub(crate) fn fit_event(event: &mut Event, run: RunId, contents: &dyn Contents) -> io::Result<()> {
-    if let Event::GateRaised { question, purpose, .. } = event {
-        return fit(question, *purpose == Purpose::Approval, run, contents);
+pub(crate) fn fit_event(event: &mut RunEvent, run: RunId, contents: &dyn ContentStore) -> io::Result<()> {
+    if let RunEvent::GateRaised { question, purpose, .. } = event {
+        return fit(question, *purpose == GatePurpose::Approval, run, contents);
     }
-    if let Event::TurnEnded { ending: Ending::Asked { question, .. }, .. } = event {
-        let is_approval = question.kind == Kind::RiskAck;
+    if let RunEvent::TurnEnded { ending: TurnOutcome::Asked { question, .. }, .. } = event {
+        let is_approval = question.kind == InteractionKind::RiskAck;
         return fit(question, is_approval, run, contents);
     }
     Ok(())
 }
 
-fn fit(question: &mut Question, is_approval: bool, run: RunId, contents: &dyn Contents) -> io::Result<()> {
+fn fit(
+    question: &mut Question,
+    is_approval: bool,
+    run: RunId,
+    contents: &dyn ContentStore,
+) -> io::Result<()> {
     question.options.truncate(MAX_OPTIONS);
     for option in &mut question.options {
         option.label.truncate(option.label.floor_char_boundary(MAX_LABEL_BYTES));
@@ -48,13 +53,13 @@ fn fit(question: &mut Question, is_approval: bool, run: RunId, contents: &dyn Co
     if fits {
         return Ok(());
     }
-    let Kept { bytes, sha256 } = match &question.context {
+    let StoredContent { bytes, sha256 } = match &question.context {
         Some(context) => contents.keep(run, context)?,
         None => contents.keep(run, &question.prompt)?,
     };
     let shown = question.prompt.floor_char_boundary(MAX_SHOWN_BYTES - NOTE_BYTES);
     question.prompt.truncate(shown);
-    let hidden = Hidden { bytes: bytes - shown as u64, content_bytes: bytes, sha256 };
+    let hidden = HiddenContent { bytes: bytes - shown as u64, content_bytes: bytes, sha256 };
     let answer = if is_approval {
         " The full text ends with the words that approve it: a plain yes does not count. A no always counts."
     } else {
@@ -73,14 +78,14 @@ fn fit(question: &mut Question, is_approval: bool, run: RunId, contents: &dyn Co
 
 /// Whether the text fits into a prompt.
 fn is_short(text: &dyn fmt::Display) -> bool {
-    let mut room = Room(MAX_SHOWN_BYTES);
+    let mut room = ByteCounter(MAX_SHOWN_BYTES);
     fmt::write(&mut room, format_args!("{text}")).is_ok()
 }
 
 /// Counts what is written, and refuses what is too much.
-struct Room(usize);
+struct ByteCounter(usize);
 
-impl fmt::Write for Room {
+impl fmt::Write for ByteCounter {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         self.0 = self.0.checked_sub(text.len()).ok_or(fmt::Error)?;
         Ok(())
@@ -90,21 +95,21 @@ impl fmt::Write for Room {
 #[cfg(test)]
 mod tests {
     use abide_domain::{
-        context::{CommandLine, Context, Subject},
-        id::Fresh,
+        context::{ApprovalContext, ApprovalSubject, CommandLine},
+        id::IdSeed,
     };
     use abide_testkit::actor::ContentsInMemory;
 
     use super::*;
 
-    const RUN: RunId = RunId(Fresh(7));
+    const RUN: RunId = RunId(IdSeed(7));
 
     fn asked(command: &str) -> Question {
         let line = CommandLine::Shell(command.to_owned());
-        Context::new(Subject::Command { line, cwd: None }).into_question(vec![], None)
+        ApprovalContext::new(ApprovalSubject::Command { line, cwd: None }).into_question(vec![], None)
     }
 
-    fn read(contents: &dyn Contents, hidden: &Hidden) -> String {
+    fn read(contents: &dyn ContentStore, hidden: &HiddenContent) -> String {
         io::read_to_string(contents.open(RUN, &hidden.sha256).expect("it is kept")).expect("it is text")
     }
 

@@ -13,49 +13,49 @@ use std::{
 };
 
 use abide_domain::{
-    event::{Claim, Event, NewRun, RUN_REQUESTS},
-    failure::Failure,
+    event::{KeyClaim, NewRun, RUN_REQUESTS, RunEvent},
+    failure::RunFailure,
     id::RunId,
-    inbound::Message,
-    interaction::{Choice, Kind, Question},
-    reply::Reply,
-    run::{Run, RunState, Working},
+    inbound::InboundMessage,
+    interaction::{InteractionKind, InteractionOption, Question},
+    reply::InteractionReply,
+    run::{Run, RunState, RunningPhase},
     settings::OnBusy,
-    slots::Occupancy,
+    slots::SlotOccupancy,
     time::{Seconds, Timestamp},
 };
 use abide_ports::{
-    catalogue::Catalogue,
-    contents::Contents,
-    engine::Health,
+    catalogue::EngineLookup,
+    contents::ContentStore,
+    engine::EngineHealth,
     store::{Store, StoreError},
 };
 use tokio::{sync::watch, task::JoinHandle};
 
 use crate::{
-    desk::Outcome,
-    error::DeskError,
+    desk::RequestOutcome,
+    error::RequestError,
     guard::CrashGuard,
-    performer::{Performer, World, name},
-    pressure::Shortage,
+    performer::{DaemonDeps, EffectExecutor, name},
+    pressure::DiskShortage,
 };
 
 /// A handle to the daemon. Cheap to clone; all clones are one.
 #[derive(Clone, Debug)]
-pub struct Daemon(Arc<Inner>);
+pub struct Daemon(Arc<DaemonInner>);
 
 #[derive(Debug)]
-struct Inner {
-    world: World,
-    performer: Performer,
-    habits: Habits,
+struct DaemonInner {
+    world: DaemonDeps,
+    performer: EffectExecutor,
+    habits: DaemonConfig,
     guard: CrashGuard,
     ready: AtomicBool,
 }
 
 /// What can be set about the daemon as a whole.
 #[derive(Clone, Debug)]
-pub struct Habits {
+pub struct DaemonConfig {
     /// After how much silence a working turn is called stalled. Nothing is done about it.
     pub stall_after: Seconds,
     /// How many turns may work at a time.
@@ -66,7 +66,7 @@ pub struct Habits {
 
 /// What became of the runs when the daemon stopped in order.
 #[derive(Clone, Debug, Default)]
-pub struct Stopped {
+pub struct ShutdownReport {
     /// Every run that held a process or was about to start one.
     pub runs: Vec<StoppedRun>,
 }
@@ -75,7 +75,7 @@ pub struct Stopped {
 #[derive(Clone, Debug)]
 pub struct StoppedRun {
     /// What it did before.
-    pub was: BeforeStop,
+    pub was: ActivityBeforeStop,
     /// What it is now.
     pub run: Arc<Run>,
     /// Whether nothing of it holds a process any more. A process that could not be stopped in time is left to its keeper,
@@ -85,7 +85,7 @@ pub struct StoppedRun {
 
 /// What a run did when the daemon was stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BeforeStop {
+pub enum ActivityBeforeStop {
     /// A turn was at work.
     Turn,
     /// A process waited for a person or for the next message.
@@ -94,13 +94,13 @@ pub enum BeforeStop {
     Start,
 }
 
-impl BeforeStop {
+impl ActivityBeforeStop {
     fn of(run: &Run) -> Option<Self> {
         match &run.state {
-            RunState::Running(Working::Active(_) | Working::Stopping(_) | Working::Recovering(_)) => {
-                Some(Self::Turn)
-            }
-            RunState::Running(Working::Probing | Working::Launching(_)) => Some(Self::Start),
+            RunState::Running(
+                RunningPhase::Active(_) | RunningPhase::Stopping(_) | RunningPhase::Recovering(_),
+            ) => Some(Self::Turn),
+            RunState::Running(RunningPhase::Probing | RunningPhase::Launching(_)) => Some(Self::Start),
             RunState::WaitingUser(_) | RunState::Idle { .. } => run.live().map(|_| Self::Wait),
             RunState::Queued { .. } | RunState::Finished(_) => None,
         }
@@ -124,21 +124,21 @@ const STOP_LOOK: Duration = Duration::from_millis(250);
 
 impl Daemon {
     /// A daemon that has not looked at anything yet.
-    pub fn new(world: World, habits: Habits) -> Self {
+    pub fn new(world: DaemonDeps, habits: DaemonConfig) -> Self {
         let guard = CrashGuard::none(world.clock.clone());
         Self::guarded(world, habits, guard)
     }
 
     /// The same with a crash guard, which knows what earlier daemons died of.
-    pub fn guarded(world: World, habits: Habits, guard: CrashGuard) -> Self {
+    pub fn guarded(world: DaemonDeps, habits: DaemonConfig, guard: CrashGuard) -> Self {
         world.desk.limit_space(world.space.clone());
-        let performer = Performer::guarded(world.clone(), guard.clone());
-        Self(Arc::new(Inner { world, performer, habits, guard, ready: AtomicBool::new(false) }))
+        let performer = EffectExecutor::guarded(world.clone(), guard.clone());
+        Self(Arc::new(DaemonInner { world, performer, habits, guard, ready: AtomicBool::new(false) }))
     }
 
     /// Takes up everything that an earlier daemon left: what is found dead comes in as an event, what lives is listened
     /// to, what is owed is performed. Then it is ready.
-    pub async fn reconcile(&self) -> Result<(), DeskError> {
+    pub async fn reconcile(&self) -> Result<(), RequestError> {
         self.0.performer.reconcile().await?;
         self.0.performer.ring().await?;
         for run in self.0.world.desk.admit().await? {
@@ -219,12 +219,12 @@ impl Daemon {
     }
 
     /// Where texts are kept that are too long for a question.
-    pub fn contents(&self) -> Arc<dyn Contents> {
+    pub fn contents(&self) -> Arc<dyn ContentStore> {
         self.0.world.contents.clone()
     }
 
     /// Creates a run, once for each idempotency key and message.
-    pub async fn create(&self, new: NewRun) -> Result<Outcome, DeskError> {
+    pub async fn create(&self, new: NewRun) -> Result<RequestOutcome, RequestError> {
         if let Some(shortage) = self.shortage(Some(&new.settings.workspace)) {
             let key = new
                 .idempotency
@@ -240,13 +240,13 @@ impl Daemon {
     pub async fn message(
         &self,
         run: RunId,
-        message: Message,
+        message: InboundMessage,
         on_busy: Option<OnBusy>,
-    ) -> Result<Outcome, DeskError> {
+    ) -> Result<RequestOutcome, RequestError> {
         let known = self.0.world.desk.latest(run).await?;
         let workspace = known.as_ref().map(|run| run.settings.workspace.as_str());
         if let Some(shortage) = self.shortage(workspace) {
-            let Claim { scope, key, .. } = Claim::of_message(&message.key);
+            let KeyClaim { scope, key, .. } = KeyClaim::of_message(&message.key);
             self.take_only_known(Some((scope, key)), shortage).await?;
         }
         let outcome = self.0.world.desk.message(run, message, on_busy).await?;
@@ -254,7 +254,7 @@ impl Daemon {
     }
 
     /// The place that has too little disk space, of the home and this workspace: nothing new is taken meanwhile.
-    pub fn shortage(&self, workspace: Option<&str>) -> Option<Shortage> {
+    pub fn shortage(&self, workspace: Option<&str>) -> Option<DiskShortage> {
         self.0.world.space.shortage(workspace)
     }
 
@@ -262,19 +262,19 @@ impl Daemon {
     async fn take_only_known(
         &self,
         key: Option<(String, String)>,
-        shortage: Shortage,
-    ) -> Result<(), DeskError> {
+        shortage: DiskShortage,
+    ) -> Result<(), RequestError> {
         if let Some((scope, key)) = key
             && self.0.world.store.claimed(&scope, &key).await?.is_some()
         {
             return Ok(());
         }
-        Err(DeskError::Shortage(shortage))
+        Err(RequestError::Shortage(shortage))
     }
 
     /// Answers a question. The first answer counts. It is taken also where there is too little space for anything new:
     /// it is small, and it lets something end.
-    pub async fn reply(&self, mut reply: Reply) -> Result<Outcome, DeskError> {
+    pub async fn reply(&self, mut reply: InteractionReply) -> Result<RequestOutcome, RequestError> {
         if let Some(number) = only_number(&reply.text)
             && let Some(question) = self.store().interaction(reply.interaction_id).await?
             && let Some(label) = chosen_label(&question.question, number)
@@ -286,24 +286,28 @@ impl Daemon {
     }
 
     /// Stops the turn at work.
-    pub async fn interrupt(&self, run: RunId, by: &str) -> Result<Outcome, DeskError> {
-        let outcome = self.0.world.desk.take(run, Event::InterruptRequested { by: by.to_owned() }).await?;
+    pub async fn interrupt(&self, run: RunId, by: &str) -> Result<RequestOutcome, RequestError> {
+        let outcome = self.0.world.desk.take(run, RunEvent::InterruptRequested { by: by.to_owned() }).await?;
         self.followed_up(outcome).await
     }
 
     /// Ends a run.
-    pub async fn cancel(&self, run: RunId, by: &str) -> Result<Outcome, DeskError> {
-        let outcome = self.0.world.desk.take(run, Event::CancelRequested { by: by.to_owned() }).await?;
+    pub async fn cancel(&self, run: RunId, by: &str) -> Result<RequestOutcome, RequestError> {
+        let outcome = self.0.world.desk.take(run, RunEvent::CancelRequested { by: by.to_owned() }).await?;
         self.followed_up(outcome).await
     }
 
     /// What the engine of a waiting run keeps of its session was deleted.
-    pub async fn session_lost(&self, run: RunId, failure: Failure) -> Result<Outcome, DeskError> {
-        let outcome = self.0.world.desk.take(run, Event::SessionLost { failure }).await?;
+    pub async fn session_lost(
+        &self,
+        run: RunId,
+        failure: RunFailure,
+    ) -> Result<RequestOutcome, RequestError> {
+        let outcome = self.0.world.desk.take(run, RunEvent::SessionLost { failure }).await?;
         self.followed_up(outcome).await
     }
 
-    async fn followed_up(&self, outcome: Outcome) -> Result<Outcome, DeskError> {
+    async fn followed_up(&self, outcome: RequestOutcome) -> Result<RequestOutcome, RequestError> {
         self.0.performer.follow_up(&outcome).await;
         Ok(outcome)
     }
@@ -314,12 +318,12 @@ impl Daemon {
     }
 
     /// Which engines there are.
-    pub fn catalogue(&self) -> &dyn Catalogue {
+    pub fn catalogue(&self) -> &dyn EngineLookup {
         &*self.0.world.catalogue
     }
 
     /// Whether an engine can be used, and what for. None if there is no such engine, or the daemon is about to go.
-    pub async fn examine(&self, engine: &str) -> Option<Health> {
+    pub async fn examine(&self, engine: &str) -> Option<EngineHealth> {
         let entry = self.0.world.catalogue.engine(engine)?;
         self.0.performer.health(&entry).await
     }
@@ -330,12 +334,12 @@ impl Daemon {
     }
 
     /// What time it is, and a number that never comes again.
-    pub fn stamp(&self) -> abide_domain::time::Stamp {
+    pub fn stamp(&self) -> abide_domain::time::EventStamp {
         self.0.world.clock.stamp()
     }
 
     /// What can be set about it.
-    pub fn habits(&self) -> &Habits {
+    pub fn habits(&self) -> &DaemonConfig {
         &self.0.habits
     }
 
@@ -351,7 +355,7 @@ impl Daemon {
 
     /// Since when a working turn has said nothing, if that is long enough to be worth a look.
     pub fn stalled_since(&self, run: &Run) -> Option<Timestamp> {
-        let RunState::Running(Working::Active(active)) = &run.state else { return None };
+        let RunState::Running(RunningPhase::Active(active)) = &run.state else { return None };
         let heard = self.0.world.processes.last_heard(&name(run.run_id, active.live.attempt))?;
         (self.now().since(heard) >= self.0.habits.stall_after).then_some(heard)
     }
@@ -362,20 +366,20 @@ impl Daemon {
     }
 
     /// Stops in order: no process is started any more, and every process that a run holds is ended. What becomes of each
-    /// run is the domain's to say ([`Event::ShutdownRequested`]). A daemon that leaves everything to the keepers does not
+    /// run is the domain's to say ([`RunEvent::ShutdownRequested`]). A daemon that leaves everything to the keepers does not
     /// call this.
-    pub async fn stop(&self) -> Result<Stopped, DeskError> {
+    pub async fn stop(&self) -> Result<ShutdownReport, RequestError> {
         self.0.world.desk.close();
         self.0.performer.close();
         let mut changes = self.changes();
-        let mut before: BTreeMap<RunId, BeforeStop> = BTreeMap::new();
+        let mut before: BTreeMap<RunId, ActivityBeforeStop> = BTreeMap::new();
         let ended = async {
             loop {
                 changes.mark_unchanged();
                 self.request_shutdown(&mut before).await?;
                 let busy = self.0.performer.examines();
                 if !busy && !self.0.performer.holds_processes(before.keys().copied()).await? {
-                    return Ok::<(), DeskError>(());
+                    return Ok::<(), RequestError>(());
                 }
                 // The end of a process is not always followed by a change.
                 let _or_after_a_moment = tokio::time::timeout(STOP_LOOK, changes.changed()).await;
@@ -386,7 +390,7 @@ impl Daemon {
             Err(_) => tracing::warn!("not every process could be ended in time"),
         }
         self.0.performer.wait_for_ends(LEAVE_PATIENCE).await?;
-        let mut stopped = Stopped::default();
+        let mut stopped = ShutdownReport::default();
         for (run_id, was) in before {
             let Some(run) = self.0.world.desk.latest(run_id).await? else { continue };
             let is_stopped = !self.0.performer.holds_processes([run_id]).await?;
@@ -397,19 +401,22 @@ impl Daemon {
 
     /// Tells every run that holds a process that the daemon stops. Asked again, because a process that was being started
     /// shows up a moment later. A run that cannot be changed is reported as not stopped.
-    async fn request_shutdown(&self, before: &mut BTreeMap<RunId, BeforeStop>) -> Result<(), DeskError> {
+    async fn request_shutdown(
+        &self,
+        before: &mut BTreeMap<RunId, ActivityBeforeStop>,
+    ) -> Result<(), RequestError> {
         for (run_id, occupancy) in self.0.world.store.occupying().await? {
-            if occupancy != Occupancy::Holding {
+            if occupancy != SlotOccupancy::Holding {
                 continue;
             }
             let Some(run) = self.0.world.desk.latest(run_id).await? else { continue };
-            let Some(was) = BeforeStop::of(&run) else { continue };
+            let Some(was) = ActivityBeforeStop::of(&run) else { continue };
             before.entry(run_id).or_insert(was);
-            if was == BeforeStop::Start {
+            if was == ActivityBeforeStop::Start {
                 // Its process may be started at this moment; after that nothing starts it any more.
                 self.0.performer.finish_order(run_id).await;
             }
-            match self.0.world.desk.take(run_id, Event::ShutdownRequested).await {
+            match self.0.world.desk.take(run_id, RunEvent::ShutdownRequested).await {
                 Ok(outcome) => self.0.performer.follow_up(&outcome).await,
                 Err(error) => tracing::error!(run = %run_id, %error, "run not stopped"),
             }
@@ -431,8 +438,8 @@ fn only_number(text: &str) -> Option<usize> {
 
 /// The label of the option with this number, from 1 (I66). A number that is itself a label stays what it is.
 fn chosen_label(question: &Question, number: usize) -> Option<String> {
-    let is_label = |choice: &Choice| choice.label.trim() == number.to_string();
-    if question.kind != Kind::ChooseOne || question.options.iter().any(is_label) {
+    let is_label = |choice: &InteractionOption| choice.label.trim() == number.to_string();
+    if question.kind != InteractionKind::ChooseOne || question.options.iter().any(is_label) {
         return None;
     }
     let choice = question.options.get(number.checked_sub(1)?)?;

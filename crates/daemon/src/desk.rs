@@ -9,53 +9,53 @@ use std::{
 };
 
 use abide_domain::{
-    event::{Claim, Event, NewRun},
+    event::{KeyClaim, NewRun, RunEvent},
     id::RunId,
-    inbound::Message,
-    refused::Refused,
-    reply::{self, Reply, Taken},
-    run::{self, News, Run, Step},
+    inbound::InboundMessage,
+    refused::RequestRefused,
+    reply::{self, InteractionReply, ReplyAcceptance},
+    run::{self, ApplyOutcome, Run, RunStep},
     settings::OnBusy,
-    slots::{Occupancy, Slots},
-    time::{Stamp, Timestamp},
+    slots::{AdmissionQueue, SlotOccupancy},
+    time::{EventStamp, Timestamp},
 };
 use abide_ports::{
     clock::Clock,
-    store::{Change, Claimed, Commit, Store, StoreError},
+    store::{ClaimHolder, JournalCommit, RunChange, Store, StoreError},
 };
 
 use crate::{
-    board::Board,
-    error::DeskError,
-    failpoint::{self, Point},
-    lanes::Lanes,
-    pressure::{Shortage, SpaceLimit},
-    recent::Recent,
-    tell::Tale,
+    board::AdmissionControl,
+    error::RequestError,
+    failpoint::{self, DaemonFailpoint},
+    lanes::StripedRunLocks,
+    pressure::{DiskShortage, SpaceLimit},
+    recent::RecentRuns,
+    tell::EventLogLine,
 };
 
 /// The rules of the domain. Always [`run::apply`], except where a test breaks one to see that it is noticed.
-pub type Rules = fn(Option<&Run>, &Stamp, &Event) -> Result<Step, Refused>;
+pub type TransitionRules = fn(Option<&Run>, &EventStamp, &RunEvent) -> Result<RunStep, RequestRefused>;
 
 /// What is known at once about what a run has just come to owe: an event that settles it, where nothing has to be done
 /// to the world for that. Asked inside every change, so it answers without waiting.
-pub type Foresight = Arc<dyn Fn(&Run) -> Option<Event> + Send + Sync>;
+pub type CachedProbeResult = Arc<dyn Fn(&Run) -> Option<RunEvent> + Send + Sync>;
 
 /// Takes events for all runs.
-pub struct Desk {
+pub struct RunService {
     store: Arc<dyn Store>,
     clock: Arc<dyn Clock>,
-    rules: Rules,
-    lanes: Lanes,
-    board: Board,
-    recent: Recent,
-    foresight: RwLock<Option<Foresight>>,
+    rules: TransitionRules,
+    lanes: StripedRunLocks,
+    board: AdmissionControl,
+    recent: RecentRuns,
+    foresight: RwLock<Option<CachedProbeResult>>,
     space: RwLock<SpaceLimit>,
 }
 
 /// What became of an event that was not refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum RequestOutcome {
     /// It changed the run, durably.
     Changed(Arc<Run>),
     /// It was late or repeated; nothing changed.
@@ -66,7 +66,7 @@ pub enum Outcome {
 
 /// What a change is made from.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Basis {
+enum RunSource {
     /// What this desk committed last, if it remembers.
     Remembered,
     /// What the store has.
@@ -76,9 +76,13 @@ enum Basis {
 /// How often a change is made anew when another writer was faster.
 const CONFLICT_TRIES: usize = 16;
 
-impl Desk {
+impl RunService {
     /// Opens the desk: everyone who holds a slot or waits for one is known before the first event is taken.
-    pub async fn open(store: Arc<dyn Store>, clock: Arc<dyn Clock>, slots: usize) -> Result<Self, DeskError> {
+    pub async fn open(
+        store: Arc<dyn Store>,
+        clock: Arc<dyn Clock>,
+        slots: usize,
+    ) -> Result<Self, RequestError> {
         Self::with_rules(store, clock, slots, run::apply).await
     }
 
@@ -87,27 +91,27 @@ impl Desk {
         store: Arc<dyn Store>,
         clock: Arc<dyn Clock>,
         slots: usize,
-        rules: Rules,
-    ) -> Result<Self, DeskError> {
-        let mut slots = Slots::new(slots);
+        rules: TransitionRules,
+    ) -> Result<Self, RequestError> {
+        let mut slots = AdmissionQueue::new(slots);
         for (run, occupancy) in store.occupying().await? {
             slots.observe(run, occupancy);
         }
-        let (lanes, board) = (Lanes::new(), Board::new(slots));
+        let (lanes, board) = (StripedRunLocks::new(), AdmissionControl::new(slots));
         Ok(Self {
             store,
             clock,
             rules,
             lanes,
             board,
-            recent: Recent::default(),
+            recent: RecentRuns::default(),
             foresight: RwLock::default(),
             space: RwLock::new(SpaceLimit::none()),
         })
     }
 
     /// From now on, what this knows about a run's orders is committed with the change that makes them.
-    pub fn foresee(&self, foresight: Foresight) {
+    pub fn foresee(&self, foresight: CachedProbeResult) {
         *self.foresight.write().unwrap_or_else(PoisonError::into_inner) = Some(foresight);
     }
 
@@ -121,28 +125,28 @@ impl Desk {
     }
 
     /// The place that has too little space for a run in this workspace to start.
-    pub(crate) fn shortage(&self, workspace: Option<&str>) -> Option<Shortage> {
+    pub(crate) fn shortage(&self, workspace: Option<&str>) -> Option<DiskShortage> {
         self.space.read().unwrap_or_else(PoisonError::into_inner).shortage(workspace)
     }
 
     /// Creates a run, once for each idempotency key and each message. Most requests are new, so nobody asks before
     /// whether the keys are free: the commit does.
-    pub async fn create(&self, new: NewRun) -> Result<Outcome, DeskError> {
+    pub async fn create(&self, new: NewRun) -> Result<RequestOutcome, RequestError> {
         let run_id = new.run_id;
-        let event = Event::RunCreated(Box::new(new));
+        let event = RunEvent::RunCreated(Box::new(new));
         let claims = event.claims();
         match self.take(run_id, event).await {
-            Err(DeskError::Store(StoreError::Taken { scope, key, holder })) => {
+            Err(RequestError::Store(StoreError::Taken { scope, key, holder })) => {
                 repetition(&claims, &scope, &key, holder)
             }
             // The very same request, under the same id.
-            Err(DeskError::Refused(Refused::RunExists)) => {
-                for Claim { scope, key, .. } in &claims {
+            Err(RequestError::Refused(RequestRefused::RunExists)) => {
+                for KeyClaim { scope, key, .. } in &claims {
                     if let Some(holder) = self.store.claimed(scope, key).await? {
                         return repetition(&claims, scope, key, holder);
                     }
                 }
-                Err(Refused::RunExists.into())
+                Err(RequestRefused::RunExists.into())
             }
             taken => taken,
         }
@@ -153,24 +157,26 @@ impl Desk {
     pub async fn message(
         &self,
         run_id: RunId,
-        message: Message,
+        message: InboundMessage,
         on_busy: Option<OnBusy>,
-    ) -> Result<Outcome, DeskError> {
-        let Claim { scope, key, .. } = Claim::of_message(&message.key);
-        if let Some(Claimed { run_id, .. }) = self.store.claimed(&scope, &key).await? {
-            return Ok(Outcome::Repeated(run_id));
+    ) -> Result<RequestOutcome, RequestError> {
+        let KeyClaim { scope, key, .. } = KeyClaim::of_message(&message.key);
+        if let Some(ClaimHolder { run_id, .. }) = self.store.claimed(&scope, &key).await? {
+            return Ok(RequestOutcome::Repeated(run_id));
         }
-        match self.take(run_id, Event::MessageArrived { message, on_busy }).await {
-            Err(DeskError::Store(StoreError::Taken { holder, .. })) => Ok(Outcome::Repeated(holder.run_id)),
+        match self.take(run_id, RunEvent::MessageArrived { message, on_busy }).await {
+            Err(RequestError::Store(StoreError::Taken { holder, .. })) => {
+                Ok(RequestOutcome::Repeated(holder.run_id))
+            }
             taken => taken,
         }
     }
 
     /// Takes a reply for the interaction that it names. A run forgets what was answered, the ledger does not: it
     /// tells a repeated reply from a late one.
-    pub async fn reply(&self, reply: Reply) -> Result<Outcome, DeskError> {
+    pub async fn reply(&self, reply: InteractionReply) -> Result<RequestOutcome, RequestError> {
         let interaction_id = reply.interaction_id;
-        let stale = Refused::StaleInteraction { interaction_id };
+        let stale = RequestRefused::StaleInteraction { interaction_id };
         let run_id = match self.recent.asker(interaction_id) {
             Some(run_id) => run_id,
             None => match self.store.interaction(interaction_id).await? {
@@ -178,17 +184,17 @@ impl Desk {
                 None => return Err(stale.into()),
             },
         };
-        let event = Event::ReplyArrived { reply };
+        let event = RunEvent::ReplyArrived { reply };
         match self.take_all(run_id, std::slice::from_ref(&event)).await {
-            Err(DeskError::Refused(refused)) if refused == stale => {
-                let (Some(recorded), Event::ReplyArrived { reply }) =
+            Err(RequestError::Refused(refused)) if refused == stale => {
+                let (Some(recorded), RunEvent::ReplyArrived { reply }) =
                     (self.store.interaction(interaction_id).await?, &event)
                 else {
                     return Err(refused.into());
                 };
                 match reply::take(&recorded, reply, self.clock.stamp().at)? {
-                    Taken::Again => Ok(Outcome::Repeated(run_id)),
-                    Taken::First(_) => Err(refused.into()),
+                    ReplyAcceptance::Again => Ok(RequestOutcome::Repeated(run_id)),
+                    ReplyAcceptance::First(_) => Err(refused.into()),
                 }
             }
             taken => taken,
@@ -196,10 +202,10 @@ impl Desk {
     }
 
     /// The conversation was heard from: whatever could not be brought to it gets its second chance.
-    pub async fn conversation_spoke(&self, conversation_ref: &str) -> Result<(), DeskError> {
+    pub async fn conversation_spoke(&self, conversation_ref: &str) -> Result<(), RequestError> {
         let mut trouble = None;
         for run in self.store.undelivered_to(conversation_ref).await? {
-            let taken = self.take(run, Event::ConversationSpoke).await;
+            let taken = self.take(run, RunEvent::ConversationSpoke).await;
             trouble = trouble.or(taken.err());
         }
         trouble.map_or(Ok(()), Err)
@@ -207,7 +213,7 @@ impl Desk {
 
     /// Grants free slots to the longest-waiting runs until there are no more of either, and says who got one. Trouble
     /// with one run stops no other; the first is reported at the end.
-    pub async fn admit(&self) -> Result<Vec<RunId>, DeskError> {
+    pub async fn admit(&self) -> Result<Vec<RunId>, RequestError> {
         let (mut admitted, mut skipped, mut trouble) = (vec![], BTreeSet::new(), None);
         for run in self.board.doubtful() {
             trouble = trouble.or(self.look_again(run).await.err());
@@ -225,13 +231,15 @@ impl Desk {
                 trouble = trouble.or(self.look_again(run).await.err());
                 continue;
             }
-            match self.take(run, Event::Admitted).await {
+            match self.take(run, RunEvent::Admitted).await {
                 Ok(_) => {
                     grant.done();
                     admitted.push(run);
                 }
                 // It was admitted or ended elsewhere; that is all we wanted to know.
-                Err(DeskError::Refused(Refused::NotQueued { .. } | Refused::NoSuchRun)) => grant.done(),
+                Err(RequestError::Refused(RequestRefused::NotQueued { .. } | RequestRefused::NoSuchRun)) => {
+                    grant.done()
+                }
                 Err(error) => trouble = trouble.or(Some(error)),
             }
         }
@@ -240,7 +248,7 @@ impl Desk {
 
     /// Takes any event for a run: applies it, commits it, and grants a free slot in the same commit if the run
     /// now waits for one and is the next in line.
-    pub async fn take(&self, run_id: RunId, event: Event) -> Result<Outcome, DeskError> {
+    pub async fn take(&self, run_id: RunId, event: RunEvent) -> Result<RequestOutcome, RequestError> {
         self.take_all(run_id, &[event]).await
     }
 
@@ -249,23 +257,28 @@ impl Desk {
     /// had come alone. Only where nothing changed is the first refusal the answer.
     ///
     /// A slot is granted at the end, to what the run is then: a wait that began and ended within the commit was none.
-    pub async fn take_all(&self, run_id: RunId, events: &[Event]) -> Result<Outcome, DeskError> {
+    pub async fn take_all(&self, run_id: RunId, events: &[RunEvent]) -> Result<RequestOutcome, RequestError> {
         let _lane = self.lanes.enter(run_id).await;
-        let mut basis = Basis::Remembered;
+        let mut basis = RunSource::Remembered;
         for _ in 1..CONFLICT_TRIES {
             match self.try_take(run_id, events, basis).await {
-                Err(DeskError::Store(StoreError::Conflict { .. })) => basis = Basis::Stored,
+                Err(RequestError::Store(StoreError::Conflict { .. })) => basis = RunSource::Stored,
                 taken => return taken,
             }
         }
-        self.try_take(run_id, events, Basis::Stored).await
+        self.try_take(run_id, events, RunSource::Stored).await
     }
 
-    async fn try_take(&self, run_id: RunId, events: &[Event], basis: Basis) -> Result<Outcome, DeskError> {
+    async fn try_take(
+        &self,
+        run_id: RunId,
+        events: &[RunEvent],
+        basis: RunSource,
+    ) -> Result<RequestOutcome, RequestError> {
         let doubt = self.board.doubt(run_id);
-        let remembered = self.recent.take(run_id).filter(|_| basis == Basis::Remembered);
+        let remembered = self.recent.take(run_id).filter(|_| basis == RunSource::Remembered);
         // What is to be created is not there; if it is, the store will not have it a second time.
-        let creates = basis == Basis::Remembered && matches!(events, [Event::RunCreated(_), ..]);
+        let creates = basis == RunSource::Remembered && matches!(events, [RunEvent::RunCreated(_), ..]);
         let guessed = creates || remembered.is_some();
         let mut before = if guessed { remembered } else { self.stored(run_id).await? };
         let mut changes = self.apply(before.as_deref(), events);
@@ -281,27 +294,27 @@ impl Desk {
                 if let Some(before) = before {
                     self.recent.put(before);
                 }
-                return no_change.map(|_| Outcome::Absorbed).map_err(DeskError::from);
+                return no_change.map(|_| RequestOutcome::Absorbed).map_err(RequestError::from);
             }
         };
         let latest = &changes[changes.len() - 1].run;
-        let waits = matches!(latest.occupancy(), Occupancy::Queued(_));
+        let waits = matches!(latest.occupancy(), SlotOccupancy::Queued(_));
         let grant = match waits && self.shortage(Some(&latest.settings.workspace)).is_none() {
             true => self.board.grant_if_next(before.as_deref(), latest),
             false => None,
         };
         if grant.is_some() {
-            self.append(&mut changes, None, Event::Admitted)?;
+            self.append(&mut changes, None, RunEvent::Admitted)?;
         }
         if let Some(event) = self.known(&changes[changes.len() - 1].run) {
             self.append(&mut changes, None, event)?;
         }
         let after = changes[changes.len() - 1].run.clone();
-        let tales: Vec<Tale> = changes.iter().map(|change| Tale::of(&change.event)).collect();
-        failpoint::reach(Point::BeforeCommit);
-        match self.store.commit(Commit { changes }).await {
+        let tales: Vec<EventLogLine> = changes.iter().map(|change| EventLogLine::of(&change.event)).collect();
+        failpoint::reach(DaemonFailpoint::BeforeCommit);
+        match self.store.commit(JournalCommit { changes }).await {
             Ok(_) => {
-                failpoint::reach(Point::AfterCommit);
+                failpoint::reach(DaemonFailpoint::AfterCommit);
                 if let Some(grant) = grant {
                     grant.done();
                 }
@@ -310,7 +323,7 @@ impl Desk {
                     tale.tell(&after);
                 }
                 self.recent.put(after.clone());
-                Ok(Outcome::Changed(after))
+                Ok(RequestOutcome::Changed(after))
             }
             // It may have been written: only the store knows what the run is now, and the doubt stays.
             Err(unknown @ StoreError::OutcomeUnknown { .. }) => Err(unknown.into()),
@@ -330,10 +343,10 @@ impl Desk {
     }
 
     /// What these events do to a run, one after the other. Nothing at all may be a refusal.
-    fn apply(&self, before: Option<&Run>, events: &[Event]) -> Result<Vec<Change>, Refused> {
-        let (mut changes, mut refusal): (Vec<Change>, Option<Refused>) = (Vec::new(), None);
+    fn apply(&self, before: Option<&Run>, events: &[RunEvent]) -> Result<Vec<RunChange>, RequestRefused> {
+        let (mut changes, mut refusal): (Vec<RunChange>, Option<RequestRefused>) = (Vec::new(), None);
         if let Some(run) = before.filter(|run| run.rules < run::RULES) {
-            self.append(&mut changes, Some(run), Event::RulesAdopted { rules: run::RULES })?;
+            self.append(&mut changes, Some(run), RunEvent::RulesAdopted { rules: run::RULES })?;
         }
         // A run goes on under newer rules only together with something that happens to it.
         let adopted = changes.len();
@@ -349,25 +362,30 @@ impl Desk {
     }
 
     /// Applies one event to what the changes before it made of the run, and every event that must follow it.
-    fn append(&self, changes: &mut Vec<Change>, before: Option<&Run>, event: Event) -> Result<(), Refused> {
+    fn append(
+        &self,
+        changes: &mut Vec<RunChange>,
+        before: Option<&Run>,
+        event: RunEvent,
+    ) -> Result<(), RequestRefused> {
         let (mut next, mut at) = (Some(event), self.clock.stamp().at);
         while let Some(event) = next {
             let run = changes.last().map(|change| &*change.run).or(before);
             // What follows happens a microsecond later: no time passes between a question and its automatic answer, and no
             // two events of a run have the same time.
-            let stamp = Stamp { at, ..self.clock.stamp() };
+            let stamp = EventStamp { at, ..self.clock.stamp() };
             at = Timestamp(at.0.saturating_add(1));
             let mut step = (self.rules)(run, &stamp, &event)?;
             next = step.then.take();
-            if step.news == News::Changed {
-                let change = Change::new(run, stamp, event, step);
+            if step.news == ApplyOutcome::Changed {
+                let change = RunChange::new(run, stamp, event, step);
                 changes.push(change);
             }
         }
         Ok(())
     }
 
-    fn known(&self, run: &Run) -> Option<Event> {
+    fn known(&self, run: &Run) -> Option<RunEvent> {
         let foresight = self.foresight.read().unwrap_or_else(PoisonError::into_inner).clone();
         foresight.and_then(|known| known(run))
     }
@@ -395,7 +413,7 @@ impl Desk {
     }
 
     /// Clears a doubt up.
-    async fn look_again(&self, run: RunId) -> Result<(), DeskError> {
+    async fn look_again(&self, run: RunId) -> Result<(), RequestError> {
         let _lane = self.lanes.enter(run).await;
         let doubt = self.board.doubt(run);
         let stored = self.store.run(run).await?;
@@ -405,19 +423,24 @@ impl Desk {
 }
 
 /// A key that was used before: for the same request, or by mistake for another one.
-fn repetition(claims: &[Claim], scope: &str, key: &str, holder: Claimed) -> Result<Outcome, DeskError> {
+fn repetition(
+    claims: &[KeyClaim],
+    scope: &str,
+    key: &str,
+    holder: ClaimHolder,
+) -> Result<RequestOutcome, RequestError> {
     let same = claims.iter().any(|claim| {
         (claim.scope.as_str(), claim.key.as_str(), &claim.fingerprint) == (scope, key, &holder.fingerprint)
     });
     if same {
-        Ok(Outcome::Repeated(holder.run_id))
+        Ok(RequestOutcome::Repeated(holder.run_id))
     } else {
-        Err(DeskError::KeyReused { key: key.to_owned(), run_id: holder.run_id })
+        Err(RequestError::KeyReused { key: key.to_owned(), run_id: holder.run_id })
     }
 }
 
-impl std::fmt::Debug for Desk {
+impl std::fmt::Debug for RunService {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Desk").field("board", &self.board).finish_non_exhaustive()
+        f.debug_struct("RunService").field("board", &self.board).finish_non_exhaustive()
     }
 }

@@ -1,16 +1,16 @@
 //! Why an event was not taken.
 
-use abide_domain::{id::RunId, refused::Refused};
+use abide_domain::{id::RunId, refused::RequestRefused};
 use abide_ports::store::StoreError;
 
-use crate::pressure::Shortage;
+use crate::pressure::DiskShortage;
 
 /// An event that changed nothing, and why.
 #[derive(Debug, thiserror::Error)]
-pub enum DeskError {
+pub enum RequestError {
     /// The domain refuses it.
     #[error(transparent)]
-    Refused(#[from] Refused),
+    Refused(#[from] RequestRefused),
     /// The sender used a key again for something else.
     #[error("key {key} was used before for another request, which made run {run_id}")]
     KeyReused {
@@ -21,7 +21,7 @@ pub enum DeskError {
     },
     /// There is too little disk space for anything new.
     #[error("{0}")]
-    Shortage(Shortage),
+    Shortage(DiskShortage),
     /// The store could not take it. Whether it was written depends on the error.
     #[error(transparent)]
     Store(#[from] StoreError),

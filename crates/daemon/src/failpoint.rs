@@ -5,7 +5,7 @@
 
 /// A place worth dying at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Point {
+pub enum DaemonFailpoint {
     /// Something is decided and not yet written.
     BeforeCommit,
     /// It is written; nobody has heard of it and nothing was done about it.
@@ -17,17 +17,17 @@ pub enum Point {
 }
 
 #[cfg(feature = "failpoints")]
-static HOOK: std::sync::OnceLock<fn(Point)> = std::sync::OnceLock::new();
+static HOOK: std::sync::OnceLock<fn(DaemonFailpoint)> = std::sync::OnceLock::new();
 
 /// From now on this is called whenever a place is reached. Only the first hook counts.
 #[cfg(feature = "failpoints")]
-pub fn install(hook: fn(Point)) {
+pub fn install(hook: fn(DaemonFailpoint)) {
     let _the_first_counts = HOOK.set(hook);
 }
 
 /// A place is reached.
 #[inline]
-pub(crate) fn reach(point: Point) {
+pub(crate) fn reach(point: DaemonFailpoint) {
     #[cfg(feature = "failpoints")]
     if let Some(hook) = HOOK.get() {
         hook(point);

@@ -18,10 +18,10 @@ use std::{
     time::Duration,
 };
 
-use abide_domain::time::{Span, Timestamp};
+use abide_domain::time::{TimeSpan, Timestamp};
 use abide_ports::{
     clock::Clock,
-    crash_log::{CrashLog, GuardState, MAX_DEATHS, Remains, Suspect},
+    crash_log::{CrashGuardState, CrashLog, CrashLogContents, CrashSuspect, MAX_DEATHS},
 };
 use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};
 
@@ -53,42 +53,42 @@ const CALM_AFTER: Duration = Duration::from_secs(60);
 
 /// Decides what may be performed now. Cheap to clone; all clones are one.
 #[derive(Clone)]
-pub struct CrashGuard(Arc<Shared>);
+pub struct CrashGuard(Arc<CrashGuardInner>);
 
-struct Shared {
+struct CrashGuardInner {
     log: Option<Arc<dyn CrashLog>>,
     clock: Arc<dyn Clock>,
     /// Shared by everything that is performed; taken alone by what was set aside.
     gate: Arc<RwLock<()>>,
-    memory: Mutex<Memory>,
+    memory: Mutex<CrashGuardMemory>,
     is_ready: AtomicBool,
 }
 
 #[derive(Default)]
-struct Memory {
-    suspects: BTreeMap<String, Suspect>,
+struct CrashGuardMemory {
+    suspects: BTreeMap<String, CrashSuspect>,
     crowded_deaths: u32,
 }
 
 /// Whether something may be performed.
 #[derive(Debug)]
-pub enum Admission {
+pub enum CrashGuardDecision {
     /// It is on record now.
-    Now(Performance),
+    Now(GuardedEffect),
     /// Not before this has passed.
     Later(Duration),
 }
 
 /// Something that is being performed. Dropped, it is off the record, and its count stays.
 #[must_use]
-pub struct Performance {
+pub struct GuardedEffect {
     guard: CrashGuard,
     item: String,
     place: Option<usize>,
-    _permit: Permit,
+    _permit: CrashGuardPermit,
 }
 
-enum Permit {
+enum CrashGuardPermit {
     Shared { _guard: OwnedRwLockReadGuard<()> },
     Alone { _guard: Arc<Mutex<Option<OwnedRwLockWriteGuard<()>>>> },
 }
@@ -96,18 +96,18 @@ enum Permit {
 impl CrashGuard {
     /// A guard that records nothing and admits everything.
     pub fn none(clock: Arc<dyn Clock>) -> Self {
-        Self::new(None, clock, Memory::default())
+        Self::new(None, clock, CrashGuardMemory::default())
     }
 
     /// A guard that knows what earlier daemons died of.
     pub fn open(
         log: Arc<dyn CrashLog>,
-        remains: Remains,
+        remains: CrashLogContents,
         clock: Arc<dyn Clock>,
         pauses: GuardPauses,
     ) -> Self {
-        let Remains { in_flight, state } = remains;
-        let mut memory = Memory {
+        let CrashLogContents { in_flight, state } = remains;
+        let mut memory = CrashGuardMemory {
             suspects: state.suspects.into_iter().map(|suspect| (suspect.item.clone(), suspect)).collect(),
             crowded_deaths: state.crowded_deaths,
         };
@@ -123,7 +123,7 @@ impl CrashGuard {
         let guard = Self::new(Some(log), clock, memory);
         guard.save(&guard.memory());
         for suspect in guard.set_aside() {
-            let Suspect { item, deaths, .. } = suspect;
+            let CrashSuspect { item, deaths, .. } = suspect;
             tracing::error!(
                 item,
                 deaths,
@@ -133,16 +133,16 @@ impl CrashGuard {
         guard
     }
 
-    fn new(log: Option<Arc<dyn CrashLog>>, clock: Arc<dyn Clock>, memory: Memory) -> Self {
+    fn new(log: Option<Arc<dyn CrashLog>>, clock: Arc<dyn Clock>, memory: CrashGuardMemory) -> Self {
         let (gate, memory) = (Arc::default(), Mutex::new(memory));
-        Self(Arc::new(Shared { log, clock, gate, memory, is_ready: AtomicBool::new(false) }))
+        Self(Arc::new(CrashGuardInner { log, clock, gate, memory, is_ready: AtomicBool::new(false) }))
     }
 
     /// Puts something on record, if it may be performed now.
-    pub async fn admit(&self, item: &str) -> Admission {
+    pub async fn admit(&self, item: &str) -> CrashGuardDecision {
         let Some(log) = &self.0.log else {
-            let permit = Permit::Shared { _guard: self.0.gate.clone().read_owned().await };
-            return Admission::Now(self.performance(item, None, permit));
+            let permit = CrashGuardPermit::Shared { _guard: self.0.gate.clone().read_owned().await };
+            return CrashGuardDecision::Now(self.performance(item, None, permit));
         };
         let (retry_at, is_careful) = {
             let memory = self.memory();
@@ -153,27 +153,27 @@ impl CrashGuard {
             Some(retry_at) => {
                 let wait = Duration::from_micros(self.0.clock.stamp().at.until(retry_at).0);
                 if !wait.is_zero() {
-                    return Admission::Later(wait);
+                    return CrashGuardDecision::Later(wait);
                 }
                 if !self.0.is_ready.load(Ordering::Acquire) {
-                    return Admission::Later(READY_PAUSE);
+                    return CrashGuardDecision::Later(READY_PAUSE);
                 }
                 match tokio::time::timeout(ALONE_WAIT, self.0.gate.clone().write_owned()).await {
                     Ok(gate) => {
                         tracing::warn!(item, "tried again, alone");
                         alone(gate)
                     }
-                    Err(_) => return Admission::Later(CROWDED_PAUSE),
+                    Err(_) => return CrashGuardDecision::Later(CROWDED_PAUSE),
                 }
             }
             None if is_careful => alone(self.0.gate.clone().write_owned().await),
-            None => Permit::Shared { _guard: self.0.gate.clone().read_owned().await },
+            None => CrashGuardPermit::Shared { _guard: self.0.gate.clone().read_owned().await },
         };
-        Admission::Now(self.performance(item, Some(log.begin(item)), permit))
+        CrashGuardDecision::Now(self.performance(item, Some(log.begin(item)), permit))
     }
 
-    fn performance(&self, item: &str, place: Option<usize>, permit: Permit) -> Performance {
-        Performance { guard: self.clone(), item: item.to_owned(), place, _permit: permit }
+    fn performance(&self, item: &str, place: Option<usize>, permit: CrashGuardPermit) -> GuardedEffect {
+        GuardedEffect { guard: self.clone(), item: item.to_owned(), place, _permit: permit }
     }
 
     /// The daemon is ready: from now on what was set aside may be tried again.
@@ -205,7 +205,7 @@ impl CrashGuard {
     }
 
     /// What is set aside.
-    pub fn set_aside(&self) -> Vec<Suspect> {
+    pub fn set_aside(&self) -> Vec<CrashSuspect> {
         self.memory().suspects.values().filter(|suspect| suspect.is_set_aside()).cloned().collect()
     }
 
@@ -233,28 +233,28 @@ impl CrashGuard {
         }
     }
 
-    fn save(&self, memory: &Memory) {
+    fn save(&self, memory: &CrashGuardMemory) {
         if let Some(log) = &self.0.log {
             let suspects = memory.suspects.values().cloned().collect();
-            log.save(&GuardState { suspects, crowded_deaths: memory.crowded_deaths });
+            log.save(&CrashGuardState { suspects, crowded_deaths: memory.crowded_deaths });
         }
     }
 
-    fn memory(&self) -> MutexGuard<'_, Memory> {
+    fn memory(&self) -> MutexGuard<'_, CrashGuardMemory> {
         self.0.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Memory {
+impl CrashGuardMemory {
     /// A daemon died during this, and during nothing else.
     fn blame(&mut self, item: &str, now: Timestamp, pauses: GuardPauses) {
         let earlier = self.suspects.get(item).map_or(0, |suspect| suspect.deaths);
         let deaths = earlier.saturating_add(1);
         let doubled = deaths.saturating_sub(MAX_DEATHS).min(16);
         let pause = pauses.first.saturating_mul(1 << doubled).min(pauses.last);
-        let pause = Span(u64::try_from(pause.as_micros()).unwrap_or(u64::MAX));
+        let pause = TimeSpan(u64::try_from(pause.as_micros()).unwrap_or(u64::MAX));
         tracing::warn!(item, deaths, "the last daemon died during this");
-        let suspect = Suspect { item: item.to_owned(), deaths, retry_at: now.after(pause).0 };
+        let suspect = CrashSuspect { item: item.to_owned(), deaths, retry_at: now.after(pause).0 };
         self.suspects.insert(item.to_owned(), suspect);
     }
 
@@ -265,7 +265,7 @@ impl Memory {
 }
 
 /// The daemon for itself, for a bounded time.
-fn alone(gate: OwnedRwLockWriteGuard<()>) -> Permit {
+fn alone(gate: OwnedRwLockWriteGuard<()>) -> CrashGuardPermit {
     let held = Arc::new(Mutex::new(Some(gate)));
     let released = Arc::downgrade(&held);
     tokio::spawn(async move {
@@ -274,17 +274,17 @@ fn alone(gate: OwnedRwLockWriteGuard<()>) -> Permit {
             held.lock().unwrap_or_else(PoisonError::into_inner).take();
         }
     });
-    Permit::Alone { _guard: held }
+    CrashGuardPermit::Alone { _guard: held }
 }
 
-impl Performance {
+impl GuardedEffect {
     /// It was performed, whatever came of it, and the daemon lives.
     pub fn succeeded(self) {
         self.guard.succeeded(&self.item);
     }
 }
 
-impl Drop for Performance {
+impl Drop for GuardedEffect {
     fn drop(&mut self) {
         if let (Some(log), Some(place)) = (&self.guard.0.log, self.place) {
             log.end(place);
@@ -298,8 +298,8 @@ impl fmt::Debug for CrashGuard {
     }
 }
 
-impl fmt::Debug for Performance {
+impl fmt::Debug for GuardedEffect {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Performance").field("item", &self.item).finish_non_exhaustive()
+        f.debug_struct("GuardedEffect").field("item", &self.item).finish_non_exhaustive()
     }
 }

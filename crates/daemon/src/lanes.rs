@@ -9,9 +9,9 @@ use tokio::sync::{Mutex, MutexGuard};
 const LANES: usize = 256;
 
 #[derive(Debug)]
-pub(crate) struct Lanes(Vec<Mutex<()>>);
+pub(crate) struct StripedRunLocks(Vec<Mutex<()>>);
 
-impl Lanes {
+impl StripedRunLocks {
     pub(crate) fn new() -> Self {
         Self((0..LANES).map(|_| Mutex::new(())).collect())
     }

@@ -1,6 +1,6 @@
 //! The loop: take an event, apply it, commit, perform what is owed.
 //!
-//! [`Desk`] is the part that takes, applies and commits: the one door to every run. [`Performer`] carries out what is
+//! [`RunService`] is the part that takes, applies and commits: the one door to every run. [`EffectExecutor`] carries out what is
 //! owed and brings back what engines say. [`Daemon`] is both, as the outside sees them. [`probe`] finds out whether an engine can be used. No adapter is named here.
 
 mod board;
@@ -19,13 +19,13 @@ mod recent;
 mod talk;
 mod tell;
 
-pub use daemon::{BeforeStop, Daemon, Habits, Stopped, StoppedRun};
-pub use desk::{Desk, Foresight, Outcome, Rules};
-pub use error::DeskError;
-pub use guard::{Admission, CrashGuard, GuardPauses, Performance};
-pub use performer::{Performer, World};
-pub use pressure::{Shortage, SpaceLimit};
+pub use daemon::{ActivityBeforeStop, Daemon, DaemonConfig, ShutdownReport, StoppedRun};
+pub use desk::{CachedProbeResult, RequestOutcome, RunService, TransitionRules};
+pub use error::RequestError;
+pub use guard::{CrashGuard, CrashGuardDecision, GuardPauses, GuardedEffect};
+pub use performer::{DaemonDeps, EffectExecutor};
+pub use pressure::{DiskShortage, SpaceLimit};
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
-struct Readme;
+struct DaemonReadme;

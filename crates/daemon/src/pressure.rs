@@ -5,13 +5,13 @@
 
 use std::{fmt, sync::Arc};
 
-use abide_ports::space::Space;
+use abide_ports::space::DiskSpace;
 
 /// How much space must be free, and where.
 #[derive(Clone, Debug)]
 pub struct SpaceLimit {
     /// Tells how much is free.
-    pub space: Option<Arc<dyn Space>>,
+    pub space: Option<Arc<dyn DiskSpace>>,
     /// How many bytes must be free.
     pub min_free_bytes: u64,
     /// The home, which has the store and the output of all processes.
@@ -20,7 +20,7 @@ pub struct SpaceLimit {
 
 /// A place with too little space.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Shortage {
+pub struct DiskShortage {
     /// The place.
     pub path: String,
     /// The bytes that are free there.
@@ -41,11 +41,11 @@ impl SpaceLimit {
     }
 
     /// The place that has too little space, of the home and this workspace.
-    pub fn shortage(&self, workspace: Option<&str>) -> Option<Shortage> {
+    pub fn shortage(&self, workspace: Option<&str>) -> Option<DiskShortage> {
         let space = self.space.as_ref().filter(|_| self.min_free_bytes > 0)?;
         [Some(self.home.as_str()), workspace].into_iter().flatten().find_map(|path| {
             let free_bytes = space.free_bytes(path)?;
-            (free_bytes < self.min_free_bytes).then(|| Shortage {
+            (free_bytes < self.min_free_bytes).then(|| DiskShortage {
                 path: path.to_owned(),
                 free_bytes,
                 min_free_bytes: self.min_free_bytes,
@@ -54,7 +54,7 @@ impl SpaceLimit {
     }
 }
 
-impl fmt::Display for Shortage {
+impl fmt::Display for DiskShortage {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { path, free_bytes, min_free_bytes } = self;
         write!(

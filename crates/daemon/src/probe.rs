@@ -7,16 +7,16 @@ use std::{
     time::{Duration, Instant},
 };
 
-use abide_domain::process::Exit;
+use abide_domain::process::ExitStatus;
 use abide_ports::{
-    catalogue::Entry,
-    engine::{Check, Health, Isolation, Launch, Observed, Stdin},
-    processes::{Heard, Offsets, Processes, Start, StartError},
+    catalogue::InstalledEngine,
+    engine::{EngineHealth, IsolationMode, ProbeCommand, ProbeResult, ProcessSpec, ProcessStdin},
+    processes::{OutputOffsets, ProcessOutput, ProcessStart, Processes, StartError},
 };
 
 /// How an engine is examined.
 #[derive(Clone, Copy, Debug)]
-pub struct Examination<'a> {
+pub struct ProbeRequest<'a> {
     /// The directory in which checks run.
     pub directory: &'a str,
     /// A word that no other examination has, for the names of processes.
@@ -35,7 +35,11 @@ const LONGEST_EXAMINATION: Duration = Duration::from_secs(120);
 const LOOK: Duration = Duration::from_millis(100);
 
 /// Runs an engine's checks and judges them. Whatever was started is ended.
-pub fn examine(processes: &dyn Processes, entry: &Entry, examination: &Examination<'_>) -> Health {
+pub fn examine(
+    processes: &dyn Processes,
+    entry: &InstalledEngine,
+    examination: &ProbeRequest<'_>,
+) -> EngineHealth {
     look(processes, entry, examination).0
 }
 
@@ -46,12 +50,12 @@ pub fn examine(processes: &dyn Processes, entry: &Entry, examination: &Examinati
 /// from starting (A3). Only a program that is missing is not looked for twice.
 pub(crate) fn look(
     processes: &dyn Processes,
-    entry: &Entry,
-    examination: &Examination<'_>,
-) -> (Health, bool) {
+    entry: &InstalledEngine,
+    examination: &ProbeRequest<'_>,
+) -> (EngineHealth, bool) {
     let checks = entry.engine.checks(&entry.installation);
     let deadline = now() + LONGEST_EXAMINATION;
-    let mut observed: Vec<Observed> = vec![Observed::TimedOut; checks.len()];
+    let mut observed: Vec<ProbeResult> = vec![ProbeResult::TimedOut; checks.len()];
     let mut rounds = std::iter::once(Duration::ZERO).chain(PAUSES).enumerate();
     while let Some((round, pause)) = rounds.next()
         && waits(pause, deadline, examination.cancel)
@@ -63,14 +67,14 @@ pub(crate) fn look(
             }
             // A program that did not answer once is not waited for a second time in the same round.
             if slow {
-                *seen = Observed::TimedOut;
+                *seen = ProbeResult::TimedOut;
                 continue;
             }
             let name = format!("{CHECK}{}-{round}-{number}", examination.unique);
             *seen = observe(processes, &name, check, examination, entry, deadline);
-            slow = *seen == Observed::TimedOut;
+            slow = *seen == ProbeResult::TimedOut;
         }
-        let missing = observed.iter().any(|seen| matches!(seen, Observed::NotFound { .. }));
+        let missing = observed.iter().any(|seen| matches!(seen, ProbeResult::NotFound { .. }));
         let impatient = slow && examination.patience.is_some();
         if missing || impatient || observed.iter().all(|seen| failed_check(seen).is_none()) {
             break;
@@ -82,34 +86,34 @@ pub(crate) fn look(
         // What was not seen is not believed, and that is why.
         health.resume.detail = format!("the probe failed: {why}");
     }
-    let unseen = |seen: &Observed| matches!(seen, Observed::TimedOut | Observed::Unavailable { .. });
+    let unseen = |seen: &ProbeResult| matches!(seen, ProbeResult::TimedOut | ProbeResult::Unavailable { .. });
     let answered = observed.first().is_some_and(|seen| failed_check(seen).is_none());
     let lasts = health.trouble.is_none() && answered && !observed.iter().any(unseen);
     (health, lasts)
 }
 
 /// What can be said of an engine whose program has not answered yet.
-pub(crate) fn unanswered(entry: &Entry) -> Health {
+pub(crate) fn unanswered(entry: &InstalledEngine) -> EngineHealth {
     let checks = entry.engine.checks(&entry.installation);
-    let mut health = entry.engine.judge(&vec![Observed::TimedOut; checks.len()]);
+    let mut health = entry.engine.judge(&vec![ProbeResult::TimedOut; checks.len()]);
     health.resume.detail =
         "it is being examined, and its program has not answered yet; ask again later".to_owned();
     health
 }
 
 /// Why a check showed nothing, if it did not.
-fn failed_check(observed: &Observed) -> Option<String> {
+fn failed_check(observed: &ProbeResult) -> Option<String> {
     match observed {
-        Observed::Ran { code: None | Some(0), .. } => None,
-        Observed::Ran { code: Some(code), stderr, .. } => {
+        ProbeResult::Ran { code: None | Some(0), .. } => None,
+        ProbeResult::Ran { code: Some(code), stderr, .. } => {
             let last = stderr.trim().lines().last().unwrap_or_default();
             let last: String = last.chars().take(MOST_COMPLAINT_CHARS).collect();
             Some(format!("it exited with code {code}: {last}"))
         }
-        Observed::NotFound { reason } | Observed::Unavailable { reason } => {
+        ProbeResult::NotFound { reason } | ProbeResult::Unavailable { reason } => {
             Some(format!("it could not be started: {reason}"))
         }
-        Observed::TimedOut => Some("it did not answer in time".to_owned()),
+        ProbeResult::TimedOut => Some("it did not answer in time".to_owned()),
     }
 }
 
@@ -138,21 +142,21 @@ pub(crate) fn is_check(name: &str) -> bool {
 fn observe(
     processes: &dyn Processes,
     name: &str,
-    check: &Check,
-    examination: &Examination<'_>,
-    entry: &Entry,
+    check: &ProbeCommand,
+    examination: &ProbeRequest<'_>,
+    entry: &InstalledEngine,
     deadline: Instant,
-) -> Observed {
+) -> ProbeResult {
     let installed = entry.installation.env.clone();
-    let launch = Launch {
+    let launch = ProcessSpec {
         argv: check.argv.clone(),
         env: installed.into_iter().chain(check.env.iter().cloned()).collect(),
         without_env: vec![],
         appended_env: vec![],
         files: vec![],
         stdin: match check.until {
-            Some(_) => Stdin::Open(check.stdin.clone()),
-            None => Stdin::Whole(check.stdin.clone()),
+            Some(_) => ProcessStdin::Open(check.stdin.clone()),
+            None => ProcessStdin::Whole(check.stdin.clone()),
         },
         not_before: None,
         outliving: None,
@@ -160,26 +164,26 @@ fn observe(
     let directory = examination.directory;
     let pass_env = &entry.installation.pass_env;
     // A check runs in an empty directory and asks for a version or a help text: nothing tells it what to do.
-    let start = Start {
+    let start = ProcessStart {
         launch: &launch,
         workspace: directory,
         private: directory,
         pass_env,
-        isolation: Isolation::Off,
+        isolation: IsolationMode::Off,
     };
     let wanted = Duration::from_millis(check.patience_ms);
     let patience = examination.patience.map_or(wanted, |most| most.min(wanted));
     let until = deadline.min(now() + patience);
     let observed = match processes.start(name, &start) {
         Ok(_) => listen(processes, name, check, until, examination.cancel),
-        Err(StartError::Program(reason)) => Observed::NotFound { reason },
+        Err(StartError::Program(reason)) => ProbeResult::NotFound { reason },
         Err(
             error @ (StartError::Directory(_)
             | StartError::Isolation(_)
             | StartError::Gone
             | StartError::Silent
             | StartError::System(_)),
-        ) => Observed::Unavailable { reason: error.to_string() },
+        ) => ProbeResult::Unavailable { reason: error.to_string() },
     };
     let _nobody_else_could_end_it_better = processes.end(name);
     observed
@@ -191,12 +195,12 @@ const MOST: usize = 1 << 20;
 fn listen(
     processes: &dyn Processes,
     name: &str,
-    check: &Check,
+    check: &ProbeCommand,
     until: Instant,
     cancel: &AtomicBool,
-) -> Observed {
-    let unavailable = |reason: String| Observed::Unavailable { reason };
-    let mut follow = match processes.follow(name, Offsets::START) {
+) -> ProbeResult {
+    let unavailable = |reason: String| ProbeResult::Unavailable { reason };
+    let mut follow = match processes.follow(name, OutputOffsets::START) {
         Ok(follow) => follow,
         Err(lost) => return unavailable(lost.to_string()),
     };
@@ -209,15 +213,17 @@ fn listen(
         let left = until.saturating_duration_since(now());
         // A program that never stops talking has not answered either.
         if left.is_zero() || cancel.load(Ordering::Acquire) {
-            return Observed::TimedOut;
+            return ProbeResult::TimedOut;
         }
         match follow.next(Some(left.min(LOOK))) {
-            Ok(Heard::Stdout(bytes)) => keep(&mut stdout, bytes),
-            Ok(Heard::Stderr(bytes)) => keep(&mut stderr, bytes),
-            Ok(Heard::Exited(Exit::Code(code))) => break Some(code),
-            Ok(Heard::Nothing) => {}
-            Ok(Heard::Exited(Exit::Unseen)) => return unavailable("nobody saw how it ended".to_owned()),
-            Ok(Heard::Missing(reason)) => return unavailable(reason),
+            Ok(ProcessOutput::Stdout(bytes)) => keep(&mut stdout, bytes),
+            Ok(ProcessOutput::Stderr(bytes)) => keep(&mut stderr, bytes),
+            Ok(ProcessOutput::Exited(ExitStatus::Code(code))) => break Some(code),
+            Ok(ProcessOutput::Nothing) => {}
+            Ok(ProcessOutput::Exited(ExitStatus::Unseen)) => {
+                return unavailable("nobody saw how it ended".to_owned());
+            }
+            Ok(ProcessOutput::Missing(reason)) => return unavailable(reason),
             Err(lost) => return unavailable(lost.to_string()),
         }
         let answered = |until: &String| String::from_utf8_lossy(&stdout).contains(until.as_str());
@@ -226,7 +232,7 @@ fn listen(
         }
     };
     let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
-    Observed::Ran { code, stdout: text(stdout), stderr: text(stderr) }
+    ProbeResult::Ran { code, stdout: text(stdout), stderr: text(stderr) }
 }
 
 #[expect(

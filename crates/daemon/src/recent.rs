@@ -18,16 +18,16 @@ use abide_domain::{
 const MOST: usize = 1024;
 
 #[derive(Debug, Default)]
-pub(crate) struct Recent(Mutex<Known>);
+pub(crate) struct RecentRuns(Mutex<RecentRunMap>);
 
 #[derive(Debug, Default)]
-struct Known {
+struct RecentRunMap {
     runs: BTreeMap<RunId, Arc<Run>>,
     /// Whose question each is that can be answered, of the runs that are remembered.
     askers: BTreeMap<InteractionId, RunId>,
 }
 
-impl Recent {
+impl RecentRuns {
     /// The run as it was committed last, if that is remembered.
     pub(crate) fn look(&self, run: RunId) -> Option<Arc<Run>> {
         self.known().runs.get(&run).cloned()
@@ -60,12 +60,12 @@ impl Recent {
         }
     }
 
-    fn known(&self) -> MutexGuard<'_, Known> {
+    fn known(&self) -> MutexGuard<'_, RecentRunMap> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Known {
+impl RecentRunMap {
     fn remove(&mut self, run: RunId) -> Option<Arc<Run>> {
         let known = self.runs.remove(&run)?;
         if let Some(question) = known.pending_interaction_id() {

@@ -4,50 +4,51 @@
 //! from a checkpoint on, comes to the same events.
 
 use abide_domain::{
-    approval::Verdict,
-    engine::Handle,
-    event::{Aftermath, Event},
+    approval::ApprovalVerdict,
+    engine::EngineSessionHandle,
+    event::{ProcessAfterTurn, RunEvent},
     id::TurnId,
-    process::{Attempt, Exit, Position},
+    process::{Attempt, ExitStatus, OutputPosition},
 };
 use abide_ports::{
     engine::{
-        Answer, Cause, Departure, Interpreter, Leave, MAX_CHECKPOINT_BYTES, ReaderCheckpoint, Said, Status,
-        Stop, Unsupported, What,
+        EngineFact, EngineSessionStatus, ExitCause, FactKind, GateAnswer, InterruptMethod,
+        MAX_CHECKPOINT_BYTES, ProcessExit, ProcessInterpreter, ReaderCheckpoint, ShutdownMethod,
+        UnsupportedOperation,
     },
-    processes::Offsets,
+    processes::OutputOffsets,
 };
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
-use crate::budget::{Budget, bounded};
+use crate::budget::{JournalBudget, bounded};
 
 /// The conversation with one attempt's process.
 #[derive(Debug)]
-pub(crate) struct Talk {
+pub(crate) struct ProcessSession {
     engine: String,
     attempt: Attempt,
     /// The turns that the process was given, in order.
     turns: Vec<TurnId>,
-    interpreter: Box<dyn Interpreter>,
+    interpreter: Box<dyn ProcessInterpreter>,
     /// The last of what it complained about.
     stderr: Vec<u8>,
-    cause: Cause,
+    cause: ExitCause,
     /// Whether it has been speaking while nobody listened, and that has not been heard yet.
     behind: bool,
     /// How far it has been heard.
-    heard: watch::Sender<Position>,
+    heard: watch::Sender<OutputPosition>,
     /// How many bytes of each stream it has been fed.
-    fed: Offsets,
+    fed: OutputOffsets,
     /// How much of what it says may become journal entries.
-    budget: Budget,
+    budget: JournalBudget,
 }
 
 /// Something that has to be done because of what was heard.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Deed {
+pub(crate) enum SessionAction {
     /// Take this event.
-    Take(Event),
+    Take(RunEvent),
     /// Write this to the process, once for this key.
     Write {
         /// The key.
@@ -61,7 +62,7 @@ pub(crate) enum Deed {
 
 /// What is stored of a talk beside the process's output, so that the output before it need not be kept (decision 0016).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Checkpoint {
+pub(crate) struct SessionCheckpoint {
     /// The adapter and the version of its state.
     version: String,
     /// Where to go on in standard output.
@@ -78,12 +79,12 @@ pub(crate) struct Checkpoint {
     committed: u64,
     /// What of the budgets was used up.
     #[serde(default)]
-    budget: Budget,
+    budget: JournalBudget,
 }
 
-impl Checkpoint {
+impl SessionCheckpoint {
     /// For output that had to be released although nobody can go on from here.
-    pub(crate) fn impossible(at: Offsets) -> Self {
+    pub(crate) fn impossible(at: OutputOffsets) -> Self {
         Self {
             version: String::new(),
             stdout: at.stdout,
@@ -92,7 +93,7 @@ impl Checkpoint {
             complaints: String::new(),
             said: 0,
             committed: 0,
-            budget: Budget::default(),
+            budget: JournalBudget::default(),
         }
     }
 
@@ -113,12 +114,12 @@ const MAX_NAME_BYTES: usize = 4 << 10;
 /// How much of standard error is kept.
 const STDERR_TAIL: usize = 16 << 10;
 
-impl Talk {
+impl ProcessSession {
     pub(crate) fn new(
         engine: &str,
         attempt: Attempt,
         turns: Vec<TurnId>,
-        interpreter: Box<dyn Interpreter>,
+        interpreter: Box<dyn ProcessInterpreter>,
     ) -> Self {
         let engine = engine.to_owned();
         Self {
@@ -127,16 +128,16 @@ impl Talk {
             turns,
             interpreter,
             stderr: Vec::new(),
-            cause: Cause::Itself,
+            cause: ExitCause::Itself,
             behind: false,
-            heard: watch::channel(Position::default()).0,
-            fed: Offsets::START,
-            budget: Budget::default(),
+            heard: watch::channel(OutputPosition::default()).0,
+            fed: OutputOffsets::START,
+            budget: JournalBudget::default(),
         }
     }
 
     /// Further bytes of its standard output.
-    pub(crate) fn heard(&mut self, bytes: &[u8]) -> Vec<Deed> {
+    pub(crate) fn heard(&mut self, bytes: &[u8]) -> Vec<SessionAction> {
         self.fed.stdout += bytes.len() as u64;
         let said = self.interpreter.feed(bytes);
         if let Some(last) = said.iter().map(|said| said.at).max() {
@@ -146,12 +147,12 @@ impl Talk {
                 further
             });
         }
-        said.into_iter().flat_map(|said| self.deeds(said, Aftermath::Alive)).collect()
+        said.into_iter().flat_map(|said| self.deeds(said, ProcessAfterTurn::Alive)).collect()
     }
 
     /// How far it has been heard, now and later. A talk that was begun anew hears everything from the first byte on, and
     /// means nothing to the process before it has heard what its run has.
-    pub(crate) fn progress(&self) -> watch::Receiver<Position> {
+    pub(crate) fn progress(&self) -> watch::Receiver<OutputPosition> {
         self.heard.subscribe()
     }
 
@@ -164,19 +165,19 @@ impl Talk {
     }
 
     /// How many bytes of each stream it has been fed.
-    pub(crate) fn fed(&self) -> Offsets {
+    pub(crate) fn fed(&self) -> OutputOffsets {
         self.fed
     }
 
     /// What a later talk needs in order to go on from here, and where that is. None if there is nothing that could be
     /// stored. `committed` is the last fact that the run has taken.
-    pub(crate) fn checkpoint(&self, committed: Position) -> Option<(Checkpoint, Offsets)> {
+    pub(crate) fn checkpoint(&self, committed: OutputPosition) -> Option<(SessionCheckpoint, OutputOffsets)> {
         let reader = self.interpreter.checkpoint()?;
         if reader.state.len() > MAX_CHECKPOINT_BYTES {
             return None;
         }
-        let from = Offsets { stdout: reader.offset, stderr: self.fed.stderr };
-        let checkpoint = Checkpoint {
+        let from = OutputOffsets { stdout: reader.offset, stderr: self.fed.stderr };
+        let checkpoint = SessionCheckpoint {
             version: reader.version,
             stdout: from.stdout,
             stderr: from.stderr,
@@ -192,9 +193,9 @@ impl Talk {
     /// Goes on from a checkpoint, if that can be: says from where on it has to be fed, or why from the first byte.
     pub(crate) fn restore(
         &mut self,
-        checkpoint: &Checkpoint,
-        committed: Position,
-    ) -> Result<Offsets, String> {
+        checkpoint: &SessionCheckpoint,
+        committed: OutputPosition,
+    ) -> Result<OutputOffsets, String> {
         let Some(state) = &checkpoint.state else {
             return Err("more had been understood than a checkpoint may hold".to_owned());
         };
@@ -206,23 +207,23 @@ impl Talk {
         let reader = ReaderCheckpoint { version, offset: checkpoint.stdout, state };
         self.interpreter.restore(&reader).map_err(|error| error.to_string())?;
         self.stderr = checkpoint.complaints.clone().into_bytes();
-        self.fed = Offsets { stdout: checkpoint.stdout, stderr: checkpoint.stderr };
+        self.fed = OutputOffsets { stdout: checkpoint.stdout, stderr: checkpoint.stderr };
         self.budget = checkpoint.budget;
-        self.heard.send_replace(Position(checkpoint.said));
+        self.heard.send_replace(OutputPosition(checkpoint.said));
         Ok(self.fed)
     }
 
     /// It is over. Whatever turn it had in hand ends; then it is known to be gone.
-    pub(crate) fn departed(&mut self, exit: Exit) -> Vec<Deed> {
-        let departure = Departure { exit, stderr: &self.stderr, cause: self.cause };
+    pub(crate) fn departed(&mut self, exit: ExitStatus) -> Vec<SessionAction> {
+        let departure = ProcessExit { exit, stderr: &self.stderr, cause: self.cause };
         // Without a record of its end, a turn in hand has an unknown outcome, which the interpreter cannot tell.
         let said = match exit {
-            Exit::Unseen => Default::default(),
-            Exit::Code(_) => self.interpreter.end(&departure),
+            ExitStatus::Unseen => Default::default(),
+            ExitStatus::Code(_) => self.interpreter.end(&departure),
         };
-        let mut deeds: Vec<Deed> =
-            said.into_iter().flat_map(|said| self.deeds(said, Aftermath::Exited(exit))).collect();
-        deeds.push(Deed::Take(Event::ProcessExited { attempt: self.attempt, exit }));
+        let mut deeds: Vec<SessionAction> =
+            said.into_iter().flat_map(|said| self.deeds(said, ProcessAfterTurn::Exited(exit))).collect();
+        deeds.push(SessionAction::Take(RunEvent::ProcessExited { attempt: self.attempt, exit }));
         deeds
     }
 
@@ -242,7 +243,7 @@ impl Talk {
     }
 
     /// The bytes that begin its next turn.
-    pub(crate) fn say(&mut self, turn: TurnId, prompt: &str) -> Result<Vec<u8>, Unsupported> {
+    pub(crate) fn say(&mut self, turn: TurnId, prompt: &str) -> Result<Vec<u8>, UnsupportedOperation> {
         let bytes = self.interpreter.say(prompt)?;
         if self.turns.last() != Some(&turn) {
             self.turns.push(turn);
@@ -250,82 +251,86 @@ impl Talk {
         Ok(bytes)
     }
 
-    pub(crate) fn answer(&mut self, answer: &Answer<'_>) -> Result<Vec<u8>, Unsupported> {
+    pub(crate) fn answer(&mut self, answer: &GateAnswer<'_>) -> Result<Vec<u8>, UnsupportedOperation> {
         self.interpreter.answer(answer)
     }
 
-    pub(crate) fn steer(&mut self, text: &str) -> Result<Vec<u8>, Unsupported> {
+    pub(crate) fn steer(&mut self, text: &str) -> Result<Vec<u8>, UnsupportedOperation> {
         self.interpreter.steer(text)
     }
 
     /// How its turn is stopped. From now on its end is ours.
-    pub(crate) fn interrupt(&mut self) -> Stop {
-        self.cause = Cause::Interrupted;
+    pub(crate) fn interrupt(&mut self) -> InterruptMethod {
+        self.cause = ExitCause::Interrupted;
         self.interpreter.interrupt()
     }
 
     /// How it is asked to go after its last word, if it is not at work.
-    pub(crate) fn leave(&mut self) -> Option<Leave> {
+    pub(crate) fn leave(&mut self) -> Option<ShutdownMethod> {
         match self.interpreter.status() {
-            Status::BetweenTurns => Some(self.interpreter.leave()),
-            Status::Starting | Status::Working | Status::AtGate | Status::Over => None,
+            EngineSessionStatus::BetweenTurns => Some(self.interpreter.leave()),
+            EngineSessionStatus::Starting
+            | EngineSessionStatus::Working
+            | EngineSessionStatus::AtGate
+            | EngineSessionStatus::Over => None,
         }
     }
 
     /// It does not go although it has said its last word, so it is ended.
     pub(crate) fn dismiss(&mut self) {
-        if self.cause == Cause::Itself {
-            self.cause = Cause::Dismissed;
+        if self.cause == ExitCause::Itself {
+            self.cause = ExitCause::Dismissed;
         }
     }
 
     /// What is to be done because of one thing that was said. The end of a turn also tells what was left out of it.
-    fn deeds(&mut self, said: Said, aftermath: Aftermath) -> Vec<Deed> {
+    fn deeds(&mut self, said: EngineFact, aftermath: ProcessAfterTurn) -> Vec<SessionAction> {
         let attempt = self.attempt;
-        let ends = matches!(said.what, What::Ended { .. });
+        let ends = matches!(said.what, FactKind::Ended { .. });
         let left_out = if ends { self.budget.end_turn() } else { None };
-        let left_out =
-            left_out.map(|(position, text)| Deed::Take(Event::Progressed { attempt, position, text }));
+        let left_out = left_out
+            .map(|(position, text)| SessionAction::Take(RunEvent::Progressed { attempt, position, text }));
         left_out.into_iter().chain(self.deed(said, aftermath)).collect()
     }
 
-    fn deed(&mut self, said: Said, aftermath: Aftermath) -> Option<Deed> {
+    fn deed(&mut self, said: EngineFact, aftermath: ProcessAfterTurn) -> Option<SessionAction> {
         let (attempt, position) = (self.attempt, said.at);
-        Some(Deed::Take(match said.what {
+        Some(SessionAction::Take(match said.what {
             // No engine has a name this long, and without a name the run is told so.
-            What::Session { value, .. } if value.len() > MAX_NAME_BYTES => return None,
-            What::Session { handle_type, value } => {
+            FactKind::Session { value, .. } if value.len() > MAX_NAME_BYTES => return None,
+            FactKind::Session { handle_type, value } => {
                 let engine = self.engine.clone();
                 // In which turn it was first announced is the domain's to know.
-                let handle = Handle { engine, handle_type, handle_value: value, created_at_turn: 0 };
-                Event::HandleAnnounced { attempt, position, handle }
+                let handle =
+                    EngineSessionHandle { engine, handle_type, handle_value: value, created_at_turn: 0 };
+                RunEvent::HandleAnnounced { attempt, position, handle }
             }
-            What::Progress(text) | What::Warning(text) => {
+            FactKind::Progress(text) | FactKind::Warning(text) => {
                 let text = self.budget.progress(text, position)?;
-                Event::Progressed { attempt, position, text }
+                RunEvent::Progressed { attempt, position, text }
             }
-            What::Gate { gate, purpose, question } => {
+            FactKind::Gate { gate, purpose, question } => {
                 let turn_id = *self.turns.last()?;
                 if gate.len() > MAX_NAME_BYTES || !self.budget.admits(&question) {
-                    let answer = Answer {
+                    let answer = GateAnswer {
                         gate: &gate,
                         text: "Declined without asking anybody: this turn has asked too much already.",
-                        verdict: Some(Verdict::Declined),
+                        verdict: Some(ApprovalVerdict::Declined),
                     };
                     let bytes = self.interpreter.answer(&answer).ok()?;
-                    return Some(Deed::Write { key: position.0, bytes });
+                    return Some(SessionAction::Write { key: position.0, bytes });
                 }
-                Event::GateRaised { attempt, turn_id, position, gate, purpose, question }
+                RunEvent::GateRaised { attempt, turn_id, position, gate, purpose, question }
             }
-            What::Withdrawn { gate } => Event::GateWithdrawn { attempt, position, gate },
-            What::Ended { turn, ending } => {
+            FactKind::Withdrawn { gate } => RunEvent::GateWithdrawn { attempt, position, gate },
+            FactKind::Ended { turn, ending } => {
                 let turn_id = *self.turns.get(usize::try_from(turn).ok()?.checked_sub(1)?)?;
-                Event::TurnEnded { attempt, turn_id, position, ending: bounded(ending), aftermath }
+                RunEvent::TurnEnded { attempt, turn_id, position, ending: bounded(ending), aftermath }
             }
-            What::Write(bytes) => return Some(Deed::Write { key: position.0, bytes }),
-            What::Finishing => return Some(Deed::ExpectExit),
+            FactKind::Write(bytes) => return Some(SessionAction::Write { key: position.0, bytes }),
+            FactKind::Finishing => return Some(SessionAction::ExpectExit),
             // For people who watch: it is in the spool, and in the answer.
-            What::Text(_) | What::Unknown(_) => return None,
+            FactKind::Text(_) | FactKind::Unknown(_) => return None,
         }))
     }
 }

@@ -5,86 +5,108 @@
 //! (D6). What a line looks like is decided by who subscribes.
 
 use abide_domain::{
-    event::{Ending, Event, Retry},
+    event::{LaunchRetry, RunEvent, TurnOutcome},
     failure::FailureCode,
     id::InteractionId,
-    interaction::Policy,
-    policy::{AUTO_REPLY_SOURCE, AutoReason},
-    reply::Answerer,
+    interaction::DecisionPolicy,
+    policy::{AUTO_REPLY_SOURCE, AutoDecideReason},
+    reply::ReplyAuthor,
     run::Run,
 };
 use tracing::{debug, info, info_span, warn};
 
 /// What there is to tell of an event, taken down before it is committed and told after.
 #[derive(Clone, Debug)]
-pub(crate) enum Tale {
+pub(crate) enum EventLogLine {
     Created,
-    Started { pid: u32 },
-    LaunchFailed { code: FailureCode, retry: Retry },
-    Unusable { code: FailureCode },
+    Started {
+        pid: u32,
+    },
+    LaunchFailed {
+        code: FailureCode,
+        retry: LaunchRetry,
+    },
+    Unusable {
+        code: FailureCode,
+    },
     ContactLost,
     RecoveryFailed,
-    TurnEnded { ending: &'static str },
-    Answered { interaction: InteractionId },
-    Decided { interaction: InteractionId, reason: AutoReason, policy: Policy, instruction: String },
+    TurnEnded {
+        ending: &'static str,
+    },
+    Answered {
+        interaction: InteractionId,
+    },
+    Decided {
+        interaction: InteractionId,
+        reason: AutoDecideReason,
+        policy: DecisionPolicy,
+        instruction: String,
+    },
     Shutdown,
     Cancel,
     Interrupt,
-    Performed { effect: u32 },
-    Missed { effect: u32 },
-    Other { event: &'static str },
+    Performed {
+        effect: u32,
+    },
+    Missed {
+        effect: u32,
+    },
+    Other {
+        event: &'static str,
+    },
 }
 
 /// How much of an automatic reply is logged.
 const MOST_INSTRUCTION_CHARS: usize = 200;
 
-impl Tale {
-    pub(crate) fn of(event: &Event) -> Self {
+impl EventLogLine {
+    pub(crate) fn of(event: &RunEvent) -> Self {
         match event {
-            Event::RunCreated(_) => Self::Created,
-            Event::AttemptStarted { process, .. } => Self::Started { pid: process.pid },
-            Event::LaunchFailed { failure, retry, .. } => {
+            RunEvent::RunCreated(_) => Self::Created,
+            RunEvent::AttemptStarted { process, .. } => Self::Started { pid: process.pid },
+            RunEvent::LaunchFailed { failure, retry, .. } => {
                 Self::LaunchFailed { code: failure.code, retry: *retry }
             }
-            Event::EngineUnusable { failure } => Self::Unusable { code: failure.code },
-            Event::ContactLost { .. } => Self::ContactLost,
-            Event::RecoveryFailed { .. } => Self::RecoveryFailed,
-            Event::TurnEnded { ending, .. } => Self::TurnEnded {
+            RunEvent::EngineUnusable { failure } => Self::Unusable { code: failure.code },
+            RunEvent::ContactLost { .. } => Self::ContactLost,
+            RunEvent::RecoveryFailed { .. } => Self::RecoveryFailed,
+            RunEvent::TurnEnded { ending, .. } => Self::TurnEnded {
                 ending: match ending {
-                    Ending::Completed { .. } => "completed",
-                    Ending::Asked { .. } => "asked",
-                    Ending::Failed { .. } => "failed",
-                    Ending::Interrupted => "interrupted",
+                    TurnOutcome::Completed { .. } => "completed",
+                    TurnOutcome::Asked { .. } => "asked",
+                    TurnOutcome::Failed { .. } => "failed",
+                    TurnOutcome::Interrupted => "interrupted",
                 },
             },
-            Event::ReplyArrived { reply } => match &reply.by {
-                Answerer::Person(_) => Self::Answered { interaction: reply.interaction_id },
-                Answerer::Policy { reason, policy } => {
+            RunEvent::ReplyArrived { reply } => match &reply.by {
+                ReplyAuthor::Person(_) => Self::Answered { interaction: reply.interaction_id },
+                ReplyAuthor::Policy { reason, policy } => {
                     let instruction = reply.text.chars().take(MOST_INSTRUCTION_CHARS).collect();
                     let (reason, policy) = (*reason, *policy);
                     Self::Decided { interaction: reply.interaction_id, reason, policy, instruction }
                 }
             },
-            Event::ShutdownRequested => Self::Shutdown,
-            Event::CancelRequested { .. } => Self::Cancel,
-            Event::InterruptRequested { .. } => Self::Interrupt,
-            Event::EffectPerformed { effect } => Self::Performed { effect: effect.0 },
-            Event::EffectMissed { effect } => Self::Missed { effect: effect.0 },
-            Event::Admitted
-            | Event::RulesAdopted { .. }
-            | Event::MessageArrived { .. }
-            | Event::ProfileResolved { .. }
-            | Event::ProcessExited { .. }
-            | Event::ContactRestored { .. }
-            | Event::HandleAnnounced { .. }
-            | Event::Progressed { .. }
-            | Event::GateRaised { .. }
-            | Event::GateWithdrawn { .. }
-            | Event::DeadlinePassed { .. }
-            | Event::DeliveryConfirmed { .. }
-            | Event::DeliveryFailed { .. }
-            | Event::SessionLost { .. }
-            | Event::ConversationSpoke => Self::Other { event: event.name() },
+            RunEvent::ShutdownRequested => Self::Shutdown,
+            RunEvent::CancelRequested { .. } => Self::Cancel,
+            RunEvent::InterruptRequested { .. } => Self::Interrupt,
+            RunEvent::EffectPerformed { effect } => Self::Performed { effect: effect.0 },
+            RunEvent::EffectMissed { effect } => Self::Missed { effect: effect.0 },
+            RunEvent::Admitted
+            | RunEvent::RulesAdopted { .. }
+            | RunEvent::MessageArrived { .. }
+            | RunEvent::ProfileResolved { .. }
+            | RunEvent::ProcessExited { .. }
+            | RunEvent::ContactRestored { .. }
+            | RunEvent::HandleAnnounced { .. }
+            | RunEvent::Progressed { .. }
+            | RunEvent::GateRaised { .. }
+            | RunEvent::GateWithdrawn { .. }
+            | RunEvent::DeadlinePassed { .. }
+            | RunEvent::DeliveryConfirmed { .. }
+            | RunEvent::DeliveryFailed { .. }
+            | RunEvent::SessionLost { .. }
+            | RunEvent::ConversationSpoke => Self::Other { event: event.name() },
         }
     }
 

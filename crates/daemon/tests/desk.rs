@@ -2,54 +2,54 @@
 
 use std::sync::Arc;
 
-use abide_daemon::{Desk, DeskError, Outcome};
+use abide_daemon::{RequestError, RequestOutcome, RunService};
 use abide_domain::{
     deadline::DeadlineKind,
     effect::Effect,
-    engine::{Abilities, Handle, HandleType, Profile, ProfileKind},
-    event::{Aftermath, Ending, Event, Idempotency, NewRun},
+    engine::{EngineInteractiveProfile, EngineSessionHandle, HandleType, ProfileKind, RunAbilities},
+    event::{IdempotencyClaim, NewRun, ProcessAfterTurn, RunEvent, TurnOutcome},
     id::{InteractionId, RunId},
-    inbound::{Message, MessageKey},
-    interaction::{Kind, Policy, Question},
-    policy::AutoReason,
-    process::{Attempt, Exit, Position, Process},
-    refused::Refused,
-    reply::{Answerer, Reply},
-    run::{Run, Status},
-    settings::{ExecutionMode, OnBusy, Settings, Unanswered},
+    inbound::{InboundMessage, MessageKey},
+    interaction::{DecisionPolicy, InteractionKind, Question},
+    policy::AutoDecideReason,
+    process::{Attempt, ExitStatus, OutputPosition, ProcessBinding},
+    refused::RequestRefused,
+    reply::{InteractionReply, ReplyAuthor},
+    run::{Run, RunStatus},
+    settings::{ExecutionMode, OnBusy, RunSettings, UnansweredPolicy},
     time::Seconds,
 };
 use abide_ports::{
     clock::Clock,
-    store::{Journal, Runs, Seq},
+    store::{Journal, JournalSeq, RunQueries},
 };
 use abide_store::memory::{CrashPoint, MemoryStore};
 use abide_testkit::clock::FakeClock;
 
 /// A desk on a store of its own.
-struct Office {
-    desk: Desk,
+struct RunServiceFixture {
+    desk: RunService,
     store: Arc<MemoryStore>,
     clock: Arc<FakeClock>,
 }
 
-impl Office {
+impl RunServiceFixture {
     async fn open(slots: usize) -> Self {
         let (store, clock) = (Arc::new(MemoryStore::new()), Arc::new(FakeClock::new()));
-        let desk = Desk::open(store.clone(), clock.clone(), slots).await.expect("it opens");
+        let desk = RunService::open(store.clone(), clock.clone(), slots).await.expect("it opens");
         Self { desk, store, clock }
     }
 
     /// The same store, another daemon.
     async fn reopen(&self, slots: usize) -> Self {
         let (store, clock) = (self.store.clone(), self.clock.clone());
-        let desk = Desk::open(store.clone(), clock.clone(), slots).await.expect("it opens");
+        let desk = RunService::open(store.clone(), clock.clone(), slots).await.expect("it opens");
         Self { desk, store, clock }
     }
 
     fn new_run(&self, key: &str, fingerprint: &str) -> NewRun {
         let run_id = RunId(self.clock.stamp().fresh);
-        let idempotency = Some(Idempotency { key: key.into(), fingerprint: fingerprint.into() });
+        let idempotency = Some(IdempotencyClaim { key: key.into(), fingerprint: fingerprint.into() });
         NewRun {
             run_id,
             settings: settings(),
@@ -61,7 +61,7 @@ impl Office {
 
     async fn create(&self, key: &str) -> RunId {
         match self.desk.create(self.new_run(key, "f")).await {
-            Ok(Outcome::Changed(run)) => run.run_id,
+            Ok(RequestOutcome::Changed(run)) => run.run_id,
             other => panic!("a new run was expected, not {other:?}"),
         }
     }
@@ -70,40 +70,46 @@ impl Office {
         self.store.run(id).await.expect("memory can be read").expect("the run exists")
     }
 
-    async fn take(&self, run: RunId, event: Event) -> Run {
+    async fn take(&self, run: RunId, event: RunEvent) -> Run {
         match self.desk.take(run, event).await {
-            Ok(Outcome::Changed(run)) => Arc::unwrap_or_clone(run),
+            Ok(RequestOutcome::Changed(run)) => Arc::unwrap_or_clone(run),
             other => panic!("a change was expected, not {other:?}"),
         }
     }
 
     /// A run whose first turn is at work, and what its process says until it is gone: its session, a question, its end.
-    async fn at_work(&self) -> (RunId, [Event; 3]) {
+    async fn at_work(&self) -> (RunId, [RunEvent; 3]) {
         let (run, attempt) = (self.create("asking").await, Attempt(1));
         self.take(run, resolved()).await;
-        let process = Process { keeper: "k".into(), pid: 1, start_time: 1, boot_id: "b".into() };
-        self.take(run, Event::AttemptStarted { attempt, process }).await;
-        let handle = Handle {
+        let process = ProcessBinding { keeper: "k".into(), pid: 1, start_time: 1, boot_id: "b".into() };
+        self.take(run, RunEvent::AttemptStarted { attempt, process }).await;
+        let handle = EngineSessionHandle {
             engine: "any".into(),
             handle_type: HandleType::SessionId,
             handle_value: "s".into(),
             created_at_turn: 1,
         };
         let question = Question {
-            kind: Kind::OpenText,
+            kind: InteractionKind::OpenText,
             prompt: "which?".into(),
             options: vec![],
             ui_hints: None,
-            default_decision_policy: Policy::EngineJudgement,
+            default_decision_policy: DecisionPolicy::EngineJudgement,
             context: None,
             hidden: None,
         };
         let turn_id = self.run(run).await.turns[0].turn_id;
-        let ending = Ending::Asked { text: String::new(), question };
+        let ending = TurnOutcome::Asked { text: String::new(), question };
         let said = [
-            Event::HandleAnnounced { attempt, position: Position(1), handle },
-            Event::TurnEnded { attempt, turn_id, position: Position(2), ending, aftermath: Aftermath::Alive },
-            Event::ProcessExited { attempt, exit: Exit::Code(0) },
+            RunEvent::HandleAnnounced { attempt, position: OutputPosition(1), handle },
+            RunEvent::TurnEnded {
+                attempt,
+                turn_id,
+                position: OutputPosition(2),
+                ending,
+                aftermath: ProcessAfterTurn::Alive,
+            },
+            RunEvent::ProcessExited { attempt, exit: ExitStatus::Code(0) },
         ];
         (run, said)
     }
@@ -111,31 +117,34 @@ impl Office {
     /// A run that asked a question.
     async fn asking(&self) -> (RunId, InteractionId) {
         let (run, said) = self.at_work().await;
-        let Ok(Outcome::Changed(waiting)) = self.desk.take_all(run, &said).await else {
+        let Ok(RequestOutcome::Changed(waiting)) = self.desk.take_all(run, &said).await else {
             panic!("a change was expected");
         };
         (run, waiting.pending_interaction_id().expect("it waits"))
     }
 
     async fn journal(&self, run: RunId) -> Vec<&'static str> {
-        let entries = self.store.entries_of(run, Seq(0), 100).await.expect("memory can be read");
+        let entries = self.store.entries_of(run, JournalSeq(0), 100).await.expect("memory can be read");
         entries.iter().map(|entry| entry.event.name()).collect()
     }
 }
 
-fn resolved() -> Event {
-    let profile =
-        Profile { kind: ProfileKind::Resumable, reason: "so it is".into(), session_timeout_sec: Seconds(60) };
-    Event::ProfileResolved { profile, abilities: Abilities::default(), handle: None, command: None }
+fn resolved() -> RunEvent {
+    let profile = EngineInteractiveProfile {
+        kind: ProfileKind::Resumable,
+        reason: "so it is".into(),
+        session_timeout_sec: Seconds(60),
+    };
+    RunEvent::ProfileResolved { profile, abilities: RunAbilities::default(), handle: None, command: None }
 }
 
-fn settings() -> Settings {
-    Settings {
+fn settings() -> RunSettings {
+    RunSettings {
         engine: "any".into(),
         workspace: "w".into(),
         execution_mode: ExecutionMode::Interactive,
         conversation_ref: None,
-        unanswered: Unanswered::AutoDecide,
+        unanswered: UnansweredPolicy::AutoDecide,
         session_timeout_sec: Seconds(60),
         turn_timeout_sec: None,
         on_busy: OnBusy::Queue,
@@ -147,54 +156,57 @@ fn settings() -> Settings {
     }
 }
 
-fn message(id: &str) -> Message {
-    Message { key: MessageKey { channel: "api".into(), message_id: id.into() }, text: "do it".into() }
+fn message(id: &str) -> InboundMessage {
+    InboundMessage { key: MessageKey { channel: "api".into(), message_id: id.into() }, text: "do it".into() }
 }
 
-fn reply(interaction_id: InteractionId, text: &str, key: Option<&str>) -> Reply {
-    let by = Answerer::Person("ada".into());
-    Reply { interaction_id, text: text.into(), by, idempotency_key: key.map(Into::into) }
+fn reply(interaction_id: InteractionId, text: &str, key: Option<&str>) -> InteractionReply {
+    let by = ReplyAuthor::Person("ada".into());
+    InteractionReply { interaction_id, text: text.into(), by, idempotency_key: key.map(Into::into) }
 }
 
 #[tokio::test]
 async fn the_same_request_makes_one_run_also_after_a_restart() {
-    let office = Office::open(1).await;
+    let office = RunServiceFixture::open(1).await;
     let run = office.create("k").await;
     for office in [&office, &office.reopen(1).await] {
         let again = office.desk.create(office.new_run("k", "f")).await.expect("it is answered");
-        assert_eq!(again, Outcome::Repeated(run));
+        assert_eq!(again, RequestOutcome::Repeated(run));
         let mistake = office.desk.create(office.new_run("k", "another")).await;
-        assert!(matches!(mistake, Err(DeskError::KeyReused { run_id, .. }) if run_id == run), "{mistake:?}");
+        assert!(
+            matches!(mistake, Err(RequestError::KeyReused { run_id, .. }) if run_id == run),
+            "{mistake:?}"
+        );
     }
 }
 
 #[tokio::test]
 async fn e13_the_same_message_is_taken_once_for_ever() {
-    let office = Office::open(1).await;
+    let office = RunServiceFixture::open(1).await;
     let run = office.create("k").await;
     office.desk.message(run, message("m"), None).await.expect("it is taken");
     let again =
         office.desk.message(run, message("m"), Some(OnBusy::Supersede)).await.expect("it is answered");
-    assert_eq!(again, Outcome::Repeated(run));
-    office.take(run, Event::CancelRequested { by: "ada".into() }).await;
+    assert_eq!(again, RequestOutcome::Repeated(run));
+    office.take(run, RunEvent::CancelRequested { by: "ada".into() }).await;
     let late = office.desk.message(run, message("m"), None).await.expect("it is answered, not refused");
-    assert_eq!(late, Outcome::Repeated(run));
+    assert_eq!(late, RequestOutcome::Repeated(run));
 }
 
 #[tokio::test]
 async fn a_free_slot_is_granted_in_the_commit_that_asks_for_it_and_the_queue_is_fair() {
-    let office = Office::open(1).await;
+    let office = RunServiceFixture::open(1).await;
     let (first, second, third) =
         (office.create("1").await, office.create("2").await, office.create("3").await);
     let statuses = [office.run(first).await.status(), office.run(second).await.status()];
-    assert_eq!(statuses, [Status::Running, Status::Queued]);
+    assert_eq!(statuses, [RunStatus::Running, RunStatus::Queued]);
     assert_eq!(office.desk.occupancy(), (1, 2));
     let places = [first, second, third].map(|run| office.desk.queue_position(run));
     assert_eq!(places, [None, Some(1), Some(2)]);
-    office.take(first, Event::CancelRequested { by: "ada".into() }).await;
+    office.take(first, RunEvent::CancelRequested { by: "ada".into() }).await;
     assert_eq!(office.desk.admit().await.expect("it admits").len(), 1);
-    assert_eq!(office.run(second).await.status(), Status::Running);
-    assert_eq!(office.run(third).await.status(), Status::Queued);
+    assert_eq!(office.run(second).await.status(), RunStatus::Running);
+    assert_eq!(office.run(third).await.status(), RunStatus::Queued);
     let reopened = office.reopen(1).await.desk;
     assert_eq!(reopened.occupancy(), (1, 1), "a restart counts the same");
     assert_eq!(reopened.queue_position(third), Some(1));
@@ -202,94 +214,97 @@ async fn a_free_slot_is_granted_in_the_commit_that_asks_for_it_and_the_queue_is_
 
 #[tokio::test]
 async fn d6_a_reply_is_taken_once_and_told_apart_from_a_late_one() {
-    let office = Office::open(1).await;
+    let office = RunServiceFixture::open(1).await;
     let (run, question) = office.asking().await;
     let first = office.desk.reply(reply(question, "red", Some("k"))).await.expect("it is taken");
-    assert!(matches!(first, Outcome::Changed(_)));
+    assert!(matches!(first, RequestOutcome::Changed(_)));
     let again = office.desk.reply(reply(question, "red", Some("k"))).await.expect("it is answered");
-    assert_eq!(again, Outcome::Repeated(run));
+    assert_eq!(again, RequestOutcome::Repeated(run));
     let refused = |result| match result {
-        Err(DeskError::Refused(refused)) => refused,
+        Err(RequestError::Refused(refused)) => refused,
         other => panic!("a refusal was expected, not {other:?}"),
     };
     let conflict = refused(office.desk.reply(reply(question, "blue", Some("k"))).await);
-    assert_eq!(conflict, Refused::IdempotencyConflict { interaction_id: question });
+    assert_eq!(conflict, RequestRefused::IdempotencyConflict { interaction_id: question });
     let stale = refused(office.desk.reply(reply(question, "red", None)).await);
-    assert_eq!(stale, Refused::StaleInteraction { interaction_id: question });
+    assert_eq!(stale, RequestRefused::StaleInteraction { interaction_id: question });
     assert_eq!(office.run(run).await.turn_index, 2, "one reply, one turn");
 }
 
 #[tokio::test]
 async fn a_deadline_that_passed_before_is_no_news() {
-    let office = Office::open(1).await;
+    let office = RunServiceFixture::open(1).await;
     let (run, question) = office.asking().await;
     let office = office.reopen(1).await;
     office.clock.advance(61_000_000);
-    let passed = || office.desk.take(run, Event::DeadlinePassed { deadline: DeadlineKind::Answer(question) });
-    assert!(matches!(passed().await.expect("it is due"), Outcome::Changed(_)));
-    assert_eq!(passed().await.expect("it is absorbed"), Outcome::Absorbed);
+    let passed =
+        || office.desk.take(run, RunEvent::DeadlinePassed { deadline: DeadlineKind::Answer(question) });
+    assert!(matches!(passed().await.expect("it is due"), RequestOutcome::Changed(_)));
+    assert_eq!(passed().await.expect("it is absorbed"), RequestOutcome::Absorbed);
     assert_eq!(office.run(run).await.auto_decision_count, 1);
 }
 
 #[tokio::test]
 async fn d6_an_automatic_reply_is_in_the_journal_with_its_policy() {
-    let office = Office::open(1).await;
+    let office = RunServiceFixture::open(1).await;
     let (run, question) = office.asking().await;
     office.clock.advance(61_000_000);
     let deadline = DeadlineKind::Answer(question);
-    office.desk.take(run, Event::DeadlinePassed { deadline }).await.expect("it is due");
-    let entries = office.store.entries_of(run, Seq(0), 100).await.expect("memory can be read");
-    let replies: Vec<&Reply> = entries
+    office.desk.take(run, RunEvent::DeadlinePassed { deadline }).await.expect("it is due");
+    let entries = office.store.entries_of(run, JournalSeq(0), 100).await.expect("memory can be read");
+    let replies: Vec<&InteractionReply> = entries
         .iter()
-        .filter_map(|entry| if let Event::ReplyArrived { reply } = &entry.event { Some(reply) } else { None })
+        .filter_map(
+            |entry| if let RunEvent::ReplyArrived { reply } = &entry.event { Some(reply) } else { None },
+        )
         .collect();
     let [reply] = replies[..] else { panic!("{replies:?}") };
     assert_eq!(reply.interaction_id, question);
     let policy = entries.iter().find_map(|entry| {
-        let Event::TurnEnded { ending: Ending::Asked { question, .. }, .. } = &entry.event else {
+        let RunEvent::TurnEnded { ending: TurnOutcome::Asked { question, .. }, .. } = &entry.event else {
             return None;
         };
         Some(question.default_decision_policy)
     });
-    let by = Answerer::Policy { reason: AutoReason::UserNoReply, policy: policy.expect("it asked") };
+    let by = ReplyAuthor::Policy { reason: AutoDecideReason::UserNoReply, policy: policy.expect("it asked") };
     assert_eq!(reply.by, by);
 }
 
 /// A run of the first release goes on under the present rules, and its journal says since when.
 #[tokio::test]
 async fn a_run_of_an_older_release_adopts_the_present_rules_with_its_next_event() {
-    let office = Office::open(4).await;
+    let office = RunServiceFixture::open(4).await;
     let mut new = office.new_run("old", "f");
     new.rules = 0;
     let run = new.run_id;
     office.desk.create(new).await.expect("it is created");
-    let refused = Reply {
+    let refused = InteractionReply {
         interaction_id: InteractionId(office.clock.stamp().fresh),
         text: "no".into(),
-        by: Answerer::Person("ada".into()),
+        by: ReplyAuthor::Person("ada".into()),
         idempotency_key: None,
     };
-    office.desk.take(run, Event::ReplyArrived { reply: refused }).await.expect_err("nothing was asked");
+    office.desk.take(run, RunEvent::ReplyArrived { reply: refused }).await.expect_err("nothing was asked");
     assert_eq!(office.run(run).await.rules, 0, "what is refused changes nothing");
     office.desk.message(run, message("m2"), None).await.expect("it is taken");
     assert_eq!(office.run(run).await.rules, abide_domain::run::RULES);
-    let entries = office.store.entries_of(run, Seq(0), 100).await.expect("memory can be read");
+    let entries = office.store.entries_of(run, JournalSeq(0), 100).await.expect("memory can be read");
     let names: Vec<_> = entries.iter().map(|entry| entry.event.name()).collect();
     assert_eq!(names, ["RunCreated", "Admitted", "RulesAdopted", "MessageArrived"]);
-    let tables = abide_ports::store::Tables::derive(&entries).expect("the journal adds up");
+    let tables = abide_ports::store::RunTables::derive(&entries).expect("the journal adds up");
     assert_eq!(tables.run.as_ref(), Some(&office.run(run).await));
 }
 
 #[tokio::test]
 async fn two_desks_on_one_store_lose_nothing_to_each_other() {
-    let office = Office::open(4).await;
+    let office = RunServiceFixture::open(4).await;
     let run = office.create("k").await;
     let other = office.reopen(4).await;
     for number in 0..20 {
         let desk = if number % 2 == 0 { &office.desk } else { &other.desk };
         desk.message(run, message(&format!("m{number}")), None).await.expect("it is taken");
     }
-    let entries = office.store.entries_of(run, Seq(0), 100).await.expect("memory can be read");
+    let entries = office.store.entries_of(run, JournalSeq(0), 100).await.expect("memory can be read");
     let messages = entries.iter().filter(|entry| entry.event.name() == "MessageArrived").count();
     assert_eq!((messages, office.run(run).await.revision), (20, entries.len() as u64));
 }
@@ -297,21 +312,21 @@ async fn two_desks_on_one_store_lose_nothing_to_each_other() {
 #[tokio::test]
 async fn several_events_are_committed_together_or_not_at_all() {
     for (point, written) in [(CrashPoint::BeforeWrite, false), (CrashPoint::AfterWrite, true)] {
-        let office = Office::open(1).await;
+        let office = RunServiceFixture::open(1).await;
         let (run, said) = office.at_work().await;
         let before = office.journal(run).await;
         office.store.crash_at(point);
         let crashed = office.desk.take_all(run, &said).await;
-        assert!(matches!(crashed, Err(DeskError::Store(_))), "{crashed:?}");
+        assert!(matches!(crashed, Err(RequestError::Store(_))), "{crashed:?}");
         let news = office.journal(run).await.split_off(before.len());
         let all = ["HandleAnnounced", "TurnEnded", "ProcessExited"];
         assert_eq!(news, if written { &all[..] } else { &[] });
         // Whoever comes next tells everything again, one by one or at once, and it comes to the same.
         let office = office.reopen(1).await;
         let again = office.desk.take_all(run, &said).await.expect("it is taken");
-        assert_eq!(again == Outcome::Absorbed, written);
+        assert_eq!(again == RequestOutcome::Absorbed, written);
         for event in said {
-            assert_eq!(office.desk.take(run, event).await.expect("it is absorbed"), Outcome::Absorbed);
+            assert_eq!(office.desk.take(run, event).await.expect("it is absorbed"), RequestOutcome::Absorbed);
         }
         assert_eq!(office.journal(run).await.split_off(before.len()), all);
         assert!(office.run(run).await.owed.is_empty(), "a process that has gone need not be ended");
@@ -321,41 +336,41 @@ async fn several_events_are_committed_together_or_not_at_all() {
 
 #[tokio::test]
 async fn an_event_that_is_refused_or_late_does_not_spoil_those_that_come_with_it() {
-    let office = Office::open(1).await;
+    let office = RunServiceFixture::open(1).await;
     let (run, [handle, ended, exited]) = office.at_work().await;
     let before = office.journal(run).await.len();
-    let told = vec![handle.clone(), Event::Admitted, handle, ended, exited];
+    let told = vec![handle.clone(), RunEvent::Admitted, handle, ended, exited];
     let outcome = office.desk.take_all(run, &told).await.expect("what is news is taken");
-    assert!(matches!(outcome, Outcome::Changed(run) if run.status() == Status::WaitingUser));
+    assert!(matches!(outcome, RequestOutcome::Changed(run) if run.status() == RunStatus::WaitingUser));
     assert_eq!(
         office.journal(run).await.split_off(before),
         ["HandleAnnounced", "TurnEnded", "ProcessExited"]
     );
-    let refused = office.desk.take_all(run, &[Event::Admitted, Event::ConversationSpoke]).await;
-    assert!(matches!(refused, Err(DeskError::Refused(Refused::NotQueued { .. }))), "{refused:?}");
+    let refused = office.desk.take_all(run, &[RunEvent::Admitted, RunEvent::ConversationSpoke]).await;
+    assert!(matches!(refused, Err(RequestError::Refused(RequestRefused::NotQueued { .. }))), "{refused:?}");
 }
 
 #[tokio::test]
 async fn a_slot_that_a_run_gives_free_is_its_own_again_only_if_nobody_waits_longer() {
-    let office = Office::open(1).await;
+    let office = RunServiceFixture::open(1).await;
     let (first, said) = office.at_work().await;
     let waits = office.create("waits").await;
     office.desk.message(first, message("m"), None).await.expect("it is taken");
     let [handle, ended, exited] = said;
-    let Event::TurnEnded { attempt, turn_id, position, aftermath, .. } = ended else { panic!("an end") };
-    let ending = Ending::Completed { text: "done".into() };
-    let ended = Event::TurnEnded { attempt, turn_id, position, ending, aftermath };
+    let RunEvent::TurnEnded { attempt, turn_id, position, aftermath, .. } = ended else { panic!("an end") };
+    let ending = TurnOutcome::Completed { text: "done".into() };
+    let ended = RunEvent::TurnEnded { attempt, turn_id, position, ending, aftermath };
     // The message makes the run stand in the queue again, behind the one that has waited.
     office.desk.take_all(first, &[handle, ended, exited]).await.expect("it is taken");
-    assert_eq!(office.run(first).await.status(), Status::Queued);
+    assert_eq!(office.run(first).await.status(), RunStatus::Queued);
     assert_eq!(office.desk.admit().await.expect("it admits"), [waits]);
-    office.take(waits, Event::CancelRequested { by: "ada".into() }).await;
+    office.take(waits, RunEvent::CancelRequested { by: "ada".into() }).await;
     assert_eq!(office.desk.admit().await.expect("it admits"), [first]);
 }
 
 #[tokio::test]
 async fn what_is_known_about_an_order_is_committed_with_it() {
-    let office = Office::open(1).await;
+    let office = RunServiceFixture::open(1).await;
     office.desk.foresee(Arc::new(|run| {
         let probes = run.owed.iter().any(|owed| matches!(owed.effect, Effect::Probe { .. }));
         probes.then(resolved)
@@ -363,20 +378,20 @@ async fn what_is_known_about_an_order_is_committed_with_it() {
     let (first, second) = (office.create("1").await, office.create("2").await);
     assert_eq!(office.journal(first).await, ["RunCreated", "Admitted", "ProfileResolved"]);
     assert_eq!(office.journal(second).await, ["RunCreated"], "there is no slot for it");
-    office.take(first, Event::CancelRequested { by: "ada".into() }).await;
+    office.take(first, RunEvent::CancelRequested { by: "ada".into() }).await;
     office.desk.admit().await.expect("it admits");
     assert_eq!(office.journal(second).await, ["RunCreated", "Admitted", "ProfileResolved"]);
 }
 
 #[tokio::test]
 async fn what_another_desk_did_is_seen_before_anything_is_refused() {
-    let office = Office::open(1).await;
+    let office = RunServiceFixture::open(1).await;
     let (run, question) = office.asking().await;
     let other = office.reopen(1).await;
     other.desk.reply(reply(question, "red", None)).await.expect("it is taken");
     // This desk still remembers the question as open, and the run as waiting.
-    let cancel = office.take(run, Event::CancelRequested { by: "ada".into() }).await;
+    let cancel = office.take(run, RunEvent::CancelRequested { by: "ada".into() }).await;
     assert_eq!(cancel.turn_index, 2);
-    let late = other.desk.take(run, Event::CancelRequested { by: "bob".into() }).await;
-    assert!(matches!(late, Err(DeskError::Refused(_))), "{late:?}");
+    let late = other.desk.take(run, RunEvent::CancelRequested { by: "bob".into() }).await;
+    assert!(matches!(late, Err(RequestError::Refused(_))), "{late:?}");
 }

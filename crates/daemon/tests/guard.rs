@@ -6,15 +6,15 @@ use std::{
     time::Duration,
 };
 
-use abide_daemon::{Admission, CrashGuard, GuardPauses, Performance};
-use abide_ports::crash_log::{CrashLog, GuardState, Remains};
+use abide_daemon::{CrashGuard, CrashGuardDecision, GuardPauses, GuardedEffect};
+use abide_ports::crash_log::{CrashGuardState, CrashLog, CrashLogContents};
 use abide_testkit::clock::FakeClock;
 
 /// A home's record, which outlives daemons.
 #[derive(Default)]
-struct Record(Mutex<(BTreeMap<usize, String>, GuardState)>);
+struct CrashLogFixture(Mutex<(BTreeMap<usize, String>, CrashGuardState)>);
 
-impl CrashLog for Record {
+impl CrashLog for CrashLogFixture {
     fn begin(&self, item: &str) -> usize {
         let mut record = self.0.lock().expect("no test panics with it");
         let place = (0..).find(|place| !record.0.contains_key(place)).expect("there is room");
@@ -26,7 +26,7 @@ impl CrashLog for Record {
         self.0.lock().expect("no test panics with it").0.remove(&place);
     }
 
-    fn save(&self, state: &GuardState) {
+    fn save(&self, state: &CrashGuardState) {
         self.0.lock().expect("no test panics with it").1 = state.clone();
     }
 
@@ -36,12 +36,12 @@ impl CrashLog for Record {
 }
 
 /// The machine on which daemons come and go.
-struct Machine {
-    record: Arc<Record>,
+struct GuardFixture {
+    record: Arc<CrashLogFixture>,
     clock: Arc<FakeClock>,
 }
 
-impl Machine {
+impl GuardFixture {
     fn new() -> Self {
         Self { record: Arc::default(), clock: Arc::new(FakeClock::new()) }
     }
@@ -50,7 +50,7 @@ impl Machine {
     fn start(&self) -> CrashGuard {
         let remains = {
             let record = self.record.0.lock().expect("no test panics with it");
-            Remains { in_flight: record.0.values().cloned().collect(), state: record.1.clone() }
+            CrashLogContents { in_flight: record.0.values().cloned().collect(), state: record.1.clone() }
         };
         let guard =
             CrashGuard::open(self.record.clone(), remains, self.clock.clone(), GuardPauses::default());
@@ -73,18 +73,18 @@ impl Machine {
     }
 }
 
-async fn admitted(guard: &CrashGuard, item: &str) -> Performance {
+async fn admitted(guard: &CrashGuard, item: &str) -> GuardedEffect {
     match guard.admit(item).await {
-        Admission::Now(performance) => performance,
-        Admission::Later(wait) => panic!("{item} has to wait for {wait:?}"),
+        CrashGuardDecision::Now(performance) => performance,
+        CrashGuardDecision::Later(wait) => panic!("{item} has to wait for {wait:?}"),
     }
 }
 
 async fn waits(guard: &CrashGuard, item: &str) -> Option<Duration> {
     match guard.admit(item).await {
-        Admission::Now(_) => None,
+        CrashGuardDecision::Now(_) => None,
         // The clock moves a little with each look.
-        Admission::Later(wait) => Some(Duration::from_secs(wait.as_secs_f64().round() as u64)),
+        CrashGuardDecision::Later(wait) => Some(Duration::from_secs(wait.as_secs_f64().round() as u64)),
     }
 }
 
@@ -94,7 +94,7 @@ fn names(guard: &CrashGuard) -> Vec<(String, u32)> {
 
 #[tokio::test]
 async fn three_deaths_in_a_row_set_something_aside_and_nothing_else() {
-    let machine = Machine::new();
+    let machine = GuardFixture::new();
     for _ in 0..2 {
         machine.dies_of(&["effect a"]).await;
     }
@@ -109,7 +109,7 @@ async fn three_deaths_in_a_row_set_something_aside_and_nothing_else() {
 
 #[tokio::test]
 async fn the_pause_grows_from_a_minute_to_an_hour_and_a_success_ends_it() {
-    let machine = Machine::new();
+    let machine = GuardFixture::new();
     for _ in 0..2 {
         machine.dies_of(&["effect a"]).await;
     }
@@ -130,7 +130,7 @@ async fn the_pause_grows_from_a_minute_to_an_hour_and_a_success_ends_it() {
 
 #[tokio::test]
 async fn it_is_not_tried_before_the_daemon_is_ready_however_long_ago_the_deaths_were() {
-    let machine = Machine::new();
+    let machine = GuardFixture::new();
     for _ in 0..3 {
         machine.dies_of(&["effect a"]).await;
     }
@@ -144,7 +144,7 @@ async fn it_is_not_tried_before_the_daemon_is_ready_however_long_ago_the_deaths_
 
 #[tokio::test]
 async fn it_is_tried_alone() {
-    let machine = Machine::new();
+    let machine = GuardFixture::new();
     for _ in 0..3 {
         machine.dies_of(&["effect a"]).await;
     }
@@ -167,7 +167,7 @@ async fn it_is_tried_alone() {
 
 #[tokio::test]
 async fn deaths_between_which_it_was_performed_are_not_in_a_row() {
-    let machine = Machine::new();
+    let machine = GuardFixture::new();
     for _ in 0..4 {
         machine.dies_of(&["effect a"]).await;
         machine.dies_of(&["effect b"]).await;
@@ -180,7 +180,7 @@ async fn deaths_between_which_it_was_performed_are_not_in_a_row() {
 
 #[tokio::test]
 async fn an_orderly_end_and_an_idle_death_blame_nothing() {
-    let machine = Machine::new();
+    let machine = GuardFixture::new();
     for _ in 0..5 {
         let guard = machine.start();
         let performance = admitted(&guard, "effect a").await;
@@ -193,7 +193,7 @@ async fn an_orderly_end_and_an_idle_death_blame_nothing() {
 
 #[tokio::test]
 async fn after_three_crowded_deaths_everything_is_performed_one_by_one_until_the_cause_is_known() {
-    let machine = Machine::new();
+    let machine = GuardFixture::new();
     for _ in 0..3 {
         machine.dies_of(&["effect a", "effect b"]).await;
     }
@@ -216,7 +216,7 @@ async fn after_three_crowded_deaths_everything_is_performed_one_by_one_until_the
 
 #[tokio::test]
 async fn what_is_no_longer_owed_is_forgotten() {
-    let machine = Machine::new();
+    let machine = GuardFixture::new();
     for _ in 0..3 {
         machine.dies_of(&["effect a"]).await;
     }

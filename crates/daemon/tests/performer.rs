@@ -6,77 +6,77 @@ use std::{
     time::Duration,
 };
 
-use abide_daemon::{Daemon, Desk, Habits, Outcome, Performer, World};
+use abide_daemon::{Daemon, DaemonConfig, DaemonDeps, EffectExecutor, RequestOutcome, RunService};
 use abide_domain::{
-    engine::{Abilities, Handle, HandleType, Profile, ProfileKind},
-    event::{Event, NewRun},
+    engine::{EngineInteractiveProfile, EngineSessionHandle, HandleType, ProfileKind, RunAbilities},
+    event::{NewRun, RunEvent},
     id::RunId,
-    inbound::{Message, MessageKey},
-    process::{Attempt, Exit},
-    refused::Refused,
-    reply::{Answerer, Reply},
-    run::{self, Run, Status, Step},
-    settings::{ExecutionMode, OnBusy, Settings, Unanswered},
-    time::{Seconds, Stamp},
+    inbound::{InboundMessage, MessageKey},
+    process::{Attempt, ExitStatus},
+    refused::RequestRefused,
+    reply::{InteractionReply, ReplyAuthor},
+    run::{self, Run, RunStatus, RunStep},
+    settings::{ExecutionMode, OnBusy, RunSettings, UnansweredPolicy},
+    time::{EventStamp, Seconds},
 };
 use abide_ports::{
     clock::Clock,
-    engine::{Isolation, Launch, Said, Stdin},
-    processes::{Heard, Processes, Start},
-    store::{Journal, Page, Runs, Seq, Turns},
-    workspace::{Preparation, Unusable, Workspaces},
+    engine::{EngineFact, IsolationMode, ProcessSpec, ProcessStdin},
+    processes::{ProcessOutput, ProcessStart, Processes},
+    store::{Journal, JournalSeq, PageRequest, RunQueries, TurnQueries},
+    workspace::{WorkspaceError, WorkspacePreparation, Workspaces},
 };
 use abide_store::memory::{CrashPoint, MemoryStore};
 use abide_testkit::{
-    actor::{Actors, BareStage, OnlyActor, Part},
+    actor::{FakeCatalogue, FakeLaunch, FakeProcesses, NoopWorkspaces},
     clock::FakeClock,
 };
 
 /// A daemon's inside, with everything that outlives it.
-struct Theatre {
-    desk: Arc<Desk>,
-    performer: Performer,
+struct ExecutorFixture {
+    desk: Arc<RunService>,
+    performer: EffectExecutor,
     store: Arc<MemoryStore>,
     clock: Arc<FakeClock>,
-    actors: Arc<Actors>,
-    world: World,
+    actors: Arc<FakeProcesses>,
+    world: DaemonDeps,
 }
 
 /// Longer than anything here takes on any machine.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-impl Theatre {
-    async fn open(actors: Actors) -> Self {
+impl ExecutorFixture {
+    async fn open(actors: FakeProcesses) -> Self {
         Self::on(Arc::new(MemoryStore::new()), Arc::new(FakeClock::new()), Arc::new(actors)).await
     }
 
-    async fn on(store: Arc<MemoryStore>, clock: Arc<FakeClock>, actors: Arc<Actors>) -> Self {
-        Self::in_workspaces(Arc::new(BareStage), store, clock, actors).await
+    async fn on(store: Arc<MemoryStore>, clock: Arc<FakeClock>, actors: Arc<FakeProcesses>) -> Self {
+        Self::in_workspaces(Arc::new(NoopWorkspaces), store, clock, actors).await
     }
 
     async fn in_workspaces(
         workspaces: Arc<dyn Workspaces>,
         store: Arc<MemoryStore>,
         clock: Arc<FakeClock>,
-        actors: Arc<Actors>,
+        actors: Arc<FakeProcesses>,
     ) -> Self {
         Self::under_rules(run::apply, workspaces, store, clock, actors).await
     }
 
     async fn under_rules(
-        rules: abide_daemon::Rules,
+        rules: abide_daemon::TransitionRules,
         workspaces: Arc<dyn Workspaces>,
         store: Arc<MemoryStore>,
         clock: Arc<FakeClock>,
-        actors: Arc<Actors>,
+        actors: Arc<FakeProcesses>,
     ) -> Self {
-        let desk = Desk::with_rules(store.clone(), clock.clone(), 4, rules).await.expect("it opens");
+        let desk = RunService::with_rules(store.clone(), clock.clone(), 4, rules).await.expect("it opens");
         let desk = Arc::new(desk);
-        let world = World {
+        let world = DaemonDeps {
             desk: desk.clone(),
             store: store.clone(),
             clock: clock.clone(),
-            catalogue: Arc::new(OnlyActor),
+            catalogue: Arc::new(FakeCatalogue),
             processes: actors.clone(),
             workspaces,
             private: "private".to_owned(),
@@ -84,7 +84,7 @@ impl Theatre {
             contents: Arc::<abide_testkit::actor::ContentsInMemory>::default(),
             space: abide_daemon::SpaceLimit::none(),
         };
-        Self { desk, performer: Performer::new(world.clone()), store, clock, actors, world }
+        Self { desk, performer: EffectExecutor::new(world.clone()), store, clock, actors, world }
     }
 
     async fn create(&self) -> RunId {
@@ -95,17 +95,17 @@ impl Theatre {
 
     async fn reply(&self, run: &Run) {
         let interaction_id = run.pending_interaction_id().expect("it asks");
-        let by = Answerer::Person("ada".into());
-        let reply = Reply { interaction_id, text: "this".into(), by, idempotency_key: None };
+        let by = ReplyAuthor::Person("ada".into());
+        let reply = InteractionReply { interaction_id, text: "this".into(), by, idempotency_key: None };
         self.follow_up(&self.desk.reply(reply).await.expect("it is taken")).await;
     }
 
-    async fn follow_up(&self, outcome: &Outcome) {
+    async fn follow_up(&self, outcome: &RequestOutcome) {
         self.performer.follow_up(outcome).await;
     }
 
     /// Waits until a run is like that and nothing of it is held or owed.
-    async fn until(&self, run: RunId, status: Status) -> Run {
+    async fn until(&self, run: RunId, status: RunStatus) -> Run {
         let settled = |run: &Run| run.status() == status && run.owed.is_empty();
         self.when(run, |run| settled(run) && self.actors.names().is_empty()).await
     }
@@ -135,22 +135,26 @@ impl Theatre {
     }
 
     async fn told(&self, run: RunId) -> Vec<&'static str> {
-        let entries = self.store.entries_of(run, Seq(0), 100).await.expect("memory can be read");
+        let entries = self.store.entries_of(run, JournalSeq(0), 100).await.expect("memory can be read");
         entries.iter().map(|entry| entry.event.name()).collect()
     }
 }
 
-fn profile() -> Profile {
-    Profile { kind: ProfileKind::Resumable, reason: "so it is".into(), session_timeout_sec: Seconds(60) }
+fn profile() -> EngineInteractiveProfile {
+    EngineInteractiveProfile {
+        kind: ProfileKind::Resumable,
+        reason: "so it is".into(),
+        session_timeout_sec: Seconds(60),
+    }
 }
 
 fn new_run(run_id: RunId) -> NewRun {
-    let settings = Settings {
+    let settings = RunSettings {
         engine: "actor".into(),
         workspace: "w".into(),
         execution_mode: ExecutionMode::Interactive,
         conversation_ref: None,
-        unanswered: Unanswered::Strict,
+        unanswered: UnansweredPolicy::Strict,
         session_timeout_sec: Seconds(60),
         turn_timeout_sec: None,
         on_busy: OnBusy::Queue,
@@ -161,53 +165,54 @@ fn new_run(run_id: RunId) -> NewRun {
         labels: Default::default(),
     };
     let key = MessageKey { channel: "api".into(), message_id: run_id.to_string() };
-    let message = Message { key, text: "play".into() };
+    let message = InboundMessage { key, text: "play".into() };
     NewRun { run_id, settings, message, idempotency: None, rules: abide_domain::run::RULES }
 }
 
-fn line(text: &str) -> Heard {
-    Heard::Stdout(format!("{text}\n").into_bytes())
+fn line(text: &str) -> ProcessOutput {
+    ProcessOutput::Stdout(format!("{text}\n").into_bytes())
 }
 
 /// Asks in a new session, and is done in one that goes on.
-fn asks_once(part: Part<'_>) -> Vec<Heard> {
+fn asks_once(part: FakeLaunch<'_>) -> Vec<ProcessOutput> {
     let last = if part.session.is_empty() { "ask which?" } else { "done" };
-    vec![line("session s"), line(last), Heard::Exited(Exit::Code(0))]
+    vec![line("session s"), line(last), ProcessOutput::Exited(ExitStatus::Code(0))]
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_program_is_examined_once_until_it_is_replaced() {
-    let theatre = Theatre::open(Actors::new(asks_once)).await;
+    let theatre = ExecutorFixture::open(FakeProcesses::new(asks_once)).await;
     for (examined, replaced) in [(1, false), (1, false), (2, true), (2, false)] {
         if replaced {
             theatre.actors.replace_program();
         }
         let run = theatre.create().await;
-        theatre.until(run, Status::WaitingUser).await;
+        theatre.until(run, RunStatus::WaitingUser).await;
         assert_eq!(theatre.actors.examined(), examined);
     }
 }
 
 /// Asks in a new session and does not leave by itself; is done in one that goes on.
-fn asks_and_lingers(part: Part<'_>) -> Vec<Heard> {
+fn asks_and_lingers(part: FakeLaunch<'_>) -> Vec<ProcessOutput> {
     match part.session.is_empty() {
         true => vec![line("session s"), line("ask which?")],
-        false => vec![line("session s"), line("done"), Heard::Exited(Exit::Code(0))],
+        false => vec![line("session s"), line("done"), ProcessOutput::Exited(ExitStatus::Code(0))],
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn e6_an_answer_during_the_end_of_the_process_that_asked_leaves_no_attempt_without_its_end() {
-    let theatre = Theatre::open(Actors::new(asks_and_lingers)).await;
+    let theatre = ExecutorFixture::open(FakeProcesses::new(asks_and_lingers)).await;
     for _ in 0..20 {
         let run = theatre.create().await;
         // Not until nothing is owed: the process is being ended while the answer comes.
-        let waiting = theatre.when(run, |run| run.status() == Status::WaitingUser).await;
+        let waiting = theatre.when(run, |run| run.status() == RunStatus::WaitingUser).await;
         theatre.reply(&waiting).await;
-        theatre.until(run, Status::Succeeded).await;
-        let turns = theatre.store.turns_of(run, Page::first(10)).await.expect("memory can be read").items;
+        theatre.until(run, RunStatus::Succeeded).await;
+        let turns =
+            theatre.store.turns_of(run, PageRequest::first(10)).await.expect("memory can be read").items;
         let ends: Vec<_> = turns.iter().flat_map(|turn| &turn.attempts).map(|it| it.exit).collect();
-        assert_eq!(ends, [Some(Exit::Code(143)), Some(Exit::Code(0))]);
+        assert_eq!(ends, [Some(ExitStatus::Code(143)), Some(ExitStatus::Code(0))]);
         assert!(turns.iter().flat_map(|turn| &turn.attempts).all(|it| it.ended_at.is_some()));
     }
 }
@@ -217,16 +222,17 @@ async fn an_orderly_stop_waits_for_the_processes_that_are_being_ended() {
     let (let_go, held) = std::sync::mpsc::channel();
     let held = Mutex::new(held);
     let blocked = move || held.lock().unwrap().recv().expect("the test lets it go");
-    let actors = Arc::new(Actors::new(asks_and_lingers).ending_after(blocked));
-    let theatre = Theatre::on(Arc::new(MemoryStore::new()), Arc::new(FakeClock::new()), actors.clone()).await;
-    let habits = Habits { stall_after: Seconds(60), slots: 4, workspaces: "w".into() };
+    let actors = Arc::new(FakeProcesses::new(asks_and_lingers).ending_after(blocked));
+    let theatre =
+        ExecutorFixture::on(Arc::new(MemoryStore::new()), Arc::new(FakeClock::new()), actors.clone()).await;
+    let habits = DaemonConfig { stall_after: Seconds(60), slots: 4, workspaces: "w".into() };
     let daemon = Daemon::new(theatre.world.clone(), habits);
     // The check of the engine is ended as well.
     let_go.send(()).expect("it waits");
     let new = new_run(RunId(theatre.clock.stamp().fresh));
     let run = new.run_id;
     daemon.create(new).await.expect("it is created");
-    theatre.when_in(daemon.changes(), run, |run| run.status() == Status::WaitingUser).await;
+    theatre.when_in(daemon.changes(), run, |run| run.status() == RunStatus::WaitingUser).await;
     let mut stop = std::pin::pin!(daemon.stop());
     tokio::select! {
         biased;
@@ -242,10 +248,10 @@ async fn an_orderly_stop_waits_for_the_processes_that_are_being_ended() {
 }
 
 /// A workspace that breaks whoever prepares it.
-struct Trapdoor;
+struct PanickingWorkspaces;
 
-impl Workspaces for Trapdoor {
-    fn prepare(&self, _: &Preparation<'_>) -> Result<(), Unusable> {
+impl Workspaces for PanickingWorkspaces {
+    fn prepare(&self, _: &WorkspacePreparation<'_>) -> Result<(), WorkspaceError> {
         panic!("the floor gives way")
     }
 }
@@ -253,14 +259,14 @@ impl Workspaces for Trapdoor {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_launch_that_breaks_us_is_counted_and_put_to_a_person() {
     let (store, clock, actors) =
-        (Arc::new(MemoryStore::new()), Arc::new(FakeClock::new()), Arc::new(Actors::new(asks_once)));
-    let theatre = Theatre::in_workspaces(Arc::new(Trapdoor), store, clock, actors).await;
+        (Arc::new(MemoryStore::new()), Arc::new(FakeClock::new()), Arc::new(FakeProcesses::new(asks_once)));
+    let theatre = ExecutorFixture::in_workspaces(Arc::new(PanickingWorkspaces), store, clock, actors).await;
     let run = theatre.create().await;
     let mut changes = theatre.performer.changes();
     let parked = async {
         while theatre.told(run).await.last() != Some(&"LaunchFailed")
             || theatre.store.run(run).await.expect("memory can be read").expect("it is there").status()
-                != Status::WaitingUser
+                != RunStatus::WaitingUser
         {
             theatre.clock.advance(60_000_000);
             theatre.performer.look_after(run);
@@ -273,13 +279,13 @@ async fn a_launch_that_breaks_us_is_counted_and_put_to_a_person() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cycle_of_two_turns_is_a_handful_of_commits() {
-    let theatre = Theatre::open(Actors::new(asks_once)).await;
+    let theatre = ExecutorFixture::open(FakeProcesses::new(asks_once)).await;
     let first = theatre.create().await;
-    theatre.until(first, Status::WaitingUser).await;
+    theatre.until(first, RunStatus::WaitingUser).await;
     let run = theatre.create().await;
-    let waiting = theatre.until(run, Status::WaitingUser).await;
+    let waiting = theatre.until(run, RunStatus::WaitingUser).await;
     theatre.reply(&waiting).await;
-    theatre.until(run, Status::Succeeded).await;
+    theatre.until(run, RunStatus::Succeeded).await;
     let turn = ["AttemptStarted", "HandleAnnounced", "TurnEnded", "ProcessExited"];
     let begins = ["RunCreated", "Admitted", "ProfileResolved"];
     let goes_on = ["ReplyArrived", "Admitted"];
@@ -291,48 +297,49 @@ async fn what_a_process_wants_written_is_written_after_what_it_said_before_is_du
     let store = Arc::new(MemoryStore::new());
     let seen: Arc<Mutex<Vec<(String, usize)>>> = Arc::default();
     let (watched, log) = (store.clone(), seen.clone());
-    let plays = |_: Part<'_>| {
+    let plays = |_: FakeLaunch<'_>| {
         let together = "session s\nprogress one\nwrite first\nprogress two\nwrite second\ndone\n";
-        vec![Heard::Stdout(together.into()), Heard::Exited(Exit::Code(0))]
+        vec![ProcessOutput::Stdout(together.into()), ProcessOutput::Exited(ExitStatus::Code(0))]
     };
     let watch = move |_: &str, bytes: &[u8]| {
         // The memory store answers at once, so nobody has to be waited for.
-        let entries = futures_now(watched.entries(Seq(0), 100)).expect("memory can be read");
+        let entries = futures_now(watched.entries(JournalSeq(0), 100)).expect("memory can be read");
         let progressed = entries.iter().filter(|entry| entry.event.name() == "Progressed").count();
         log.lock().unwrap().push((String::from_utf8_lossy(bytes).into_owned(), progressed));
     };
-    let actors = Arc::new(Actors::watched(plays, watch));
-    let theatre = Theatre::on(store, Arc::new(FakeClock::new()), actors).await;
+    let actors = Arc::new(FakeProcesses::watched(plays, watch));
+    let theatre = ExecutorFixture::on(store, Arc::new(FakeClock::new()), actors).await;
     let run = theatre.create().await;
-    theatre.until(run, Status::Succeeded).await;
+    theatre.until(run, RunStatus::Succeeded).await;
     assert_eq!(*seen.lock().unwrap(), [("first\n".to_owned(), 1), ("second\n".to_owned(), 2)]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_interpreter_that_panics_loses_its_own_run_and_no_other() {
-    let plays = |part: Part<'_>| match part.prompt {
+    let plays = |part: FakeLaunch<'_>| match part.prompt {
         "break" => vec![line("session s"), line("progress one"), line("break"), line("done never heard")],
-        _ => vec![line("session s"), line("done"), Heard::Exited(Exit::Code(0))],
+        _ => vec![line("session s"), line("done"), ProcessOutput::Exited(ExitStatus::Code(0))],
     };
-    let theatre = Theatre::open(Actors::new(plays)).await;
+    let theatre = ExecutorFixture::open(FakeProcesses::new(plays)).await;
     let broken = RunId(theatre.clock.stamp().fresh);
     let mut new = new_run(broken);
     new.settings.execution_mode = ExecutionMode::Auto;
     new.message.text = "break".into();
     theatre.follow_up(&theatre.desk.create(new).await.expect("it is created")).await;
-    let lost = theatre.until(broken, Status::Failed).await;
+    let lost = theatre.until(broken, RunStatus::Failed).await;
     let state = format!("{:?}", lost.state);
     assert!(state.contains("broke the reader"), "{state}");
     assert!(theatre.told(broken).await.contains(&"Progressed"), "what was understood before is kept");
     for _ in 0..3 {
         let run = theatre.create().await;
-        theatre.until(run, Status::Succeeded).await;
+        theatre.until(run, RunStatus::Succeeded).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn news_that_comes_later_is_not_waited_for() {
-    let theatre = Theatre::open(Actors::new(|_| vec![line("session s"), line("progress one")])).await;
+    let theatre =
+        ExecutorFixture::open(FakeProcesses::new(|_| vec![line("session s"), line("progress one")])).await;
     let run = theatre.create().await;
     let mut changes = theatre.performer.changes();
     let progressed = async {
@@ -343,67 +350,72 @@ async fn news_that_comes_later_is_not_waited_for() {
     tokio::time::timeout(PATIENCE, progressed).await.expect("it is committed while the actor is silent");
     let name = theatre.actors.names().remove(0);
     theatre.actors.says(&name, line("done"));
-    theatre.actors.says(&name, Heard::Exited(Exit::Code(0)));
-    theatre.until(run, Status::Succeeded).await;
+    theatre.actors.says(&name, ProcessOutput::Exited(ExitStatus::Code(0)));
+    theatre.until(run, RunStatus::Succeeded).await;
 }
 
 /// A daemon examines the engine of a run and starts its process, and no more.
-async fn started_by_hand(desk: &Desk, actors: &Actors, run_id: RunId) {
-    let resolved = Event::ProfileResolved {
+async fn started_by_hand(desk: &RunService, actors: &FakeProcesses, run_id: RunId) {
+    let resolved = RunEvent::ProfileResolved {
         profile: profile(),
-        abilities: Abilities::default(),
+        abilities: RunAbilities::default(),
         handle: None,
         command: None,
     };
     desk.take(run_id, resolved).await.expect("it is taken");
-    let launch = Launch {
+    let launch = ProcessSpec {
         argv: vec!["actor".into(), String::new(), "play".into()],
         env: vec![],
         without_env: vec![],
         appended_env: vec![],
         files: vec![],
-        stdin: Stdin::Open(vec![]),
+        stdin: ProcessStdin::Open(vec![]),
         not_before: None,
         outliving: None,
     };
-    let start =
-        Start { launch: &launch, workspace: "w", private: "p", pass_env: &[], isolation: Isolation::Off };
+    let start = ProcessStart {
+        launch: &launch,
+        workspace: "w",
+        private: "p",
+        pass_env: &[],
+        isolation: IsolationMode::Off,
+    };
     let process = actors.start(&format!("{run_id}-1"), &start).expect("it starts");
-    desk.take(run_id, Event::AttemptStarted { attempt: Attempt(1), process }).await.expect("it is taken");
+    desk.take(run_id, RunEvent::AttemptStarted { attempt: Attempt(1), process }).await.expect("it is taken");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_daemon_that_dies_in_a_commit_is_followed_by_one_that_comes_to_the_same() {
     for point in [CrashPoint::BeforeWrite, CrashPoint::AfterWrite] {
         let (store, clock) = (Arc::new(MemoryStore::new()), Arc::new(FakeClock::new()));
-        let plays = |_: Part<'_>| {
+        let plays = |_: FakeLaunch<'_>| {
             let said = "session s\nprogress one\nask which?\n";
-            vec![Heard::Stdout(said.into()), Heard::Exited(Exit::Code(0))]
+            vec![ProcessOutput::Stdout(said.into()), ProcessOutput::Exited(ExitStatus::Code(0))]
         };
-        let actors = Arc::new(Actors::new(plays));
+        let actors = Arc::new(FakeProcesses::new(plays));
         // This daemon lives until it has started the process and heard some of what it said.
-        let desk = Desk::open(store.clone(), clock.clone(), 4).await.expect("it opens");
+        let desk = RunService::open(store.clone(), clock.clone(), 4).await.expect("it opens");
         let run_id = RunId(clock.stamp().fresh);
         desk.create(new_run(run_id)).await.expect("it is created");
         started_by_hand(&desk, &actors, run_id).await;
         let attempt = Attempt(1);
-        let handle = Handle {
+        let handle = EngineSessionHandle {
             engine: "actor".into(),
             handle_type: HandleType::SessionId,
             handle_value: "s".into(),
             created_at_turn: 0,
         };
-        let (named, progressed) = (Said::position(10, 0), Said::position(23, 0));
+        let (named, progressed) = (EngineFact::position(10, 0), EngineFact::position(23, 0));
         let heard = vec![
-            Event::HandleAnnounced { attempt, position: named, handle },
-            Event::Progressed { attempt, position: progressed, text: "one".into() },
+            RunEvent::HandleAnnounced { attempt, position: named, handle },
+            RunEvent::Progressed { attempt, position: progressed, text: "one".into() },
         ];
         store.crash_at(point);
         assert!(desk.take_all(run_id, &heard).await.is_err());
         drop(desk);
-        let next = Theatre::on(store, clock, actors).await;
+        let next = ExecutorFixture::on(store, clock, actors).await;
         next.performer.reconcile().await.expect("it starts");
-        let waiting = next.until(run_id, Status::WaitingUser).await;
+        let waiting = next.until(run_id, RunStatus::WaitingUser).await;
         assert!(waiting.pending_interaction_id().is_some());
         let told = ["HandleAnnounced", "Progressed", "TurnEnded", "ProcessExited"];
         assert_eq!(next.told(run_id).await.split_off(4), told, "nothing is lost and nothing is doubled");
@@ -422,8 +434,8 @@ fn futures_now<T>(future: impl Future<Output = T>) -> T {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_turn_that_may_have_ended_while_nobody_listened_is_heard_out_before_it_is_timed_out() {
     let (store, clock) = (Arc::new(MemoryStore::new()), Arc::new(FakeClock::new()));
-    let actors = Arc::new(Actors::new(|_| vec![line("session s")]));
-    let desk = Desk::open(store.clone(), clock.clone(), 4).await.expect("it opens");
+    let actors = Arc::new(FakeProcesses::new(|_| vec![line("session s")]));
+    let desk = RunService::open(store.clone(), clock.clone(), 4).await.expect("it opens");
     let run = RunId(clock.stamp().fresh);
     let mut new = new_run(run);
     new.settings.turn_timeout_sec = Some(Seconds(10));
@@ -431,24 +443,24 @@ async fn a_turn_that_may_have_ended_while_nobody_listened_is_heard_out_before_it
     started_by_hand(&desk, &actors, run).await;
     // The next daemon comes when the turn's time is long over.
     clock.advance(60_000_000);
-    let theatre = Theatre::on(store, clock, actors).await;
+    let theatre = ExecutorFixture::on(store, clock, actors).await;
     theatre.performer.reconcile().await.expect("memory can be read");
     theatre.performer.ring().await.expect("memory can be read");
     let name = theatre.actors.names().remove(0);
     theatre.actors.says(&name, line("done"));
-    theatre.actors.says(&name, Heard::Exited(Exit::Code(0)));
-    theatre.until(run, Status::Succeeded).await;
+    theatre.actors.says(&name, ProcessOutput::Exited(ExitStatus::Code(0)));
+    theatre.until(run, RunStatus::Succeeded).await;
 }
 
 /// A run that decides for itself a minute after it has asked.
 fn unattended(run_id: RunId, name: &str) -> NewRun {
     let mut new = new_run(run_id);
-    new.settings.unanswered = Unanswered::AutoDecide;
+    new.settings.unanswered = UnansweredPolicy::AutoDecide;
     new.settings.labels.insert("name".to_owned(), name.to_owned());
     new
 }
 
-impl Theatre {
+impl ExecutorFixture {
     async fn create_unattended(&self, name: &str) -> RunId {
         let run_id = RunId(self.clock.stamp().fresh);
         self.follow_up(&self.desk.create(unattended(run_id, name)).await.expect("it is created")).await;
@@ -462,26 +474,26 @@ impl Theatre {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_deadline_survives_a_restart_and_passes_once() {
-    let theatre = Theatre::open(Actors::new(asks_once)).await;
+    let theatre = ExecutorFixture::open(FakeProcesses::new(asks_once)).await;
     let run = theatre.create_unattended("any").await;
-    theatre.until(run, Status::WaitingUser).await;
-    let Theatre { store, clock, actors, .. } = theatre;
-    let next = Theatre::on(store, clock, actors).await;
+    theatre.until(run, RunStatus::WaitingUser).await;
+    let ExecutorFixture { store, clock, actors, .. } = theatre;
+    let next = ExecutorFixture::on(store, clock, actors).await;
     next.performer.reconcile().await.expect("it starts");
     next.performer.ring().await.expect("memory can be read");
     assert_eq!(next.decisions(run).await, 0, "nothing is due");
     next.clock.advance(61_000_000);
     next.performer.ring().await.expect("memory can be read");
     next.performer.ring().await.expect("memory can be read");
-    next.until(run, Status::Succeeded).await;
+    next.until(run, RunStatus::Succeeded).await;
     assert_eq!(next.decisions(run).await, 1);
 }
 
 /// Rules under which the deadline of one run cannot be committed, and that of another breaks whoever tries.
-fn damaged(run: Option<&Run>, stamp: &Stamp, event: &Event) -> Result<Step, Refused> {
-    if let (Some(run), Event::DeadlinePassed { .. }) = (run, event) {
+fn damaged(run: Option<&Run>, stamp: &EventStamp, event: &RunEvent) -> Result<RunStep, RequestRefused> {
+    if let (Some(run), RunEvent::DeadlinePassed { .. }) = (run, event) {
         match run.settings.labels.get("name").map(String::as_str) {
-            Some("refused") => return Err(Refused::NoSuchRun),
+            Some("refused") => return Err(RequestRefused::NoSuchRun),
             Some("broken") => panic!("a state that must not be"),
             _ => {}
         }
@@ -492,13 +504,13 @@ fn damaged(run: Option<&Run>, stamp: &Stamp, event: &Event) -> Result<Step, Refu
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_run_that_cannot_be_changed_does_not_stop_the_deadlines_of_others() {
     let (store, clock) = (Arc::new(MemoryStore::new()), Arc::new(FakeClock::new()));
-    let actors = Arc::new(Actors::new(asks_once));
-    let theatre = Theatre::under_rules(damaged, Arc::new(BareStage), store, clock, actors).await;
+    let actors = Arc::new(FakeProcesses::new(asks_once));
+    let theatre = ExecutorFixture::under_rules(damaged, Arc::new(NoopWorkspaces), store, clock, actors).await;
     let mut runs = Vec::new();
     // The damaged ones are due first.
     for name in ["refused", "broken", "sound", "sound"] {
         let run = theatre.create_unattended(name).await;
-        theatre.until(run, Status::WaitingUser).await;
+        theatre.until(run, RunStatus::WaitingUser).await;
         theatre.clock.advance(1_000_000);
         runs.push(run);
     }
@@ -507,7 +519,7 @@ async fn a_run_that_cannot_be_changed_does_not_stop_the_deadlines_of_others() {
         theatre.performer.ring().await.expect("one damaged run is no reason to stop");
     }
     for run in &runs[2..] {
-        theatre.until(*run, Status::Succeeded).await;
+        theatre.until(*run, RunStatus::Succeeded).await;
         assert_eq!(theatre.decisions(*run).await, 1);
     }
     for run in &runs[..2] {

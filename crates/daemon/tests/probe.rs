@@ -8,23 +8,26 @@ use std::{
     time::Duration,
 };
 
-use abide_daemon::probe::{Examination, examine};
+use abide_daemon::probe::{ProbeRequest, examine};
 use abide_domain::{
     engine::ProfileKind,
     failure::FailureCode,
-    process::{Exit, Process},
+    process::{ExitStatus, ProcessBinding},
     time::Timestamp,
 };
 use abide_engines::registry;
 use abide_ports::{
-    catalogue::Entry,
-    engine::{Health, Signal},
-    processes::{Follow, Found, Heard, Lost, Offsets, Processes, Start, StartError, Write},
+    catalogue::InstalledEngine,
+    engine::{EngineHealth, ProcessSignal},
+    processes::{
+        OutputFollower, OutputOffsets, ProcessLookup, ProcessOutput, ProcessStart, ProcessUnreachable,
+        Processes, StartError, StdinWrite,
+    },
 };
 
 /// What becomes of one check.
 #[derive(Clone, Copy, Debug)]
-enum Check {
+enum ScriptedCheck {
     Tells(&'static str),
     Exits(i32),
     Missing,
@@ -33,17 +36,17 @@ enum Check {
 }
 
 /// A machine on which checks go as they are told, one after the other, and then like the last one.
-struct Machine {
-    plan: Mutex<VecDeque<Check>>,
+struct ScriptedMachine {
+    plan: Mutex<VecDeque<ScriptedCheck>>,
     started: Mutex<Vec<String>>,
 }
 
-impl Machine {
-    fn new(plan: &[Check]) -> Self {
+impl ScriptedMachine {
+    fn new(plan: &[ScriptedCheck]) -> Self {
         Self { plan: Mutex::new(plan.iter().copied().collect()), started: Mutex::default() }
     }
 
-    fn next(&self) -> Check {
+    fn next(&self) -> ScriptedCheck {
         let mut plan = self.plan.lock().unwrap();
         if plan.len() > 1 { plan.pop_front().unwrap() } else { plan[0] }
     }
@@ -53,23 +56,23 @@ impl Machine {
     }
 }
 
-struct Script(VecDeque<Heard>);
+struct ScriptedOutput(VecDeque<ProcessOutput>);
 
-impl Follow for Script {
+impl OutputFollower for ScriptedOutput {
     #[expect(
         clippy::disallowed_methods,
         reason = "a program that says nothing for a while is what is wanted"
     )]
-    fn next(&mut self, patience: Option<Duration>) -> Result<Heard, Lost> {
+    fn next(&mut self, patience: Option<Duration>) -> Result<ProcessOutput, ProcessUnreachable> {
         Ok(self.0.pop_front().unwrap_or_else(|| {
             std::thread::sleep(patience.unwrap_or_default());
-            Heard::Nothing
+            ProcessOutput::Nothing
         }))
     }
 }
 
-impl Processes for Machine {
-    fn start(&self, name: &str, _: &Start<'_>) -> Result<Process, StartError> {
+impl Processes for ScriptedMachine {
+    fn start(&self, name: &str, _: &ProcessStart<'_>) -> Result<ProcessBinding, StartError> {
         {
             let mut started = self.started.lock().unwrap();
             assert!(!started.contains(&name.to_owned()), "every check has a name of its own");
@@ -77,10 +80,10 @@ impl Processes for Machine {
         }
         let check = self.plan.lock().unwrap()[0];
         match check {
-            Check::Missing => Err(StartError::Program("codex: no such file".to_owned())),
-            Check::NoMemory => Err(StartError::System("cannot allocate memory".to_owned())),
-            Check::Tells(_) | Check::Exits(_) | Check::Hangs => {
-                Ok(Process { keeper: name.to_owned(), pid: 7, start_time: 1, boot_id: "b".to_owned() })
+            ScriptedCheck::Missing => Err(StartError::Program("codex: no such file".to_owned())),
+            ScriptedCheck::NoMemory => Err(StartError::System("cannot allocate memory".to_owned())),
+            ScriptedCheck::Tells(_) | ScriptedCheck::Exits(_) | ScriptedCheck::Hangs => {
+                Ok(ProcessBinding { keeper: name.to_owned(), pid: 7, start_time: 1, boot_id: "b".to_owned() })
             }
         }
         .inspect_err(|_| {
@@ -88,33 +91,38 @@ impl Processes for Machine {
         })
     }
 
-    fn follow(&self, _: &str, _: Offsets) -> Result<Box<dyn Follow>, Lost> {
+    fn follow(&self, _: &str, _: OutputOffsets) -> Result<Box<dyn OutputFollower>, ProcessUnreachable> {
         let heard = match self.next() {
-            Check::Tells(text) => vec![Heard::Stdout(text.into()), Heard::Exited(Exit::Code(0))],
-            Check::Exits(code) => vec![Heard::Stderr(b"not now".to_vec()), Heard::Exited(Exit::Code(code))],
-            Check::Hangs | Check::Missing | Check::NoMemory => vec![],
+            ScriptedCheck::Tells(text) => {
+                vec![ProcessOutput::Stdout(text.into()), ProcessOutput::Exited(ExitStatus::Code(0))]
+            }
+            ScriptedCheck::Exits(code) => vec![
+                ProcessOutput::Stderr(b"not now".to_vec()),
+                ProcessOutput::Exited(ExitStatus::Code(code)),
+            ],
+            ScriptedCheck::Hangs | ScriptedCheck::Missing | ScriptedCheck::NoMemory => vec![],
         };
-        Ok(Box::new(Script(heard.into())))
+        Ok(Box::new(ScriptedOutput(heard.into())))
     }
 
-    fn find(&self, _: &str) -> Found {
-        Found::Never
+    fn find(&self, _: &str) -> ProcessLookup {
+        ProcessLookup::Never
     }
 
     fn last_heard(&self, _: &str) -> Option<Timestamp> {
         None
     }
 
-    fn write(&self, _: &str, _: &Write<'_>) -> Result<(), Lost> {
+    fn write(&self, _: &str, _: &StdinWrite<'_>) -> Result<(), ProcessUnreachable> {
         Ok(())
     }
 
-    fn signal(&self, _: &str, _: Signal) -> Result<(), Lost> {
+    fn signal(&self, _: &str, _: ProcessSignal) -> Result<(), ProcessUnreachable> {
         Ok(())
     }
 
-    fn end(&self, _: &str) -> Result<Exit, Lost> {
-        Ok(Exit::Unseen)
+    fn end(&self, _: &str) -> Result<ExitStatus, ProcessUnreachable> {
+        Ok(ExitStatus::Unseen)
     }
 
     fn names(&self) -> Vec<String> {
@@ -122,22 +130,22 @@ impl Processes for Machine {
     }
 }
 
-const VERSION: Check = Check::Tells("codex-cli 1.2.3");
-const HELP: Check = Check::Tells("Usage: codex exec resume [SESSION_ID]");
+const VERSION: ScriptedCheck = ScriptedCheck::Tells("codex-cli 1.2.3");
+const HELP: ScriptedCheck = ScriptedCheck::Tells("Usage: codex exec resume [SESSION_ID]");
 
-fn health(machine: &Machine, patience: Option<Duration>) -> Health {
+fn health(machine: &ScriptedMachine, patience: Option<Duration>) -> EngineHealth {
     let engine = registry::built_in().into_iter().find(|engine| engine.name() == "codex").unwrap();
     let installation = engine.installation();
-    let entry = Entry { engine: engine.into(), installation, own_name: None };
+    let entry = InstalledEngine { engine: engine.into(), installation, own_name: None };
     let cancel = AtomicBool::new(false);
-    examine(machine, &entry, &Examination { directory: "/", unique: "u", patience, cancel: &cancel })
+    examine(machine, &entry, &ProbeRequest { directory: "/", unique: "u", patience, cancel: &cancel })
 }
 
 #[test]
 fn a3_a_check_that_fails_once_is_run_again() {
-    for trouble in [Check::Exits(1), Check::NoMemory] {
+    for trouble in [ScriptedCheck::Exits(1), ScriptedCheck::NoMemory] {
         for plan in [[trouble, HELP, VERSION], [VERSION, trouble, HELP]] {
-            let machine = Machine::new(&plan);
+            let machine = ScriptedMachine::new(&plan);
             let health = health(&machine, None);
             assert_eq!(health.trouble, None, "{plan:?}");
             assert_eq!(health.version.as_deref(), Some("1.2.3"), "{plan:?}");
@@ -149,10 +157,11 @@ fn a3_a_check_that_fails_once_is_run_again() {
 
 #[test]
 fn a3_a_probe_that_fails_to_the_end_makes_the_run_sticky_and_says_why() {
-    for (trouble, said) in
-        [(Check::Exits(3), "exited with code 3: not now"), (Check::NoMemory, "allocate memory")]
-    {
-        let machine = Machine::new(&[trouble]);
+    for (trouble, said) in [
+        (ScriptedCheck::Exits(3), "exited with code 3: not now"),
+        (ScriptedCheck::NoMemory, "allocate memory"),
+    ] {
+        let machine = ScriptedMachine::new(&[trouble]);
         let health = health(&machine, None);
         assert_eq!(
             (health.trouble.clone(), health.profile_kind()),
@@ -166,7 +175,7 @@ fn a3_a_probe_that_fails_to_the_end_makes_the_run_sticky_and_says_why() {
 
 #[test]
 fn a3_a_missing_program_is_looked_for_once_and_not_found() {
-    let machine = Machine::new(&[Check::Missing]);
+    let machine = ScriptedMachine::new(&[ScriptedCheck::Missing]);
     let health = health(&machine, None);
     assert_eq!(health.trouble.map(|trouble| trouble.code), Some(FailureCode::EngineNotFound));
     assert!(machine.started() <= 2, "{}", machine.started());
@@ -174,7 +183,7 @@ fn a3_a_missing_program_is_looked_for_once_and_not_found() {
 
 #[test]
 fn a3_a_program_that_never_answers_is_not_called_missing() {
-    let machine = Machine::new(&[Check::Hangs]);
+    let machine = ScriptedMachine::new(&[ScriptedCheck::Hangs]);
     let health = health(&machine, Some(Duration::from_millis(50)));
     assert_eq!((health.trouble, machine.started()), (None, 1));
     assert!(health.resume.detail.contains("in time"), "{}", health.resume.detail);
@@ -183,5 +192,5 @@ fn a3_a_program_that_never_answers_is_not_called_missing() {
 #[test]
 fn a3_a_busy_machine_may_take_its_time_to_tell_a_version() {
     // `--version` was seen to take 25 s.
-    assert!(abide_ports::engine::Check::command([]).patience_ms >= 45_000);
+    assert!(abide_ports::engine::ProbeCommand::command([]).patience_ms >= 45_000);
 }

@@ -7,15 +7,15 @@ use alloc::string::String;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    interaction::{Choice, Interaction, Question},
-    refused::Refused,
-    reply::{Answerer, Reply},
+    interaction::{Interaction, InteractionOption, Question},
+    refused::RequestRefused,
+    reply::{InteractionReply, ReplyAuthor},
 };
 
 /// What an answer means to a request for permission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Verdict {
+pub enum ApprovalVerdict {
     /// Permission is given.
     Approved,
     /// It is not. The text, if it says more than no, is an instruction that the engine should hear.
@@ -24,7 +24,7 @@ pub enum Verdict {
 
 /// What a text says to an approval.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Reading {
+enum ParsedApproval {
     Yes,
     /// A yes to the content with these digits.
     YesTo(String),
@@ -50,68 +50,72 @@ const DIGITS: usize = 8;
 
 /// What a reply to an approval means. A person's text that is neither yes nor no is refused, and so is a yes to content
 /// that the question does not show and whose digits the answer does not name.
-pub fn judge(interaction: &Interaction, reply: &Reply) -> Result<Verdict, Refused> {
+pub fn judge(interaction: &Interaction, reply: &InteractionReply) -> Result<ApprovalVerdict, RequestRefused> {
     let interaction_id = interaction.interaction_id;
     let question = &interaction.question;
     match &reply.by {
-        Answerer::Policy { .. } => return Ok(Verdict::Declined),
-        Answerer::Person(_) => {}
+        ReplyAuthor::Policy { .. } => return Ok(ApprovalVerdict::Declined),
+        ReplyAuthor::Person(_) => {}
     }
     match (read(question, &reply.text), &question.hidden) {
-        (Reading::Yes, None) => Ok(Verdict::Approved),
-        (Reading::YesTo(digits), Some(hidden)) if digits.eq_ignore_ascii_case(hidden.digits()) => {
-            Ok(Verdict::Approved)
+        (ParsedApproval::Yes, None) => Ok(ApprovalVerdict::Approved),
+        (ParsedApproval::YesTo(digits), Some(hidden)) if digits.eq_ignore_ascii_case(hidden.digits()) => {
+            Ok(ApprovalVerdict::Approved)
         }
-        (Reading::Yes | Reading::YesTo(_), Some(_)) => Err(Refused::ApprovalNotShown { interaction_id }),
-        (Reading::No, _) => Ok(Verdict::Declined),
-        (Reading::YesTo(_), None) | (Reading::Unclear, _) => Err(Refused::ApprovalUnclear { interaction_id }),
+        (ParsedApproval::Yes | ParsedApproval::YesTo(_), Some(_)) => {
+            Err(RequestRefused::ApprovalNotShown { interaction_id })
+        }
+        (ParsedApproval::No, _) => Ok(ApprovalVerdict::Declined),
+        (ParsedApproval::YesTo(_), None) | (ParsedApproval::Unclear, _) => {
+            Err(RequestRefused::ApprovalUnclear { interaction_id })
+        }
     }
 }
 
 /// What choosing an option means, if that is plain.
-pub fn verdict_of(question: &Question, choice: &Choice) -> Option<Verdict> {
+pub fn verdict_of(question: &Question, choice: &InteractionOption) -> Option<ApprovalVerdict> {
     let label = choice.label.trim().to_lowercase();
     let first = label.split([' ', ',']).next().unwrap_or_default();
     let others_are_safe = question.options.iter().any(|other| other.safe && other != choice);
     if YES.contains(&label.as_str()) || YES.contains(&first) {
-        Some(Verdict::Approved)
+        Some(ApprovalVerdict::Approved)
     } else if choice.safe || NO.contains(&label.as_str()) || NO.contains(&first) {
-        Some(Verdict::Declined)
+        Some(ApprovalVerdict::Declined)
     } else if others_are_safe {
-        Some(Verdict::Approved)
+        Some(ApprovalVerdict::Approved)
     } else {
         None
     }
 }
 
-fn read(question: &Question, text: &str) -> Reading {
+fn read(question: &Question, text: &str) -> ParsedApproval {
     let text = text.trim();
     let said = plain(text);
     if YES.contains(&said.as_str()) {
-        return Reading::Yes;
+        return ParsedApproval::Yes;
     }
     if NO.contains(&said.as_str()) {
-        return Reading::No;
+        return ParsedApproval::No;
     }
     let chosen = question.options.iter().find(|choice| plain(&choice.label) == said && !said.is_empty());
     match chosen.and_then(|choice| verdict_of(question, choice)) {
-        Some(Verdict::Approved) => return Reading::Yes,
-        Some(Verdict::Declined) => return Reading::No,
+        Some(ApprovalVerdict::Approved) => return ParsedApproval::Yes,
+        Some(ApprovalVerdict::Declined) => return ParsedApproval::No,
         None => {}
     }
     if let Some((word, _instruction)) = text.split_once(PARTING)
         && NO.contains(&word.trim().to_lowercase().as_str())
     {
-        return Reading::No;
+        return ParsedApproval::No;
     }
     if let Some((word, digits)) = said.rsplit_once(char::is_whitespace)
         && digits.len() == DIGITS
         && digits.bytes().all(|byte| byte.is_ascii_hexdigit())
         && YES.contains(&word.trim())
     {
-        return Reading::YesTo(String::from(digits));
+        return ParsedApproval::YesTo(String::from(digits));
     }
-    Reading::Unclear
+    ParsedApproval::Unclear
 }
 
 /// A text without what surrounds it, in lower case.
@@ -120,17 +124,21 @@ fn plain(text: &str) -> String {
 }
 
 /// What a reply meant before approvals had a grammar: everything that is no plain yes was a no. For journals of then.
-pub(crate) fn lenient_verdict(question: &Question, reply: &Reply) -> Verdict {
+pub(crate) fn lenient_verdict(question: &Question, reply: &InteractionReply) -> ApprovalVerdict {
     match &reply.by {
-        Answerer::Policy { .. } => Verdict::Declined,
-        Answerer::Person(_) => {
+        ReplyAuthor::Policy { .. } => ApprovalVerdict::Declined,
+        ReplyAuthor::Person(_) => {
             let said = reply.text.trim().trim_end_matches(FINAL).to_lowercase();
             let affirmative = |text: &str| YES.contains(&text);
             let chose_a_yes = question.options.iter().any(|option| {
                 let label = option.label.trim().to_lowercase();
                 label == said && label.split([' ', ',']).next().is_some_and(affirmative)
             });
-            if affirmative(&said) || chose_a_yes { Verdict::Approved } else { Verdict::Declined }
+            if affirmative(&said) || chose_a_yes {
+                ApprovalVerdict::Approved
+            } else {
+                ApprovalVerdict::Declined
+            }
         }
     }
 }
@@ -141,30 +149,30 @@ mod tests {
 
     use super::*;
     use crate::{
-        context::Hidden,
-        id::{Fresh, InteractionId, RunId, TurnId},
-        interaction::{Asker, InteractionState, Kind, Policy, Purpose},
-        policy::AutoReason,
+        context::HiddenContent,
+        id::{IdSeed, InteractionId, RunId, TurnId},
+        interaction::{DecisionPolicy, GatePurpose, InteractionKind, InteractionOrigin, InteractionState},
+        policy::AutoDecideReason,
         time::Timestamp,
     };
 
     const SHA256: &str = "1a2b3c4d000000000000000000000000000000000000000000000000000000ff";
 
-    fn interaction(hidden: Option<Hidden>) -> Interaction {
+    fn interaction(hidden: Option<HiddenContent>) -> Interaction {
         Interaction {
-            interaction_id: InteractionId(Fresh(1)),
-            run_id: RunId(Fresh(1)),
-            turn_id: TurnId(Fresh(1)),
-            asker: Asker::Gate { gate: "g".to_string(), purpose: Purpose::Approval },
+            interaction_id: InteractionId(IdSeed(1)),
+            run_id: RunId(IdSeed(1)),
+            turn_id: TurnId(IdSeed(1)),
+            asker: InteractionOrigin::Gate { gate: "g".to_string(), purpose: GatePurpose::Approval },
             question: Question {
-                kind: Kind::Confirm,
+                kind: InteractionKind::Confirm,
                 prompt: "delete the branch?".to_string(),
                 options: vec![
-                    Choice { label: "Yes, delete it".to_string(), safe: false },
-                    Choice { label: "Keep it".to_string(), safe: true },
+                    InteractionOption { label: "Yes, delete it".to_string(), safe: false },
+                    InteractionOption { label: "Keep it".to_string(), safe: true },
                 ],
                 ui_hints: None,
-                default_decision_policy: Policy::EngineJudgement,
+                default_decision_policy: DecisionPolicy::EngineJudgement,
                 context: None,
                 hidden: hidden.map(Box::new),
             },
@@ -174,29 +182,36 @@ mod tests {
         }
     }
 
-    fn answer(hidden: Option<Hidden>, by: Answerer, text: &str) -> Result<Verdict, Refused> {
+    fn answer(
+        hidden: Option<HiddenContent>,
+        by: ReplyAuthor,
+        text: &str,
+    ) -> Result<ApprovalVerdict, RequestRefused> {
         let interaction = interaction(hidden);
         let interaction_id = interaction.interaction_id;
-        judge(&interaction, &Reply { interaction_id, text: text.to_string(), by, idempotency_key: None })
+        judge(
+            &interaction,
+            &InteractionReply { interaction_id, text: text.to_string(), by, idempotency_key: None },
+        )
     }
 
-    fn person(text: &str) -> Result<Verdict, Refused> {
-        answer(None, Answerer::Person("ada".to_string()), text)
+    fn person(text: &str) -> Result<ApprovalVerdict, RequestRefused> {
+        answer(None, ReplyAuthor::Person("ada".to_string()), text)
     }
 
-    const UNCLEAR: Result<Verdict, Refused> =
-        Err(Refused::ApprovalUnclear { interaction_id: InteractionId(Fresh(1)) });
-    const NOT_SHOWN: Result<Verdict, Refused> =
-        Err(Refused::ApprovalNotShown { interaction_id: InteractionId(Fresh(1)) });
+    const UNCLEAR: Result<ApprovalVerdict, RequestRefused> =
+        Err(RequestRefused::ApprovalUnclear { interaction_id: InteractionId(IdSeed(1)) });
+    const NOT_SHOWN: Result<ApprovalVerdict, RequestRefused> =
+        Err(RequestRefused::ApprovalNotShown { interaction_id: InteractionId(IdSeed(1)) });
 
     /// I43
     #[test]
     fn a_yes_counts_only_alone() {
         for yes in YES {
-            assert_eq!(person(yes), Ok(Verdict::Approved), "{yes}");
+            assert_eq!(person(yes), Ok(ApprovalVerdict::Approved), "{yes}");
         }
         for yes in [" Y ", "OK!", "Yes.", "Go Ahead", "yes, delete it", "是。", "同意！", "yes \n"] {
-            assert_eq!(person(yes), Ok(Verdict::Approved), "{yes:?}");
+            assert_eq!(person(yes), Ok(ApprovalVerdict::Approved), "{yes:?}");
         }
         for text in [
             "",
@@ -226,7 +241,7 @@ mod tests {
     #[test]
     fn a_no_counts_alone_or_before_an_instruction() {
         for no in NO {
-            assert_eq!(person(no), Ok(Verdict::Declined), "{no}");
+            assert_eq!(person(no), Ok(ApprovalVerdict::Declined), "{no}");
         }
         for no in [
             "No.",
@@ -242,17 +257,17 @@ mod tests {
             "no, yes",
             "refuse , thanks",
         ] {
-            assert_eq!(person(no), Ok(Verdict::Declined), "{no:?}");
+            assert_eq!(person(no), Ok(ApprovalVerdict::Declined), "{no:?}");
         }
     }
 
     /// SECURITY finding 8
     #[test]
     fn content_that_is_not_shown_is_approved_only_by_its_digits() {
-        let hidden = || Some(Hidden { bytes: 9, content_bytes: 99, sha256: SHA256.to_string() });
-        let person = |text| answer(hidden(), Answerer::Person("ada".to_string()), text);
+        let hidden = || Some(HiddenContent { bytes: 9, content_bytes: 99, sha256: SHA256.to_string() });
+        let person = |text| answer(hidden(), ReplyAuthor::Person("ada".to_string()), text);
         for yes in ["yes 1a2b3c4d", "YES 1A2B3C4D.", " ok  1a2b3c4d "] {
-            assert_eq!(person(yes), Ok(Verdict::Approved), "{yes:?}");
+            assert_eq!(person(yes), Ok(ApprovalVerdict::Approved), "{yes:?}");
         }
         for yes in ["yes", "Yes, delete it", "同意", "yes 00000000", "yes 1a2b3c4e"] {
             assert_eq!(person(yes), NOT_SHOWN, "{yes:?}");
@@ -261,32 +276,36 @@ mod tests {
             assert_eq!(person(text), UNCLEAR, "{text:?}");
         }
         for no in ["no", "no, it is too long", "keep it"] {
-            assert_eq!(person(no), Ok(Verdict::Declined), "{no:?}");
+            assert_eq!(person(no), Ok(ApprovalVerdict::Declined), "{no:?}");
         }
     }
 
     /// D7
     #[test]
     fn policy_never_approves() {
-        let policy = || Answerer::Policy { reason: AutoReason::UserNoReply, policy: Policy::SafeDefault };
-        let hidden = || Some(Hidden { bytes: 9, content_bytes: 99, sha256: SHA256.to_string() });
+        let policy = || ReplyAuthor::Policy {
+            reason: AutoDecideReason::UserNoReply,
+            policy: DecisionPolicy::SafeDefault,
+        };
+        let hidden = || Some(HiddenContent { bytes: 9, content_bytes: 99, sha256: SHA256.to_string() });
         for text in ["yes", "yes 1a2b3c4d", "anything"] {
-            assert_eq!(answer(None, policy(), text), Ok(Verdict::Declined), "{text}");
-            assert_eq!(answer(hidden(), policy(), text), Ok(Verdict::Declined), "{text}");
+            assert_eq!(answer(None, policy(), text), Ok(ApprovalVerdict::Declined), "{text}");
+            assert_eq!(answer(hidden(), policy(), text), Ok(ApprovalVerdict::Declined), "{text}");
         }
     }
 
     #[test]
     fn an_option_says_what_choosing_it_means() {
         let asked = interaction(None).question;
-        let meaning =
-            |label: &str, safe: bool| verdict_of(&asked, &Choice { label: label.to_string(), safe });
-        assert_eq!(meaning("Yes, delete it", false), Some(Verdict::Approved));
-        assert_eq!(meaning("Keep it", true), Some(Verdict::Declined));
-        assert_eq!(meaning("Reject", false), Some(Verdict::Declined));
+        let meaning = |label: &str, safe: bool| {
+            verdict_of(&asked, &InteractionOption { label: label.to_string(), safe })
+        };
+        assert_eq!(meaning("Yes, delete it", false), Some(ApprovalVerdict::Approved));
+        assert_eq!(meaning("Keep it", true), Some(ApprovalVerdict::Declined));
+        assert_eq!(meaning("Reject", false), Some(ApprovalVerdict::Declined));
         assert_eq!(
             meaning("I take the risk", false),
-            Some(Verdict::Approved),
+            Some(ApprovalVerdict::Approved),
             "another option is the safe one"
         );
     }

@@ -21,7 +21,7 @@ pub struct Delivery {
     /// Where it goes.
     pub conversation_ref: String,
     /// What it brings.
-    pub content: Content,
+    pub content: DeliveryContent,
     /// The turn whose outcome the person has once this has arrived.
     pub carries: Option<TurnId>,
     /// Since when it is wanted; a late one is marked with its age.
@@ -29,7 +29,7 @@ pub struct Delivery {
     /// Whether it has arrived.
     pub status: DeliveryStatus,
     /// How it last failed, if it did.
-    pub last_failure: Option<Certainty>,
+    pub last_failure: Option<DeliveryFailure>,
     /// When it arrived.
     pub delivered_at: Option<Timestamp>,
     /// It has had its second chance, so there is no third.
@@ -39,7 +39,7 @@ pub struct Delivery {
 /// What a delivery brings.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Content {
+pub enum DeliveryContent {
     /// What a turn said, or how it failed.
     Result(TurnId),
     /// A question, with whatever its turn said before it.
@@ -47,13 +47,13 @@ pub enum Content {
     /// That a question can no longer be answered here.
     QuestionClosed(InteractionId),
     /// Something that Abide has to say about the run.
-    Notice(Notice),
+    Notice(DeliveryNotice),
 }
 
 /// What Abide itself says to people.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Notice {
+pub enum DeliveryNotice {
     /// The run ended while nothing of it was at work.
     RunEnded(String),
     /// A turn's outcome could not be found out (E8).
@@ -91,7 +91,7 @@ impl DeliveryStatus {
 /// How sure we are that a delivery did not arrive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Certainty {
+pub enum DeliveryFailure {
     /// The channel refused it.
     Failed,
     /// It may have arrived. Called unknown, never guessed.

@@ -10,8 +10,8 @@ use alloc::string::String;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    approval::Verdict,
-    engine::{Handle, ProbeDepth},
+    approval::ApprovalVerdict,
+    engine::{EngineSessionHandle, ProbeDepth},
     id::{DeliveryId, InteractionId, TurnId},
     inbound::MessageKey,
     process::Attempt,
@@ -25,7 +25,7 @@ pub struct EffectNumber(pub u32);
 
 /// An order that has not been carried out yet.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Owed {
+pub struct PendingEffect {
     /// Its number.
     pub number: EffectNumber,
     /// Not before then; at once if that is past.
@@ -50,7 +50,7 @@ pub enum Effect {
         /// The turn.
         turn_id: TurnId,
         /// The session to go on with, or the id that a new one shall have.
-        session: Session,
+        session: LaunchSession,
         /// What the engine is told.
         prompt: String,
     },
@@ -74,7 +74,7 @@ pub enum Effect {
         /// What was answered.
         text: String,
         /// What that means, if permission was asked for.
-        verdict: Option<Verdict>,
+        verdict: Option<ApprovalVerdict>,
     },
     /// Put a message into the running turn. Until that is reported, the message counts as waiting.
     Steer {
@@ -112,13 +112,13 @@ pub enum Effect {
 /// The engine session that a launch is for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Session {
+pub enum LaunchSession {
     /// A new one, named by the engine.
     New,
     /// A new one, under the id that we chose.
-    Named(Handle),
+    Named(EngineSessionHandle),
     /// That one and no other.
-    Resumed(Handle),
+    Resumed(EngineSessionHandle),
 }
 
 impl Effect {

@@ -10,7 +10,7 @@ use crate::time::Seconds;
 
 /// The engine's own session id (A1). Opaque: everything but its adapter may store and compare it, nothing else.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Handle {
+pub struct EngineSessionHandle {
     /// The engine that issued it.
     pub engine: String,
     /// What kind of thing the value is.
@@ -35,7 +35,7 @@ pub enum HandleType {
 
 /// How a run's engine waits for a person (A2): resolved once, before the first launch, and never flipped.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Profile {
+pub struct EngineInteractiveProfile {
     /// The way of waiting.
     pub kind: ProfileKind,
     /// Why this way, for people.
@@ -75,7 +75,7 @@ pub struct EngineCommand {
 
 /// Whether an engine can resume (A3), and how that was found out.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ResumeCapability {
+pub struct EngineResumeCapability {
     /// Whether it can.
     pub supported: bool,
     /// How that was found out.
@@ -98,7 +98,7 @@ pub enum ProbeMethod {
 
 /// The optional abilities (E1) on which a rule about state depends. What happens without each is written at its use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Abilities {
+pub struct RunAbilities {
     /// A message can be put into the running turn. Without it, a message that would steer waits for its own turn.
     pub steer: bool,
     /// A turn's result can be read back after contact was lost. Without it, a lost turn needs a person at once.

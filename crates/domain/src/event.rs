@@ -8,23 +8,23 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     deadline::DeadlineKind,
-    delivery::Certainty,
+    delivery::DeliveryFailure,
     effect::EffectNumber,
-    engine::{Abilities, EngineCommand, Handle, Profile},
-    failure::Failure,
+    engine::{EngineCommand, EngineInteractiveProfile, EngineSessionHandle, RunAbilities},
+    failure::RunFailure,
     id::{DeliveryId, RunId, TurnId},
-    inbound::{Message, MessageKey},
-    interaction::{Purpose, Question},
-    process::{Attempt, Exit, Position, Process},
-    reply::Reply,
-    settings::{OnBusy, Settings},
+    inbound::{InboundMessage, MessageKey},
+    interaction::{GatePurpose, Question},
+    process::{Attempt, ExitStatus, OutputPosition, ProcessBinding},
+    reply::InteractionReply,
+    settings::{OnBusy, RunSettings},
     time::Seconds,
 };
 
 /// Something that happened.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
-pub enum Event {
+pub enum RunEvent {
     // Requests.
     /// Somebody wants a run.
     RunCreated(Box<NewRun>),
@@ -33,14 +33,14 @@ pub enum Event {
     /// Somebody says something to the run.
     MessageArrived {
         /// What.
-        message: Message,
+        message: InboundMessage,
         /// What it does if a turn is at work; the run's own setting where it does not say.
         on_busy: Option<OnBusy>,
     },
     /// Somebody answers a question.
     ReplyArrived {
         /// The answer.
-        reply: Reply,
+        reply: InteractionReply,
     },
     /// A person wants the turn stopped.
     InterruptRequested {
@@ -64,11 +64,11 @@ pub enum Event {
     /// It is known how the engine waits and what it can do.
     ProfileResolved {
         /// How it waits.
-        profile: Profile,
+        profile: EngineInteractiveProfile,
         /// What it can do.
-        abilities: Abilities,
+        abilities: RunAbilities,
         /// The session id that we chose for it, where engines let us (A6).
-        handle: Option<Handle>,
+        handle: Option<EngineSessionHandle>,
         /// How the program is called in every turn of the run (A9). Absent in journals of the first release.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         command: Option<EngineCommand>,
@@ -76,30 +76,30 @@ pub enum Event {
     /// The engine cannot be used at all: not there, not logged in, no usable workspace.
     EngineUnusable {
         /// Why.
-        failure: Failure,
+        failure: RunFailure,
     },
     /// The process that was ordered is there.
     AttemptStarted {
         /// Which launch.
         attempt: Attempt,
         /// Which process.
-        process: Process,
+        process: ProcessBinding,
     },
     /// It could not be started, and certainly did not run.
     LaunchFailed {
         /// Which launch.
         attempt: Attempt,
         /// Why.
-        failure: Failure,
+        failure: RunFailure,
         /// Whether it may work another time.
-        retry: Retry,
+        retry: LaunchRetry,
     },
     /// The process is over, or is found to be gone.
     ProcessExited {
         /// Which launch.
         attempt: Attempt,
         /// How.
-        exit: Exit,
+        exit: ExitStatus,
     },
     /// The process can no longer be heard, though it may well live.
     ContactLost {
@@ -115,7 +115,7 @@ pub enum Event {
         /// Which launch.
         attempt: Attempt,
         /// Which process.
-        process: Process,
+        process: ProcessBinding,
     },
     /// What became of the turn cannot be found out.
     RecoveryFailed {
@@ -127,7 +127,7 @@ pub enum Event {
     /// What the engine keeps of its session was deleted while the run waits without a process: no answer can resume it.
     SessionLost {
         /// What is gone.
-        failure: Failure,
+        failure: RunFailure,
     },
 
     // Facts that the engine said.
@@ -136,16 +136,16 @@ pub enum Event {
         /// Which launch.
         attempt: Attempt,
         /// Where in its speech.
-        position: Position,
+        position: OutputPosition,
         /// The session.
-        handle: Handle,
+        handle: EngineSessionHandle,
     },
     /// The engine is getting on.
     Progressed {
         /// Which launch.
         attempt: Attempt,
         /// Where in its speech.
-        position: Position,
+        position: OutputPosition,
         /// With what.
         text: String,
     },
@@ -156,11 +156,11 @@ pub enum Event {
         /// The turn that asks.
         turn_id: TurnId,
         /// Where in its speech.
-        position: Position,
+        position: OutputPosition,
         /// The engine's name for the request, unique within its process: said again, it is the same request.
         gate: String,
         /// What it wants.
-        purpose: Purpose,
+        purpose: GatePurpose,
         /// What it asks.
         question: Question,
     },
@@ -169,7 +169,7 @@ pub enum Event {
         /// Which launch.
         attempt: Attempt,
         /// Where in its speech.
-        position: Position,
+        position: OutputPosition,
         /// The engine's name for the request.
         gate: String,
     },
@@ -180,11 +180,11 @@ pub enum Event {
         /// The turn that ends, matched by its id (E7): a process that is held for several turns may repeat itself.
         turn_id: TurnId,
         /// Where in its speech.
-        position: Position,
+        position: OutputPosition,
         /// How.
-        ending: Ending,
+        ending: TurnOutcome,
         /// What became of its process.
-        aftermath: Aftermath,
+        aftermath: ProcessAfterTurn,
     },
 
     // Facts about the rest of the world.
@@ -203,7 +203,7 @@ pub enum Event {
         /// Which.
         delivery_id: DeliveryId,
         /// How sure that is.
-        certainty: Certainty,
+        certainty: DeliveryFailure,
     },
     /// The run's conversation was heard from again, so it can be reached.
     ConversationSpoke,
@@ -225,11 +225,11 @@ pub struct NewRun {
     /// Its name.
     pub run_id: RunId,
     /// What it should be.
-    pub settings: Settings,
+    pub settings: RunSettings,
     /// The task.
-    pub message: Message,
+    pub message: InboundMessage,
     /// The sender's key, so that asking again makes no second run.
-    pub idempotency: Option<Idempotency>,
+    pub idempotency: Option<IdempotencyClaim>,
     /// The rules that the run follows from its creation on; see [`crate::run::RULES`].
     #[serde(default)]
     pub rules: u32,
@@ -237,7 +237,7 @@ pub struct NewRun {
 
 /// A sender's promise that two requests with this key are one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Idempotency {
+pub struct IdempotencyClaim {
     /// The key.
     pub key: String,
     /// A digest of the request, to notice another request under the same key.
@@ -247,7 +247,7 @@ pub struct Idempotency {
 /// Whether something that failed may work another time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Retry {
+pub enum LaunchRetry {
     /// It may.
     Later,
     /// It will not.
@@ -257,7 +257,7 @@ pub enum Retry {
 /// How a turn ends.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Ending {
+pub enum TurnOutcome {
     /// The engine is done.
     Completed {
         /// What it said.
@@ -273,7 +273,7 @@ pub enum Ending {
     /// The engine failed.
     Failed {
         /// How.
-        failure: Failure,
+        failure: RunFailure,
     },
     /// The engine obeyed an order to stop.
     Interrupted,
@@ -282,16 +282,16 @@ pub enum Ending {
 /// What became of a process when its turn ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Aftermath {
+pub enum ProcessAfterTurn {
     /// It is over.
-    Exited(Exit),
+    Exited(ExitStatus),
     /// It lives and can be spoken to.
     Alive,
 }
 
 /// A key that may be used once, for ever. The store refuses a commit that claims a taken one.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Claim {
+pub struct KeyClaim {
     /// Among which keys it must be unique.
     pub scope: String,
     /// The key.
@@ -303,7 +303,7 @@ pub struct Claim {
 /// The scope of run requests' idempotency keys.
 pub const RUN_REQUESTS: &str = "run-requests";
 
-impl Claim {
+impl KeyClaim {
     /// The claim that a message makes: its name, once, for ever (E13).
     pub fn of_message(key: &MessageKey) -> Self {
         let mut scope = String::from("inbound/");
@@ -312,20 +312,20 @@ impl Claim {
     }
 }
 
-impl Event {
+impl RunEvent {
     /// The keys that this event uses up.
-    pub fn claims(&self) -> Vec<Claim> {
+    pub fn claims(&self) -> Vec<KeyClaim> {
         let mut claims = Vec::new();
         if let Self::RunCreated(new) = self {
-            claims.push(Claim::of_message(&new.message.key));
-            claims.extend(new.idempotency.as_ref().map(|idempotency| Claim {
+            claims.push(KeyClaim::of_message(&new.message.key));
+            claims.extend(new.idempotency.as_ref().map(|idempotency| KeyClaim {
                 scope: String::from(RUN_REQUESTS),
                 key: idempotency.key.clone(),
                 fingerprint: idempotency.fingerprint.clone(),
             }));
         }
         if let Self::MessageArrived { message, .. } = self {
-            claims.push(Claim::of_message(&message.key));
+            claims.push(KeyClaim::of_message(&message.key));
         }
         claims
     }

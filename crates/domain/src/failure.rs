@@ -6,14 +6,14 @@ use serde::{Deserialize, Serialize};
 
 /// A failure that people see.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Failure {
+pub struct RunFailure {
     /// What kind, for programs.
     pub code: FailureCode,
     /// What happened, for people.
     pub message: String,
 }
 
-impl Failure {
+impl RunFailure {
     /// A failure of this kind.
     pub fn new(code: FailureCode, message: impl Into<String>) -> Self {
         Self { code, message: message.into() }

@@ -1,6 +1,6 @@
 //! Names of things: newtypes over one unrepeatable number, printed with a prefix (`run_01k…`).
 //!
-//! An id is minted from a [`Fresh`] number that came in with an event; nothing here makes numbers up. Ids sort
+//! An id is minted from a [`IdSeed`] number that came in with an event; nothing here makes numbers up. Ids sort
 //! by the time at which they were minted, as numbers and as text alike. Names that others chose (a chat
 //! service's message id, an engine's session id) are not here: they are text and mean nothing to us.
 
@@ -11,9 +11,9 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 /// A number that never comes again, growing with time: a version 7 UUID, made outside and carried in by the event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Fresh(pub u128);
+pub struct IdSeed(pub u128);
 
-impl Fresh {
+impl IdSeed {
     /// The `n`th number that may be derived from this one within the same event.
     #[must_use]
     pub fn nth(self, n: u8) -> Self {
@@ -26,7 +26,7 @@ const ALPHABET: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
 /// 128 bits in groups of five.
 const DIGITS: usize = 26;
 
-impl fmt::Display for Fresh {
+impl fmt::Display for IdSeed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut text = [0_u8; DIGITS];
         for (place, digit) in text.iter_mut().rev().enumerate() {
@@ -36,20 +36,20 @@ impl fmt::Display for Fresh {
     }
 }
 
-impl FromStr for Fresh {
-    type Err = BadId;
+impl FromStr for IdSeed {
+    type Err = InvalidId;
 
-    fn from_str(text: &str) -> Result<Self, BadId> {
+    fn from_str(text: &str) -> Result<Self, InvalidId> {
         // The first digit stands for the top three bits only, so anything above 7 would not fit.
         if text.len() != DIGITS || text.as_bytes()[0] > b'7' {
-            return Err(BadId { expected: "26 base-32 digits" });
+            return Err(InvalidId { expected: "26 base-32 digits" });
         }
         text.bytes()
             .try_fold(0_u128, |number, byte| {
                 let digit = ALPHABET.iter().position(|letter| *letter == byte);
                 digit
                     .map(|digit| (number << 5) | digit as u128)
-                    .ok_or(BadId { expected: "26 base-32 digits" })
+                    .ok_or(InvalidId { expected: "26 base-32 digits" })
             })
             .map(Self)
     }
@@ -58,7 +58,7 @@ impl FromStr for Fresh {
 /// A text that is not the id it should be.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not an id of this kind, expected {expected}")]
-pub struct BadId {
+pub struct InvalidId {
     /// What such an id looks like.
     pub expected: &'static str,
 }
@@ -67,7 +67,7 @@ macro_rules! ids {
     ($($(#[$doc:meta])* $name:ident = $prefix:literal;)*) => {$(
         $(#[$doc])*
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub struct $name(pub Fresh);
+        pub struct $name(pub IdSeed);
 
         impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -82,10 +82,10 @@ macro_rules! ids {
         }
 
         impl FromStr for $name {
-            type Err = BadId;
+            type Err = InvalidId;
 
-            fn from_str(text: &str) -> Result<Self, BadId> {
-                let wrong = BadId { expected: concat!($prefix, " and 26 base-32 digits") };
+            fn from_str(text: &str) -> Result<Self, InvalidId> {
+                let wrong = InvalidId { expected: concat!($prefix, " and 26 base-32 digits") };
                 let digits = text.strip_prefix($prefix).ok_or_else(|| wrong.clone())?;
                 digits.parse().map(Self).map_err(|_| wrong)
             }
@@ -116,13 +116,13 @@ ids! {
     DeliveryId = "dlv_";
 }
 
-impl Serialize for Fresh {
+impl Serialize for IdSeed {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
     }
 }
 
-impl<'de> Deserialize<'de> for Fresh {
+impl<'de> Deserialize<'de> for IdSeed {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         String::deserialize(deserializer)?.parse().map_err(de::Error::custom)
     }
@@ -137,21 +137,21 @@ mod tests {
     #[test]
     fn an_id_survives_its_text_form() {
         for number in [0, 1, u128::MAX, 0x0192_f00d_0000_7000_8000_0000_0000_beef] {
-            let id = RunId(Fresh(number));
+            let id = RunId(IdSeed(number));
             assert_eq!(id.to_string().parse(), Ok(id));
         }
     }
 
     #[test]
     fn text_sorts_as_the_number_does() {
-        let (earlier, later) = (TurnId(Fresh(31 << 70)), TurnId(Fresh(32 << 70)));
+        let (earlier, later) = (TurnId(IdSeed(31 << 70)), TurnId(IdSeed(32 << 70)));
         assert!(earlier < later && earlier.to_string() < later.to_string());
     }
 
     #[test]
     fn another_kind_of_id_is_refused() {
-        let run = RunId(Fresh(7)).to_string();
-        assert_eq!(run.parse::<TurnId>(), Err(BadId { expected: "turn_ and 26 base-32 digits" }));
+        let run = RunId(IdSeed(7)).to_string();
+        assert_eq!(run.parse::<TurnId>(), Err(InvalidId { expected: "turn_ and 26 base-32 digits" }));
         for wrong in ["", "run_", "run_é", "run_zzzzzzzzzzzzzzzzzzzzzzzzzz", "run_0000000000000000000000000u"]
         {
             assert!(wrong.parse::<RunId>().is_err(), "{wrong}");

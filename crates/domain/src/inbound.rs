@@ -22,7 +22,7 @@ pub struct MessageKey {
 
 /// What somebody said.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Message {
+pub struct InboundMessage {
     /// Its name.
     pub key: MessageKey,
     /// What it says.
@@ -33,7 +33,7 @@ pub struct Message {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Inbound {
     /// What was said.
-    pub message: Message,
+    pub message: InboundMessage,
     /// The run that it is for.
     pub run_id: RunId,
     /// The turn that took it, once one has.

@@ -7,10 +7,10 @@ use alloc::{boxed::Box, string::String, vec::Vec};
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::{
-    approval::Verdict,
-    context::{Context, Hidden},
+    approval::ApprovalVerdict,
+    context::{ApprovalContext, HiddenContent},
     id::{InteractionId, RunId, TurnId},
-    policy::AutoReason,
+    policy::AutoDecideReason,
     time::Timestamp,
 };
 
@@ -24,7 +24,7 @@ pub struct Interaction {
     /// The turn that asked.
     pub turn_id: TurnId,
     /// Who asked, and where the answer must go.
-    pub asker: Asker,
+    pub asker: InteractionOrigin,
     /// What is asked.
     pub question: Question,
     /// Since when it can be answered.
@@ -38,7 +38,7 @@ pub struct Interaction {
 /// Who asked, and so where the answer must go.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Asker {
+pub enum InteractionOrigin {
     /// The engine, as the ending of its turn: the answer is the next turn's prompt.
     TurnEnd,
     /// The engine, inside its turn: the answer goes to that process, under the engine's own gate id.
@@ -46,16 +46,16 @@ pub enum Asker {
         /// The engine's name for the request.
         gate: String,
         /// What it wants.
-        purpose: Purpose,
+        purpose: GatePurpose,
     },
     /// Abide itself, because the run cannot go on alone.
-    Abide(Parked),
+    Abide(RuntimeQuestion),
 }
 
 /// What a request inside a turn wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Purpose {
+pub enum GatePurpose {
     /// Permission. Only a person ever gives it.
     Approval,
     /// Information.
@@ -65,7 +65,7 @@ pub enum Purpose {
 /// Why Abide itself asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Parked {
+pub enum RuntimeQuestion {
     /// A person stopped the turn; only a person knows what should happen next.
     Interrupted,
     /// Contact was lost and the turn's outcome could not be found out (E8).
@@ -82,29 +82,29 @@ pub enum Parked {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Question {
     /// A hint for front ends; it never restricts the answer (D2).
-    pub kind: Kind,
+    pub kind: InteractionKind,
     /// The question itself.
     pub prompt: String,
     /// Suggested answers.
     #[serde(default)]
-    pub options: Vec<Choice>,
+    pub options: Vec<InteractionOption>,
     /// Display hints of the engine, as JSON text that means nothing to us.
     #[serde(default)]
     pub ui_hints: Option<String>,
     /// What to do if nobody answers and the run allows it.
-    pub default_decision_policy: Policy,
+    pub default_decision_policy: DecisionPolicy,
     /// What an approval covers. The prompt is then its text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub context: Option<Box<Context>>,
+    pub context: Option<Box<ApprovalContext>>,
     /// What the prompt does not show because it is too long.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub hidden: Option<Box<Hidden>>,
+    pub hidden: Option<Box<HiddenContent>>,
 }
 
 /// The five kinds of question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Kind {
+pub enum InteractionKind {
     /// One of the options.
     ChooseOne,
     /// Yes or no.
@@ -117,7 +117,7 @@ pub enum Kind {
     RiskAck,
 }
 
-impl Kind {
+impl InteractionKind {
     /// The kind of that name; an unknown name is `open_text` (D1).
     pub fn named(name: &str) -> Self {
         match name {
@@ -130,7 +130,7 @@ impl Kind {
     }
 }
 
-impl<'de> Deserialize<'de> for Kind {
+impl<'de> Deserialize<'de> for InteractionKind {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         String::deserialize(deserializer).map(|name| Self::named(&name))
     }
@@ -138,7 +138,7 @@ impl<'de> Deserialize<'de> for Kind {
 
 /// A suggested answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Choice {
+pub struct InteractionOption {
     /// What it says.
     pub label: String,
     /// Marked by the asker as the one that does no harm.
@@ -149,7 +149,7 @@ pub struct Choice {
 /// What to do if nobody answers (D1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Policy {
+pub enum DecisionPolicy {
     /// The engine decides for itself.
     EngineJudgement,
     /// The option marked safe, or no.
@@ -158,7 +158,7 @@ pub enum Policy {
     Abort,
 }
 
-impl Policy {
+impl DecisionPolicy {
     /// The word itself.
     pub fn name(self) -> &'static str {
         match self {
@@ -176,19 +176,19 @@ pub enum InteractionState {
     /// It can.
     Open,
     /// It was, once and for all.
-    Answered(Resolution),
+    Answered(InteractionResolution),
     /// It never was, and no longer matters.
     Closed {
         /// When that was.
         at: Timestamp,
         /// Why.
-        because: Closing,
+        because: CloseReason,
     },
 }
 
 /// How an interaction was answered (D8).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Resolution {
+pub struct InteractionResolution {
     /// By a person or by policy.
     pub resolution_mode: ResolutionMode,
     /// When.
@@ -196,14 +196,14 @@ pub struct Resolution {
     /// By whom: a person's name as the channel gives it, or `policy`.
     pub resolved_by: String,
     /// Why policy answered, if it did.
-    pub auto_decide_reason: Option<AutoReason>,
+    pub auto_decide_reason: Option<AutoDecideReason>,
     /// What was answered.
     pub text: String,
     /// The key under which the same answer may be sent again without harm.
     pub idempotency_key: Option<String>,
     /// What the answer means, if it is the answer to an approval.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub verdict: Option<Verdict>,
+    pub verdict: Option<ApprovalVerdict>,
 }
 
 /// By a person or by policy.
@@ -219,7 +219,7 @@ pub enum ResolutionMode {
 /// Why an interaction was closed without an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Closing {
+pub enum CloseReason {
     /// The engine took it back.
     Withdrawn,
     /// A newer message made it moot.
@@ -242,19 +242,19 @@ impl Interaction {
 
     /// Whether it asks for permission: an engine does inside its turn, or a risk is to be acknowledged.
     pub fn is_approval(&self) -> bool {
-        self.question.kind == Kind::RiskAck
-            || matches!(&self.asker, Asker::Gate { purpose: Purpose::Approval, .. })
+        self.question.kind == InteractionKind::RiskAck
+            || matches!(&self.asker, InteractionOrigin::Gate { purpose: GatePurpose::Approval, .. })
     }
 
     /// Whether it is the engine's request of that name.
     pub(crate) fn is_of_gate(&self, gate: &str) -> bool {
         match &self.asker {
-            Asker::Gate { gate: its, .. } => its == gate,
-            Asker::TurnEnd | Asker::Abide(_) => false,
+            InteractionOrigin::Gate { gate: its, .. } => its == gate,
+            InteractionOrigin::TurnEnd | InteractionOrigin::Abide(_) => false,
         }
     }
 
-    pub(crate) fn close(&mut self, because: Closing, at: Timestamp) {
+    pub(crate) fn close(&mut self, because: CloseReason, at: Timestamp) {
         if self.is_open() {
             self.state = InteractionState::Closed { at, because };
         }

@@ -14,14 +14,14 @@ use crate::{
 
 /// The rows that differ between two states of a run, as places in the later one: nothing is copied that stands there.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Rows {
+pub struct ChangedRows {
     inbound: Vec<usize>,
     turns: Vec<usize>,
     interactions: Vec<usize>,
     deliveries: Vec<usize>,
 }
 
-impl Rows {
+impl ChangedRows {
     /// The rows to write when a run turns from `before` into `after`.
     pub fn changed(before: Option<&Run>, after: &Run) -> Self {
         Self {

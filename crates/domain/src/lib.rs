@@ -33,4 +33,4 @@ pub mod refused;
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
-struct Readme;
+struct DomainReadme;

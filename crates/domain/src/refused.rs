@@ -1,10 +1,10 @@
 //! Requests that cannot be met. Facts are never refused: what an engine did is absorbed, however strange.
 
-use crate::{id::InteractionId, run::Status};
+use crate::{id::InteractionId, run::RunStatus};
 
 /// Why a request changes nothing.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refused {
+pub enum RequestRefused {
     /// There is no such run.
     #[error("there is no such run")]
     NoSuchRun,
@@ -15,7 +15,7 @@ pub enum Refused {
     #[error("the run is over ({status})")]
     RunFinished {
         /// How it ended.
-        status: Status,
+        status: RunStatus,
     },
     /// Somebody else answered first, or the question no longer matters.
     #[error("interaction {interaction_id} is no longer open")]
@@ -46,13 +46,13 @@ pub enum Refused {
     #[error("the run does not wait for a slot ({status})")]
     NotQueued {
         /// What it does instead.
-        status: Status,
+        status: RunStatus,
     },
     /// No turn is at work.
     #[error("no turn is at work ({status})")]
     NothingToInterrupt {
         /// What it does instead.
-        status: Status,
+        status: RunStatus,
     },
     /// Too many messages wait already.
     #[error("{limit} messages wait for this run already")]

@@ -8,21 +8,21 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     id::InteractionId,
-    interaction::{Interaction, InteractionState, Policy, Resolution, ResolutionMode},
-    policy::AutoReason,
-    refused::Refused,
+    interaction::{DecisionPolicy, Interaction, InteractionResolution, InteractionState, ResolutionMode},
+    policy::AutoDecideReason,
+    refused::RequestRefused,
     time::Timestamp,
 };
 
 /// An answer on its way in.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Reply {
+pub struct InteractionReply {
     /// The interaction that it names; a reply never goes to "whatever is open".
     pub interaction_id: InteractionId,
     /// Free text, whatever the kind of question (D2).
     pub text: String,
     /// Who answers.
-    pub by: Answerer,
+    pub by: ReplyAuthor,
     /// The sender's key: the same key and text again is no second answer.
     pub idempotency_key: Option<String>,
 }
@@ -30,53 +30,59 @@ pub struct Reply {
 /// Who answers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Answerer {
+pub enum ReplyAuthor {
     /// A person, as their channel names them.
     Person(String),
     /// The question's own policy, in nobody's name.
     Policy {
         /// Why no person answered.
-        reason: AutoReason,
+        reason: AutoDecideReason,
         /// The policy that was applied.
-        policy: Policy,
+        policy: DecisionPolicy,
     },
 }
 
 /// What a reply is to an interaction that takes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Taken {
+pub enum ReplyAcceptance {
     /// The answer.
-    First(Resolution),
+    First(InteractionResolution),
     /// The answer that we have already, sent again under its own key.
     Again,
 }
 
 /// Judges a reply against the interaction that it names. The first writer wins; everyone else is told so.
-pub fn take(interaction: &Interaction, reply: &Reply, at: Timestamp) -> Result<Taken, Refused> {
+pub fn take(
+    interaction: &Interaction,
+    reply: &InteractionReply,
+    at: Timestamp,
+) -> Result<ReplyAcceptance, RequestRefused> {
     match &interaction.state {
-        InteractionState::Open => Ok(Taken::First(resolution(reply, at))),
+        InteractionState::Open => Ok(ReplyAcceptance::First(resolution(reply, at))),
         InteractionState::Answered(first) => {
             let same_key = reply.idempotency_key.is_some() && reply.idempotency_key == first.idempotency_key;
             match (same_key, reply.text == first.text) {
-                (true, true) => Ok(Taken::Again),
-                (true, false) => Err(Refused::IdempotencyConflict { interaction_id: reply.interaction_id }),
-                (false, _) => Err(Refused::StaleInteraction { interaction_id: reply.interaction_id }),
+                (true, true) => Ok(ReplyAcceptance::Again),
+                (true, false) => {
+                    Err(RequestRefused::IdempotencyConflict { interaction_id: reply.interaction_id })
+                }
+                (false, _) => Err(RequestRefused::StaleInteraction { interaction_id: reply.interaction_id }),
             }
         }
         InteractionState::Closed { .. } => {
-            Err(Refused::StaleInteraction { interaction_id: reply.interaction_id })
+            Err(RequestRefused::StaleInteraction { interaction_id: reply.interaction_id })
         }
     }
 }
 
-fn resolution(reply: &Reply, at: Timestamp) -> Resolution {
+fn resolution(reply: &InteractionReply, at: Timestamp) -> InteractionResolution {
     let (resolution_mode, resolved_by, auto_decide_reason) = match &reply.by {
-        Answerer::Person(name) => (ResolutionMode::UserReply, name.clone(), None),
-        Answerer::Policy { reason, .. } => {
+        ReplyAuthor::Person(name) => (ResolutionMode::UserReply, name.clone(), None),
+        ReplyAuthor::Policy { reason, .. } => {
             (ResolutionMode::AutoDecideTimeout, String::from("policy"), Some(*reason))
         }
     };
-    Resolution {
+    InteractionResolution {
         resolution_mode,
         resolved_at: at,
         resolved_by,

@@ -11,7 +11,7 @@ pub const DEFAULT_SESSION_TIMEOUT: Seconds = Seconds(1200);
 
 /// The settings of a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Settings {
+pub struct RunSettings {
     /// The engine's name in the registry; opaque here.
     pub engine: String,
     /// The directory that every turn works in.
@@ -21,8 +21,8 @@ pub struct Settings {
     /// Where results go. Without one they are read from the ledger, and being there is being delivered.
     pub conversation_ref: Option<String>,
     /// Strict by default (D4).
-    pub unanswered: Unanswered,
-    /// See [`crate::engine::Profile::session_timeout_sec`].
+    pub unanswered: UnansweredPolicy,
+    /// See [`crate::engine::EngineInteractiveProfile::session_timeout_sec`].
     pub session_timeout_sec: Seconds,
     /// The most that one turn may work, the time spent waiting for a person not counted. Default none.
     pub turn_timeout_sec: Option<Seconds>,
@@ -57,7 +57,7 @@ pub enum ExecutionMode {
 /// What happens to a question that nobody answers in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Unanswered {
+pub enum UnansweredPolicy {
     /// `interactive_require_user_reply = true`: only a person answers.
     Strict,
     /// At the deadline the question's own policy answers, marked as such.

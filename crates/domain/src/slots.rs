@@ -9,7 +9,7 @@ use crate::{id::RunId, time::Timestamp};
 
 /// What a run's state says about slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Occupancy {
+pub enum SlotOccupancy {
     /// It needs none.
     None,
     /// It waits for one since then.
@@ -20,7 +20,7 @@ pub enum Occupancy {
 
 /// All slots and everyone who waits for one.
 #[derive(Clone, Debug)]
-pub struct Slots {
+pub struct AdmissionQueue {
     limit: usize,
     holding: BTreeSet<RunId>,
     /// In order, so that a place is found by halving. Nearly everyone joins at the end and leaves at the front.
@@ -28,15 +28,15 @@ pub struct Slots {
     queued_since: BTreeMap<RunId, Timestamp>,
 }
 
-impl Slots {
+impl AdmissionQueue {
     /// So many slots, all free.
     pub fn new(limit: usize) -> Self {
         Self { limit, holding: BTreeSet::new(), queue: VecDeque::new(), queued_since: BTreeMap::new() }
     }
 
     /// Takes note of what a run's state now says. Saying the same twice changes nothing.
-    pub fn observe(&mut self, run: RunId, occupancy: Occupancy) {
-        if let (Occupancy::Queued(now), Some(before)) = (occupancy, self.queued_since.get(&run))
+    pub fn observe(&mut self, run: RunId, occupancy: SlotOccupancy) {
+        if let (SlotOccupancy::Queued(now), Some(before)) = (occupancy, self.queued_since.get(&run))
             && now == *before
         {
             return;
@@ -47,13 +47,13 @@ impl Slots {
         self.queued_since.remove(&run);
         self.holding.remove(&run);
         match occupancy {
-            Occupancy::None => {}
-            Occupancy::Queued(since) => {
+            SlotOccupancy::None => {}
+            SlotOccupancy::Queued(since) => {
                 let place = self.queue.partition_point(|earlier| *earlier < (since, run));
                 self.queue.insert(place, (since, run));
                 self.queued_since.insert(run, since);
             }
-            Occupancy::Holding => {
+            SlotOccupancy::Holding => {
                 self.holding.insert(run);
             }
         }
@@ -102,45 +102,45 @@ impl Slots {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::id::Fresh;
+    use crate::id::IdSeed;
 
     fn run(n: u128) -> RunId {
-        RunId(Fresh(n))
+        RunId(IdSeed(n))
     }
 
     #[test]
     fn the_longest_waiting_run_is_admitted_while_there_is_room() {
-        let mut slots = Slots::new(1);
-        slots.observe(run(1), Occupancy::Queued(Timestamp(20)));
-        slots.observe(run(2), Occupancy::Queued(Timestamp(10)));
+        let mut slots = AdmissionQueue::new(1);
+        slots.observe(run(1), SlotOccupancy::Queued(Timestamp(20)));
+        slots.observe(run(2), SlotOccupancy::Queued(Timestamp(10)));
         assert_eq!((slots.next(), slots.queued()), (Some(run(2)), 2));
-        slots.observe(run(2), Occupancy::Holding);
+        slots.observe(run(2), SlotOccupancy::Holding);
         assert_eq!((slots.next(), slots.held()), (None, 1));
-        slots.observe(run(2), Occupancy::None);
+        slots.observe(run(2), SlotOccupancy::None);
         assert_eq!(slots.next(), Some(run(1)));
     }
 
     #[test]
     fn everyone_who_waits_has_a_place_and_the_first_is_next() {
-        let mut slots = Slots::new(1);
+        let mut slots = AdmissionQueue::new(1);
         for (number, at) in [(1, 30), (2, 10), (3, 20), (4, 20)] {
-            slots.observe(run(number), Occupancy::Queued(Timestamp(at)));
-            slots.observe(run(number), Occupancy::Queued(Timestamp(at)));
+            slots.observe(run(number), SlotOccupancy::Queued(Timestamp(at)));
+            slots.observe(run(number), SlotOccupancy::Queued(Timestamp(at)));
         }
-        let places = |slots: &Slots| [1, 2, 3, 4].map(|number| slots.position(run(number)));
+        let places = |slots: &AdmissionQueue| [1, 2, 3, 4].map(|number| slots.position(run(number)));
         assert_eq!(places(&slots), [Some(4), Some(1), Some(2), Some(3)]);
-        slots.observe(run(2), Occupancy::Holding);
-        slots.observe(run(4), Occupancy::None);
+        slots.observe(run(2), SlotOccupancy::Holding);
+        slots.observe(run(4), SlotOccupancy::None);
         assert_eq!(places(&slots), [Some(2), None, Some(1), None]);
         assert_eq!((slots.queued(), slots.candidates().count()), (2, 0));
     }
 
     #[test]
     fn a_run_that_stands_in_the_queue_anew_loses_its_old_place() {
-        let mut slots = Slots::new(1);
-        slots.observe(run(1), Occupancy::Queued(Timestamp(10)));
-        slots.observe(run(2), Occupancy::Queued(Timestamp(20)));
-        slots.observe(run(1), Occupancy::Queued(Timestamp(30)));
+        let mut slots = AdmissionQueue::new(1);
+        slots.observe(run(1), SlotOccupancy::Queued(Timestamp(10)));
+        slots.observe(run(2), SlotOccupancy::Queued(Timestamp(20)));
+        slots.observe(run(1), SlotOccupancy::Queued(Timestamp(30)));
         assert_eq!((slots.next(), slots.queued()), (Some(run(2)), 2));
     }
 }

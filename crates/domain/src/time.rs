@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::id::Fresh;
+use crate::id::IdSeed;
 
 /// Microseconds since 1970, UTC.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -18,14 +18,14 @@ impl Timestamp {
 
     /// The point a span later.
     #[must_use]
-    pub fn after(self, span: Span) -> Self {
+    pub fn after(self, span: TimeSpan) -> Self {
         Self(self.0.saturating_add_unsigned(span.0))
     }
 
     /// The time from here to `later`, nothing if that is earlier.
     #[must_use]
-    pub fn until(self, later: Self) -> Span {
-        Span(u64::try_from(later.0.saturating_sub(self.0)).unwrap_or(0))
+    pub fn until(self, later: Self) -> TimeSpan {
+        TimeSpan(u64::try_from(later.0.saturating_sub(self.0)).unwrap_or(0))
     }
 
     /// Whole seconds from `earlier` to here, nothing if `earlier` is later.
@@ -39,9 +39,9 @@ impl Timestamp {
 /// A measured span of time, in microseconds: what is left of something must not be rounded each time it is held.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Span(pub u64);
+pub struct TimeSpan(pub u64);
 
-impl Span {
+impl TimeSpan {
     /// Both together.
     #[must_use]
     pub fn and(self, more: Self) -> Self {
@@ -55,7 +55,7 @@ impl Span {
     }
 }
 
-impl From<Seconds> for Span {
+impl From<Seconds> for TimeSpan {
     fn from(seconds: Seconds) -> Self {
         Self(u64::from(seconds.0) * 1_000_000)
     }
@@ -68,9 +68,9 @@ pub struct Seconds(pub u32);
 
 /// When an event happened, and the one unrepeatable number from which it may mint new ids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Stamp {
+pub struct EventStamp {
     /// When.
     pub at: Timestamp,
     /// What new ids are made of.
-    pub fresh: Fresh,
+    pub fresh: IdSeed,
 }

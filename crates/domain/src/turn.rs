@@ -8,11 +8,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     delivery::DeliveryStatus,
-    effect::Session,
-    failure::Failure,
+    effect::LaunchSession,
+    failure::RunFailure,
     id::{InteractionId, RunId, TurnId},
     inbound::{InboundStatus, MessageKey},
-    process::{Attempt, Exit, Process},
+    process::{Attempt, ExitStatus, ProcessBinding},
     time::Timestamp,
 };
 
@@ -26,7 +26,7 @@ pub struct Turn {
     /// Its place in the run, from 1.
     pub turn_index: u32,
     /// What started it.
-    pub cause: Cause,
+    pub cause: TurnTrigger,
     /// What the engine was told.
     pub prompt: String,
     /// Whether its work is done.
@@ -38,7 +38,7 @@ pub struct Turn {
     /// What it said, whole.
     pub reply: Option<String>,
     /// Why it failed.
-    pub error: Option<Failure>,
+    pub error: Option<RunFailure>,
     /// When it began.
     pub started_at: Timestamp,
     /// When its ending became durable.
@@ -48,13 +48,13 @@ pub struct Turn {
     /// When they got it.
     pub delivered_at: Option<Timestamp>,
     /// What took its place, if something did (E9).
-    pub superseded: Option<Superseded>,
+    pub superseded: Option<TurnSupersession>,
 }
 
 /// What starts a turn.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Cause {
+pub enum TurnTrigger {
     /// A message.
     Message(MessageKey),
     /// The answer to a question.
@@ -63,7 +63,7 @@ pub enum Cause {
 
 /// What took a turn's place.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Superseded {
+pub struct TurnSupersession {
     /// The message that did.
     pub by_message: MessageKey,
     /// The turn that it started, once it has.
@@ -161,15 +161,15 @@ pub struct AttemptRecord {
     pub attempt: Attempt,
     /// The engine session that it was launched for; none for a turn that was given to a process already held.
     #[serde(default)]
-    pub session: Option<Session>,
+    pub session: Option<LaunchSession>,
     /// Which process it is, once it was seen.
-    pub process: Option<Process>,
+    pub process: Option<ProcessBinding>,
     /// When it was seen.
     pub started_at: Option<Timestamp>,
     /// When it was seen to be over.
     pub ended_at: Option<Timestamp>,
     /// How.
-    pub exit: Option<Exit>,
+    pub exit: Option<ExitStatus>,
 }
 
 /// How much of a prompt a listing shows.

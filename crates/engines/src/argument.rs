@@ -2,13 +2,13 @@
 //!
 //! Prompts are never arguments; they go in by standard input. Session ids have their own form in each adapter.
 
-use abide_ports::engine::{Order, Unsupported};
+use abide_ports::engine::{LaunchContext, UnsupportedOperation};
 
 /// The model of an order, if it can stand alone behind `--model`. The HTTP interface refuses others when the run is
 /// created; this is for runs that were created before it did.
-pub(crate) fn model<'a>(order: &Order<'a>) -> Result<Option<&'a str>, Unsupported> {
+pub(crate) fn model<'a>(order: &LaunchContext<'a>) -> Result<Option<&'a str>, UnsupportedOperation> {
     match order.model {
-        Some(model) if !is_plain(model) => Err(Unsupported::Refused {
+        Some(model) if !is_plain(model) => Err(UnsupportedOperation::Refused {
             reason: format!("{model:?} is not the name of a model: it would be read as an option"),
         }),
         model => Ok(model),

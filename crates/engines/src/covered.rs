@@ -5,7 +5,7 @@
 
 use std::{borrow::Cow, fmt};
 
-use abide_domain::context::{Field, FieldValue};
+use abide_domain::context::{FieldValue, RequestField};
 use serde::{
     Deserialize, Deserializer,
     de::{MapAccess, SeqAccess, Visitor},
@@ -17,9 +17,9 @@ const MAX_FIELDS: usize = 1_000;
 
 /// The fields of a JSON object, in their order, repeated ones too.
 #[derive(Debug, Default)]
-pub(crate) struct Fields<'a>(pub(crate) Vec<(Cow<'a, str>, &'a RawValue)>);
+pub(crate) struct JsonFields<'a>(pub(crate) Vec<(Cow<'a, str>, &'a RawValue)>);
 
-impl<'a> Fields<'a> {
+impl<'a> JsonFields<'a> {
     /// The fields of an object; none if it is no object, or has too many of them.
     pub(crate) fn of(raw: &'a RawValue) -> Option<Self> {
         serde_json::from_str(raw.get()).ok()
@@ -37,7 +37,7 @@ impl<'a> Fields<'a> {
 
     /// Takes a list of texts out, if it is there once, is not empty, and has nothing but texts.
     pub(crate) fn take_list(&mut self, name: &str) -> Option<Vec<String>> {
-        let items = Items::of(self.only(name)?)?.0;
+        let items = JsonItems::of(self.only(name)?)?.0;
         let texts: Option<Vec<String>> =
             items.iter().map(|raw| serde_json::from_str(raw.get()).ok()).collect();
         let texts = texts.filter(|texts| !texts.is_empty())?;
@@ -60,27 +60,27 @@ impl<'a> Fields<'a> {
     }
 
     /// What is left.
-    pub(crate) fn into_rest(self) -> Vec<Field> {
+    pub(crate) fn into_rest(self) -> Vec<RequestField> {
         self.0.into_iter().map(|(name, raw)| field(&name, raw)).collect()
     }
 }
 
 /// The fields of an input. What is no object, or has too many fields, is one field of this name.
-pub(crate) fn fields(name: &str, raw: &RawValue) -> Vec<Field> {
-    match Fields::of(raw) {
+pub(crate) fn fields(name: &str, raw: &RawValue) -> Vec<RequestField> {
+    match JsonFields::of(raw) {
         Some(fields) => fields.into_rest(),
         None => vec![field(name, raw)],
     }
 }
 
 /// One field.
-pub(crate) fn field(name: &str, raw: &RawValue) -> Field {
+pub(crate) fn field(name: &str, raw: &RawValue) -> RequestField {
     let text = || serde_json::from_str::<String>(raw.get()).ok();
     let value = match raw.get().starts_with('"').then(text).flatten() {
         Some(text) => FieldValue::Text(text),
         None => FieldValue::Json(raw.get().to_owned()),
     };
-    Field { name: name.to_owned(), value }
+    RequestField { name: name.to_owned(), value }
 }
 
 /// What goes and what comes when one text replaces another: unchanged lines at both ends are left out but for three.
@@ -148,16 +148,16 @@ fn last_lines(text: &str) -> &str {
 
 /// The parts of a JSON list.
 #[derive(Debug, Default)]
-pub(crate) struct Items<'a>(pub(crate) Vec<&'a RawValue>);
+pub(crate) struct JsonItems<'a>(pub(crate) Vec<&'a RawValue>);
 
-impl<'a> Items<'a> {
+impl<'a> JsonItems<'a> {
     /// The parts of a list; none if it is no list, or has too many of them.
     pub(crate) fn of(raw: &'a RawValue) -> Option<Self> {
         serde_json::from_str(raw.get()).ok()
     }
 }
 
-impl<'de: 'a, 'a> Deserialize<'de> for Items<'a> {
+impl<'de: 'a, 'a> Deserialize<'de> for JsonItems<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_seq(ItemsVisitor)
     }
@@ -166,7 +166,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Items<'a> {
 struct ItemsVisitor;
 
 impl<'de> Visitor<'de> for ItemsVisitor {
-    type Value = Items<'de>;
+    type Value = JsonItems<'de>;
 
     fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "a list of at most {MAX_FIELDS} parts")
@@ -180,11 +180,11 @@ impl<'de> Visitor<'de> for ItemsVisitor {
             }
             items.push(raw);
         }
-        Ok(Items(items))
+        Ok(JsonItems(items))
     }
 }
 
-impl<'de: 'a, 'a> Deserialize<'de> for Fields<'a> {
+impl<'de: 'a, 'a> Deserialize<'de> for JsonFields<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_map(FieldsVisitor)
     }
@@ -193,7 +193,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Fields<'a> {
 struct FieldsVisitor;
 
 impl<'de> Visitor<'de> for FieldsVisitor {
-    type Value = Fields<'de>;
+    type Value = JsonFields<'de>;
 
     fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "an object with at most {MAX_FIELDS} fields")
@@ -207,7 +207,7 @@ impl<'de> Visitor<'de> for FieldsVisitor {
             }
             fields.push((name, raw));
         }
-        Ok(Fields(fields))
+        Ok(JsonFields(fields))
     }
 }
 
@@ -226,11 +226,11 @@ mod tests {
     #[test]
     fn nothing_of_an_input_is_lost() {
         let input = raw(r#"{"a":"x\ny","b":[1, {"c":2}],"a":null,"":"\u0061"}"#);
-        let text = |name: &str, text: &str| Field {
+        let text = |name: &str, text: &str| RequestField {
             name: name.to_owned(),
             value: FieldValue::Text(text.to_owned()),
         };
-        let json = |name: &str, text: &str| Field {
+        let json = |name: &str, text: &str| RequestField {
             name: name.to_owned(),
             value: FieldValue::Json(text.to_owned()),
         };
@@ -247,7 +247,7 @@ mod tests {
     #[test]
     fn a_field_that_is_there_twice_is_not_taken_for_the_one() {
         let input = raw(r#"{"command":"ls","command":"rm -rf /"}"#);
-        let mut fields = Fields::of(&input).unwrap();
+        let mut fields = JsonFields::of(&input).unwrap();
         assert_eq!(fields.take_texts(["command"]), None);
         assert_eq!(fields.into_rest().len(), 2);
     }

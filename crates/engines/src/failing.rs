@@ -3,10 +3,10 @@
 //! What only one engine says is in its own module.
 
 use abide_domain::{
-    failure::{Failure, FailureCode},
-    process::Exit,
+    failure::{FailureCode, RunFailure},
+    process::ExitStatus,
 };
-use abide_ports::engine::{Departure, Observed};
+use abide_ports::engine::{ProbeResult, ProcessExit};
 
 /// Words by which programs say that they want a login, in lower case.
 const AUTH: [&str; 11] = [
@@ -24,14 +24,14 @@ const AUTH: [&str; 11] = [
 ];
 
 /// A failure with this message, or the wish for a login if the message is one.
-pub(crate) fn engine_failed(message: &str) -> Failure {
+pub(crate) fn engine_failed(message: &str) -> RunFailure {
     let lower = message.to_lowercase();
     let code = if AUTH.iter().any(|words| lower.contains(words)) {
         FailureCode::EngineAuthRequired
     } else {
         FailureCode::EngineFailed
     };
-    Failure::new(code, message)
+    RunFailure::new(code, message)
 }
 
 /// Exit codes by which a shell or `env` says that a program is not there or cannot be executed.
@@ -39,12 +39,12 @@ const NOT_THERE: [i32; 2] = [126, 127];
 
 /// Why a program that was asked for its version cannot be used, if it is missing. One that is slow or fails once is not:
 /// a failed probe never rejects a run (A3).
-pub(crate) fn unusable(name: &str, version: &Observed, how_to_get_it: &str) -> Option<Failure> {
+pub(crate) fn unusable(name: &str, version: &ProbeResult, how_to_get_it: &str) -> Option<RunFailure> {
     let code = FailureCode::EngineNotFound;
     match version {
-        Observed::Ran { code: Some(exit), stderr, .. } if NOT_THERE.contains(exit) => {
+        ProbeResult::Ran { code: Some(exit), stderr, .. } if NOT_THERE.contains(exit) => {
             let complaint = complaint(stderr.as_bytes());
-            Some(Failure::new(
+            Some(RunFailure::new(
                 code,
                 format!(
                     "{name} or something that it needs is not installed (exit code {exit}): {complaint}; get it with \
@@ -52,26 +52,26 @@ pub(crate) fn unusable(name: &str, version: &Observed, how_to_get_it: &str) -> O
                 ),
             ))
         }
-        Observed::NotFound { reason } => Some(Failure::new(
+        ProbeResult::NotFound { reason } => Some(RunFailure::new(
             code,
             format!(
                 "{name} is not installed ({reason}); get it with `{how_to_get_it}`, or set engines.{name}.command"
             ),
         )),
-        Observed::Ran { .. } | Observed::TimedOut | Observed::Unavailable { .. } => None,
+        ProbeResult::Ran { .. } | ProbeResult::TimedOut | ProbeResult::Unavailable { .. } => None,
     }
 }
 
 /// The failure of a process that went without telling how its turn ended.
-pub(crate) fn went_silently(departure: &Departure<'_>) -> Failure {
+pub(crate) fn went_silently(departure: &ProcessExit<'_>) -> RunFailure {
     let how = match departure.exit {
-        Exit::Code(code) if code > 128 => format!("was killed by signal {}", code - 128),
-        Exit::Code(code) => format!("exited with code {code}"),
-        Exit::Unseen => "is gone".to_owned(),
+        ExitStatus::Code(code) if code > 128 => format!("was killed by signal {}", code - 128),
+        ExitStatus::Code(code) => format!("exited with code {code}"),
+        ExitStatus::Unseen => "is gone".to_owned(),
     };
     let complaint = complaint(departure.stderr);
     if complaint.is_empty() {
-        Failure::new(FailureCode::EngineFailed, format!("the engine {how} without a result"))
+        RunFailure::new(FailureCode::EngineFailed, format!("the engine {how} without a result"))
     } else {
         let mut failure = engine_failed(&complaint);
         failure.message = format!("the engine {how} without a result: {complaint}");
@@ -81,8 +81,8 @@ pub(crate) fn went_silently(departure: &Departure<'_>) -> Failure {
 
 /// Whether a process left by its own decision, as one does that was given a session which it does not know. One that was
 /// killed says nothing about its session.
-pub(crate) fn left_by_itself(departure: &Departure<'_>) -> bool {
-    matches!(departure.exit, Exit::Code(0..=128))
+pub(crate) fn left_by_itself(departure: &ProcessExit<'_>) -> bool {
+    matches!(departure.exit, ExitStatus::Code(0..=128))
 }
 
 /// The last lines of standard error, short enough to be shown.

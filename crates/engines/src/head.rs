@@ -5,9 +5,9 @@ use std::borrow::Cow;
 use serde_json::{Deserializer, value::RawValue};
 
 /// The members of the outermost object that lie whole in the head of a line, in their order.
-pub(crate) struct Members<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
+pub(crate) struct JsonMembers<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
 
-impl<'a> Members<'a> {
+impl<'a> JsonMembers<'a> {
     /// Reads the head. None if the line is no object, and so no message of a protocol.
     pub(crate) fn of(head: &'a [u8]) -> Option<Self> {
         let mut rest = head.trim_ascii_start().strip_prefix(b"{")?;
@@ -51,12 +51,12 @@ fn value(bytes: &[u8]) -> Option<(&RawValue, &[u8])> {
 
 #[cfg(test)]
 mod tests {
-    use super::Members;
+    use super::JsonMembers;
 
     #[test]
     fn whole_members_of_a_line_that_breaks_off_are_read() {
         let head = br#" { "a" : "x\"y", "b":{"type":"inner","c":[1,2]},"n":17,"long":"never end"#;
-        let members = Members::of(head).unwrap();
+        let members = JsonMembers::of(head).unwrap();
         assert_eq!(members.text("a").as_deref(), Some("x\"y"));
         assert_eq!(members.raw("n").unwrap().get(), "17");
         assert!(members.raw("long").is_none() && members.raw("type").is_none() && members.raw("c").is_none());
@@ -64,7 +64,7 @@ mod tests {
 
     #[test]
     fn a_number_that_may_go_on_is_not_whole() {
-        let members = Members::of(br#"{"method":"m","id":12"#).unwrap();
+        let members = JsonMembers::of(br#"{"method":"m","id":12"#).unwrap();
         assert_eq!(members.text("method").as_deref(), Some("m"));
         assert!(members.raw("id").is_none());
     }
@@ -72,8 +72,8 @@ mod tests {
     #[test]
     fn what_is_no_object_has_no_members() {
         for head in [&b"plain text"[..], b"[1,2", b"", b"\"{"] {
-            assert!(Members::of(head).is_none());
+            assert!(JsonMembers::of(head).is_none());
         }
-        assert!(Members::of(b"{").is_some_and(|members| members.raw("a").is_none()));
+        assert!(JsonMembers::of(b"{").is_some_and(|members| members.raw("a").is_none()));
     }
 }

@@ -9,7 +9,7 @@ use serde::{Deserialize, de::IgnoredAny};
 
 /// What lines are told apart by, wherever in them it stands.
 #[derive(Debug, Deserialize)]
-struct Head<'a> {
+struct TypeField<'a> {
     #[serde(borrow, rename = "type")]
     kind: Cow<'a, str>,
 }
@@ -18,7 +18,7 @@ struct Head<'a> {
 pub(crate) fn of(line: &[u8]) -> Option<Cow<'_, str>> {
     match leading(line) {
         Some(kind) => Some(Cow::Borrowed(kind)),
-        None => Some(serde_json::from_slice::<Head<'_>>(line).ok()?.kind),
+        None => Some(serde_json::from_slice::<TypeField<'_>>(line).ok()?.kind),
     }
 }
 

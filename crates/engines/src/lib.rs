@@ -31,4 +31,4 @@ mod tongue;
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
-struct Readme;
+struct EnginesReadme;

@@ -13,7 +13,7 @@ const HEAD: usize = 4 << 10;
 
 /// The cutter.
 #[derive(Debug, Default)]
-pub(crate) struct Lines {
+pub(crate) struct OutputLines {
     unfinished: Vec<u8>,
     /// How many bytes have been fed.
     fed: u64,
@@ -23,7 +23,7 @@ pub(crate) struct Lines {
 
 /// Where a cutter stands.
 #[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct LinesCheckpoint {
+pub(crate) struct OutputLinesCheckpoint {
     /// How many bytes need not be fed again.
     pub(crate) offset: u64,
     /// The beginning of a line that is too long, if it stands in one.
@@ -34,7 +34,7 @@ pub(crate) struct LinesCheckpoint {
 
 /// One line, without its end-of-line bytes.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Line<'a> {
+pub(crate) struct OutputLine<'a> {
     /// What it holds.
     pub(crate) bytes: &'a [u8],
     /// Where in the output it ends, its newline included.
@@ -43,18 +43,18 @@ pub(crate) struct Line<'a> {
     pub(crate) lost: u64,
 }
 
-impl Lines {
+impl OutputLines {
     /// Takes further bytes and hands on every line that is now whole.
-    pub(crate) fn feed(&mut self, bytes: &[u8], mut each: impl FnMut(Line<'_>)) {
+    pub(crate) fn feed(&mut self, bytes: &[u8], mut each: impl FnMut(OutputLine<'_>)) {
         let mut start = 0;
         for newline in memchr_iter(b'\n', bytes) {
             let piece = bytes.get(start..newline).unwrap_or_default();
             let end = self.fed + newline as u64 + 1;
             if self.unfinished.is_empty() && self.lost == 0 && piece.len() <= LONGEST {
-                each(Line { bytes: trimmed(piece), end, lost: 0 });
+                each(OutputLine { bytes: trimmed(piece), end, lost: 0 });
             } else {
                 self.keep(piece);
-                each(Line { bytes: trimmed(&self.unfinished), end, lost: self.lost });
+                each(OutputLine { bytes: trimmed(&self.unfinished), end, lost: self.lost });
                 self.forget();
             }
             start = newline + 1;
@@ -64,9 +64,9 @@ impl Lines {
     }
 
     /// Hands on the last line if it was never finished.
-    pub(crate) fn finish(&mut self, mut each: impl FnMut(Line<'_>)) {
+    pub(crate) fn finish(&mut self, mut each: impl FnMut(OutputLine<'_>)) {
         if !self.unfinished.is_empty() || self.lost > 0 {
-            each(Line { bytes: trimmed(&self.unfinished), end: self.fed, lost: self.lost });
+            each(OutputLine { bytes: trimmed(&self.unfinished), end: self.fed, lost: self.lost });
             self.forget();
         }
     }
@@ -77,16 +77,19 @@ impl Lines {
     }
 
     /// Where reading can go on: at the beginning of the unfinished line, or within one that is too long to be kept.
-    pub(crate) fn checkpoint(&self) -> LinesCheckpoint {
+    pub(crate) fn checkpoint(&self) -> OutputLinesCheckpoint {
         if self.lost == 0 {
-            return LinesCheckpoint { offset: self.fed - self.unfinished.len() as u64, ..Default::default() };
+            return OutputLinesCheckpoint {
+                offset: self.fed - self.unfinished.len() as u64,
+                ..Default::default()
+            };
         }
-        LinesCheckpoint { offset: self.fed, head: self.unfinished.clone(), lost: self.lost }
+        OutputLinesCheckpoint { offset: self.fed, head: self.unfinished.clone(), lost: self.lost }
     }
 
     /// Goes on from there.
-    pub(crate) fn restore(checkpoint: LinesCheckpoint) -> Self {
-        let LinesCheckpoint { offset, head, lost } = checkpoint;
+    pub(crate) fn restore(checkpoint: OutputLinesCheckpoint) -> Self {
+        let OutputLinesCheckpoint { offset, head, lost } = checkpoint;
         Self { unfinished: head, fed: offset, lost }
     }
 
@@ -123,7 +126,7 @@ mod tests {
     use super::*;
 
     fn cut(input: &[u8], size: usize) -> Vec<(Vec<u8>, u64)> {
-        let (mut lines, mut seen) = (Lines::default(), vec![]);
+        let (mut lines, mut seen) = (OutputLines::default(), vec![]);
         for piece in input.chunks(size) {
             lines.feed(piece, |line| seen.push((line.bytes.to_vec(), line.end)));
         }
@@ -143,7 +146,7 @@ mod tests {
 
     #[test]
     fn a_line_beyond_the_bound_is_cut_and_the_next_one_is_whole() {
-        let mut lines = Lines::default();
+        let mut lines = OutputLines::default();
         let mut seen = vec![];
         let mut feed = |bytes: &[u8]| lines.feed(bytes, |line| seen.push((line.bytes.len(), line.lost)));
         let mebibyte = vec![b'x'; 1 << 20];
@@ -161,26 +164,26 @@ mod tests {
     #[test]
     fn a_cutter_that_goes_on_from_a_checkpoint_anywhere_cuts_the_same_lines() {
         let input = [&b"one\ntwo\n"[..], &vec![b'x'; LONGEST + 10], b"\nthree\nfour"].concat();
-        type Seen = Vec<(Vec<u8>, u64, u64)>;
-        let feed = |lines: &mut Lines, bytes: &[u8], seen: &mut Seen| {
+        type SeenLines = Vec<(Vec<u8>, u64, u64)>;
+        let feed = |lines: &mut OutputLines, bytes: &[u8], seen: &mut SeenLines| {
             for piece in bytes.chunks(1 << 20) {
                 lines.feed(piece, |line| seen.push((line.bytes.to_vec(), line.end, line.lost)));
             }
         };
-        let finish = |lines: &mut Lines, seen: &mut Seen| {
+        let finish = |lines: &mut OutputLines, seen: &mut SeenLines| {
             lines.finish(|line| seen.push((line.bytes.to_vec(), line.end, line.lost)));
         };
-        let (mut lines, mut whole) = (Lines::default(), vec![]);
+        let (mut lines, mut whole) = (OutputLines::default(), vec![]);
         feed(&mut lines, &input, &mut whole);
         finish(&mut lines, &mut whole);
         for at in [0, 2, 4, 9, 20, LONGEST + 9, LONGEST + 15, LONGEST + 19, LONGEST + 22, input.len()] {
-            let (mut first, mut seen) = (Lines::default(), vec![]);
+            let (mut first, mut seen) = (OutputLines::default(), vec![]);
             feed(&mut first, &input[..at], &mut seen);
             let text = serde_json::to_string(&first.checkpoint()).unwrap();
-            let checkpoint: LinesCheckpoint = serde_json::from_str(&text).unwrap();
+            let checkpoint: OutputLinesCheckpoint = serde_json::from_str(&text).unwrap();
             assert!(checkpoint.offset <= at as u64 && text.len() < 32 << 10);
             let from = usize::try_from(checkpoint.offset).unwrap();
-            let mut second = Lines::restore(checkpoint);
+            let mut second = OutputLines::restore(checkpoint);
             feed(&mut second, &input[from..], &mut seen);
             finish(&mut second, &mut seen);
             assert!(seen == whole, "from {at}");

@@ -32,7 +32,7 @@ for (const name of ['stdout', 'stderr']) {
 #[derive(Debug)]
 pub(crate) struct WholeOutput {
     pub(crate) file: PrivateFile,
-    /// For `Launch::appended_env`.
+    /// For `ProcessSpec::appended_env`.
     pub(crate) env: (String, String),
 }
 

@@ -1,35 +1,35 @@
 //! All engines. The one place besides the adapters that names them.
 
-use abide_ports::engine::{Engine, Installation};
+use abide_ports::engine::{Engine, EngineInstallation};
 
 use crate::{
-    acp::Acp,
-    claude::Claude,
-    codex::Codex,
-    gemini::Gemini,
-    iflow::IFlow,
-    native::Native,
-    opencode::OpenCode,
-    parrot::{Form, Parrot},
-    qwen::Qwen,
+    acp::AcpEngine,
+    claude::ClaudeEngine,
+    codex::CodexEngine,
+    gemini::GeminiEngine,
+    iflow::IFlowEngine,
+    native::AbideAgentEngine,
+    opencode::OpenCodeEngine,
+    parrot::{ParrotEngine, ParrotForm},
+    qwen::QwenEngine,
 };
 
 /// The engines that need no configuration, in the order in which they are shown.
 pub fn built_in() -> Vec<Box<dyn Engine>> {
     vec![
-        Box::new(Codex),
-        Box::new(Claude),
-        Box::new(Gemini),
-        Box::new(Qwen),
-        Box::new(OpenCode),
-        Box::new(IFlow),
-        Box::new(Native),
-        Box::new(Parrot(Form::Resumable)),
-        Box::new(Parrot(Form::Sticky)),
+        Box::new(CodexEngine),
+        Box::new(ClaudeEngine),
+        Box::new(GeminiEngine),
+        Box::new(QwenEngine),
+        Box::new(OpenCodeEngine),
+        Box::new(IFlowEngine),
+        Box::new(AbideAgentEngine),
+        Box::new(ParrotEngine(ParrotForm::Resumable)),
+        Box::new(ParrotEngine(ParrotForm::Sticky)),
     ]
 }
 
 /// An agent of the Agent Client Protocol that the owner has named, and how its program is called.
-pub fn acp(name: &str, installation: Installation) -> Box<dyn Engine> {
-    Box::new(Acp::new(name, installation))
+pub fn acp(name: &str, installation: EngineInstallation) -> Box<dyn Engine> {
+    Box::new(AcpEngine::new(name, installation))
 }

@@ -1,39 +1,39 @@
 //! The frame that all engines which speak in lines share: positions, unfinished lines, and one end for each turn.
 //!
-//! An adapter writes a [`Tongue`], which knows what one line means. What one line means is not known here.
+//! An adapter writes a [`LineProtocol`], which knows what one line means. What one line means is not known here.
 
 use std::fmt::Debug;
 
 use abide_domain::{
-    event::Ending,
-    failure::{Failure, FailureCode},
+    event::TurnOutcome,
+    failure::{FailureCode, RunFailure},
 };
 use abide_ports::engine::{
-    Ability, Answer, Departure, IncompatibleCheckpoint, Interpreter, Leave, ReaderCheckpoint, Said, Status,
-    Stop, Unsupported, What,
+    EngineAbility, EngineFact, EngineSessionStatus, FactKind, GateAnswer, IncompatibleCheckpoint,
+    InterruptMethod, ProcessExit, ProcessInterpreter, ReaderCheckpoint, ShutdownMethod, UnsupportedOperation,
 };
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::{
     asking,
-    lines::{LONGEST, Line, Lines, LinesCheckpoint},
+    lines::{LONGEST, OutputLine, OutputLines, OutputLinesCheckpoint},
 };
 
 /// What an engine's lines mean, and how it is spoken to.
 ///
 /// All of it is the adapter's state in a checkpoint, so it must be small in the middle of a turn: what has been told is
 /// not kept.
-pub(crate) trait Tongue: Debug + Send + Serialize + DeserializeOwned {
+pub(crate) trait LineProtocol: Debug + Send + Serialize + DeserializeOwned {
     /// The adapter's name and the version of its state. It changes when a state of before would be misunderstood.
     const VERSION: &'static str;
 
     /// One line of its output.
-    fn line(&mut self, line: &[u8], facts: &mut Facts);
+    fn line(&mut self, line: &[u8], facts: &mut FactSink);
 
     /// A line that is longer than what is kept of a line. The engine may wait for an answer to it, or have ended its turn
     /// with it: a turn must not wait for ever because of that. Here for programs that go with their turn, whose exit says
     /// the rest.
-    fn long_line(&mut self, line: &LongLine<'_>, facts: &mut Facts) {
+    fn long_line(&mut self, line: &LongLine<'_>, facts: &mut FactSink) {
         self.line(line.head, facts);
     }
 
@@ -41,31 +41,31 @@ pub(crate) trait Tongue: Debug + Send + Serialize + DeserializeOwned {
     fn blank_line(&mut self) {}
 
     /// The process is over. Every turn that it was given and that has not ended must end here.
-    fn end(&mut self, departure: &Departure<'_>, facts: &mut Facts);
+    fn end(&mut self, departure: &ProcessExit<'_>, facts: &mut FactSink);
 
-    /// See [`Interpreter::status`]; that the process is over is known without asking.
-    fn status(&self) -> Status;
+    /// See [`ProcessInterpreter::status`]; that the process is over is known without asking.
+    fn status(&self) -> EngineSessionStatus;
 
-    /// See [`Interpreter::say`]. Most processes are over with their turn.
-    fn say(&mut self, _prompt: &str) -> Result<Vec<u8>, Unsupported> {
-        Err(Unsupported::Lacks { ability: Ability::Hold })
+    /// See [`ProcessInterpreter::say`]. Most processes are over with their turn.
+    fn say(&mut self, _prompt: &str) -> Result<Vec<u8>, UnsupportedOperation> {
+        Err(UnsupportedOperation::Lacks { ability: EngineAbility::Hold })
     }
 
-    /// See [`Interpreter::answer`]. Most never ask inside a turn.
-    fn answer(&mut self, _answer: &Answer<'_>) -> Result<Vec<u8>, Unsupported> {
-        Err(Unsupported::Lacks { ability: Ability::Gates })
+    /// See [`ProcessInterpreter::answer`]. Most never ask inside a turn.
+    fn answer(&mut self, _answer: &GateAnswer<'_>) -> Result<Vec<u8>, UnsupportedOperation> {
+        Err(UnsupportedOperation::Lacks { ability: EngineAbility::Gates })
     }
 
-    /// See [`Interpreter::steer`]. Most read nothing while they work.
-    fn steer(&mut self, _text: &str) -> Result<Vec<u8>, Unsupported> {
-        Err(Unsupported::Lacks { ability: Ability::Steer })
+    /// See [`ProcessInterpreter::steer`]. Most read nothing while they work.
+    fn steer(&mut self, _text: &str) -> Result<Vec<u8>, UnsupportedOperation> {
+        Err(UnsupportedOperation::Lacks { ability: EngineAbility::Steer })
     }
 
-    /// See [`Interpreter::interrupt`].
-    fn interrupt(&mut self) -> Stop;
+    /// See [`ProcessInterpreter::interrupt`].
+    fn interrupt(&mut self) -> InterruptMethod;
 
-    /// See [`Interpreter::leave`].
-    fn leave(&mut self) -> Leave;
+    /// See [`ProcessInterpreter::leave`].
+    fn leave(&mut self) -> ShutdownMethod;
 }
 
 /// A line of which only the beginning is kept.
@@ -79,13 +79,13 @@ pub(crate) struct LongLine<'a> {
 
 impl LongLine<'_> {
     /// The failure of a turn that cannot go on without what the line said.
-    pub(crate) fn failure(&self, what: &str) -> Failure {
+    pub(crate) fn failure(&self, what: &str) -> RunFailure {
         let (engine, most) = (self.engine, LONGEST >> 20);
         let message = format!(
             "{engine} sent {what} in one line of more than {most} MiB, which is the most that is read of a line; give it \
              a smaller task, or keep it from writing such large files and messages at once"
         );
-        Failure::new(FailureCode::EngineFailed, message)
+        RunFailure::new(FailureCode::EngineFailed, message)
     }
 
     /// What the engine is told about a request that was not read.
@@ -100,8 +100,8 @@ impl LongLine<'_> {
 
 /// Collects what one line says, and gives each fact its place.
 #[derive(Debug)]
-pub(crate) struct Facts {
-    said: Vec<Said>,
+pub(crate) struct FactSink {
+    said: Vec<EngineFact>,
     /// Where the present line ends.
     offset: u64,
     index: u8,
@@ -112,60 +112,60 @@ pub(crate) struct Facts {
 /// An interpreter made of a tongue.
 #[derive(Debug)]
 pub(crate) struct LineInterpreter<T> {
-    lines: Lines,
+    lines: OutputLines,
     tongue: T,
     ended: u32,
     over: bool,
 }
 
-impl Facts {
+impl FactSink {
     /// Something was said.
-    pub(crate) fn say(&mut self, what: What) {
+    pub(crate) fn say(&mut self, what: FactKind) {
         // Whoever says more than fits says it at the last place; the domain then takes the first of them.
-        let at = Said::position(self.offset, self.index);
+        let at = EngineFact::position(self.offset, self.index);
         self.index = self.index.saturating_add(1);
-        self.said.push(Said { at, what });
+        self.said.push(EngineFact { at, what });
     }
 
     /// The engine has finished a turn with this answer, which may turn out to be a question.
     pub(crate) fn answered(&mut self, turn: u32, text: &str) {
         let heard = asking::recognise(text);
         if let Some(warning) = heard.warning {
-            self.say(What::Warning(warning));
+            self.say(FactKind::Warning(warning));
         }
         self.ended(turn, heard.ending);
     }
 
     /// A turn is over. A second end of the same turn is not said.
-    pub(crate) fn ended(&mut self, turn: u32, ending: Ending) {
+    pub(crate) fn ended(&mut self, turn: u32, ending: TurnOutcome) {
         if turn > self.ended {
             self.ended = turn;
-            self.say(What::Ended { turn, ending });
+            self.say(FactKind::Ended { turn, ending });
         }
     }
 
     /// A line that nobody knows, kept whole.
     pub(crate) fn unknown(&mut self, line: &[u8]) {
-        self.say(What::Unknown(String::from_utf8_lossy(line).into_owned()));
+        self.say(FactKind::Unknown(String::from_utf8_lossy(line).into_owned()));
     }
 }
 
-impl<T: Tongue> LineInterpreter<T> {
+impl<T: LineProtocol> LineInterpreter<T> {
     pub(crate) fn new(tongue: T) -> Self {
-        Self { lines: Lines::default(), tongue, ended: 0, over: false }
+        Self { lines: OutputLines::default(), tongue, ended: 0, over: false }
     }
 }
 
-impl<T: Tongue> Interpreter for LineInterpreter<T> {
-    fn feed(&mut self, bytes: &[u8]) -> Vec<Said> {
-        let mut facts = Facts { said: vec![], offset: 0, index: 0, ended: self.ended };
+impl<T: LineProtocol> ProcessInterpreter for LineInterpreter<T> {
+    fn feed(&mut self, bytes: &[u8]) -> Vec<EngineFact> {
+        let mut facts = FactSink { said: vec![], offset: 0, index: 0, ended: self.ended };
         self.lines.feed(bytes, |line| understand(&mut self.tongue, &line, &mut facts));
         self.ended = facts.ended;
         facts.said
     }
 
-    fn end(&mut self, departure: &Departure<'_>) -> Vec<Said> {
-        let mut facts = Facts { said: vec![], offset: 0, index: 0, ended: self.ended };
+    fn end(&mut self, departure: &ProcessExit<'_>) -> Vec<EngineFact> {
+        let mut facts = FactSink { said: vec![], offset: 0, index: 0, ended: self.ended };
         if std::mem::replace(&mut self.over, true) {
             return facts.said;
         }
@@ -176,27 +176,27 @@ impl<T: Tongue> Interpreter for LineInterpreter<T> {
         facts.said
     }
 
-    fn status(&self) -> Status {
-        if self.over { Status::Over } else { self.tongue.status() }
+    fn status(&self) -> EngineSessionStatus {
+        if self.over { EngineSessionStatus::Over } else { self.tongue.status() }
     }
 
-    fn say(&mut self, prompt: &str) -> Result<Vec<u8>, Unsupported> {
+    fn say(&mut self, prompt: &str) -> Result<Vec<u8>, UnsupportedOperation> {
         self.tongue.say(prompt)
     }
 
-    fn answer(&mut self, answer: &Answer<'_>) -> Result<Vec<u8>, Unsupported> {
+    fn answer(&mut self, answer: &GateAnswer<'_>) -> Result<Vec<u8>, UnsupportedOperation> {
         self.tongue.answer(answer)
     }
 
-    fn steer(&mut self, text: &str) -> Result<Vec<u8>, Unsupported> {
+    fn steer(&mut self, text: &str) -> Result<Vec<u8>, UnsupportedOperation> {
         self.tongue.steer(text)
     }
 
-    fn interrupt(&mut self) -> Stop {
+    fn interrupt(&mut self) -> InterruptMethod {
         self.tongue.interrupt()
     }
 
-    fn leave(&mut self) -> Leave {
+    fn leave(&mut self) -> ShutdownMethod {
         self.tongue.leave()
     }
 
@@ -206,28 +206,30 @@ impl<T: Tongue> Interpreter for LineInterpreter<T> {
         }
         let lines = self.lines.checkpoint();
         let offset = lines.offset;
-        let state = serde_json::to_string(&Saved { lines, ended: self.ended, tongue: &self.tongue }).ok()?;
+        let state =
+            serde_json::to_string(&InterpreterState { lines, ended: self.ended, tongue: &self.tongue })
+                .ok()?;
         Some(ReaderCheckpoint { version: T::VERSION.to_owned(), offset, state })
     }
 
     fn restore(&mut self, checkpoint: &ReaderCheckpoint) -> Result<(), IncompatibleCheckpoint> {
         let saved = (checkpoint.version == T::VERSION)
-            .then(|| serde_json::from_str::<Saved<T>>(&checkpoint.state).ok())
+            .then(|| serde_json::from_str::<InterpreterState<T>>(&checkpoint.state).ok())
             .flatten()
             .filter(|saved| saved.lines.offset == checkpoint.offset);
-        let Some(Saved { lines, ended, tongue }) = saved else {
+        let Some(InterpreterState { lines, ended, tongue }) = saved else {
             let (found, expected) = (checkpoint.version.clone(), T::VERSION.to_owned());
             return Err(IncompatibleCheckpoint { found, expected });
         };
-        *self = Self { lines: Lines::restore(lines), tongue, ended, over: false };
+        *self = Self { lines: OutputLines::restore(lines), tongue, ended, over: false };
         Ok(())
     }
 }
 
 /// The state of an interpreter.
 #[derive(Serialize, Deserialize)]
-struct Saved<T> {
-    lines: LinesCheckpoint,
+struct InterpreterState<T> {
+    lines: OutputLinesCheckpoint,
     ended: u32,
     tongue: T,
 }
@@ -244,11 +246,11 @@ pub(crate) fn extend(answer: &mut String, piece: &str) {
 
 const CUT: &str = "\n[the rest of this answer is too long and is not kept]";
 
-fn understand<T: Tongue>(tongue: &mut T, line: &Line<'_>, facts: &mut Facts) {
+fn understand<T: LineProtocol>(tongue: &mut T, line: &OutputLine<'_>, facts: &mut FactSink) {
     (facts.offset, facts.index) = (line.end, 0);
     if line.lost > 0 {
         let lost = line.lost;
-        facts.say(What::Warning(format!(
+        facts.say(FactKind::Warning(format!(
             "a line of the engine's output is too long; {lost} bytes of it are lost"
         )));
     }

@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 
 use abide_domain::{
-    event::Ending,
-    interaction::{Kind, Policy, Question},
+    event::TurnOutcome,
+    interaction::{DecisionPolicy, InteractionKind, Question},
 };
 use abide_engines::asking::recognise;
 use proptest::prelude::*;
@@ -13,8 +13,8 @@ use proptest::prelude::*;
 fn asked(text: &str) -> (String, Question, Option<String>) {
     let heard = recognise(text);
     match heard.ending {
-        Ending::Asked { text, question } => (text, question, heard.warning),
-        other @ (Ending::Completed { .. } | Ending::Failed { .. } | Ending::Interrupted) => {
+        TurnOutcome::Asked { text, question } => (text, question, heard.warning),
+        other @ (TurnOutcome::Completed { .. } | TurnOutcome::Failed { .. } | TurnOutcome::Interrupted) => {
             panic!("no question in {text}: {other:?}")
         }
     }
@@ -212,7 +212,7 @@ fn words_about_questions_are_none() {
         "{ not json at all }",
     ] {
         let heard = recognise(text);
-        assert_eq!(heard.ending, Ending::Completed { text: text.to_owned() }, "{text}");
+        assert_eq!(heard.ending, TurnOutcome::Completed { text: text.to_owned() }, "{text}");
         assert_eq!(heard.warning, None);
     }
 }
@@ -333,11 +333,11 @@ proptest! {
         let json = serde_json::json!({ "kind": kind, "prompt": prompt, "options": labels });
         let (text, question, warning) = asked(&format!("{before}\n```abide-question\n{json}\n```\n"));
         prop_assert_eq!(text, before.trim());
-        prop_assert_eq!(question.kind, Kind::named(kind));
+        prop_assert_eq!(question.kind, InteractionKind::named(kind));
         prop_assert_eq!(question.prompt, prompt);
         prop_assert_eq!(question.options.into_iter().map(|option| option.label).collect::<Vec<_>>(), labels);
-        let risk = question.kind == Kind::RiskAck;
-        prop_assert_eq!(question.default_decision_policy, if risk { Policy::Abort } else { Policy::EngineJudgement });
+        let risk = question.kind == InteractionKind::RiskAck;
+        prop_assert_eq!(question.default_decision_policy, if risk { DecisionPolicy::Abort } else { DecisionPolicy::EngineJudgement });
         prop_assert_eq!(warning, None);
     }
 }

@@ -7,13 +7,13 @@
 use std::{fs, path::Path};
 
 use abide_engines::registry;
-use abide_ports::engine::Installation;
-use abide_testkit::engine::{Story, check, told};
+use abide_ports::engine::EngineInstallation;
+use abide_testkit::engine::{RecordedProcess, check, told};
 use expect_test::expect_file;
 
 #[test]
 fn every_engine_of_the_registry_keeps_the_contract() {
-    let configured = registry::acp("acp", Installation::named("some-agent"));
+    let configured = registry::acp("acp", EngineInstallation::named("some-agent"));
     for engine in registry::built_in().into_iter().chain([configured]) {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("transcripts").join(engine.name());
         let mut stories = vec![];
@@ -32,10 +32,10 @@ fn every_engine_of_the_registry_keeps_the_contract() {
     }
 }
 
-fn read(file: &Path) -> Story {
+fn read(file: &Path) -> RecordedProcess {
     let beside = |kind: &str| fs::read(file.with_extension(kind)).unwrap_or_default();
     let name = file.file_stem().unwrap_or_default().to_string_lossy();
-    let mut story = Story::new(&name, &fs::read(file).expect("the listed transcript can be read"));
+    let mut story = RecordedProcess::new(&name, &fs::read(file).expect("the listed transcript can be read"));
     story.stderr = beside("stderr");
     story.noted(&String::from_utf8(beside("notes")).expect("notes are text"))
 }

@@ -10,28 +10,29 @@ use std::{
 };
 
 use abide_domain::{
-    effect::Session,
-    engine::{Handle, ProfileKind},
-    event::Ending,
-    process::Exit,
+    effect::LaunchSession,
+    engine::{EngineSessionHandle, ProfileKind},
+    event::TurnOutcome,
+    process::ExitStatus,
     settings::ExecutionMode,
 };
 use abide_engines::registry;
 use abide_ports::engine::{
-    Cause, Departure, Engine, Evidence, Installation, Observed, Order, Prompted, Stdin, What,
+    AdapterBasis, Engine, EngineInstallation, ExitCause, FactKind, LaunchContext, ProbeResult, ProcessExit,
+    ProcessStdin, PromptSource,
 };
 
 #[test]
 fn iflow_is_resumed_with_the_session_that_it_named() {
     for block in ["stdout", "stderr"] {
         let (engine, installation) = iflow(block);
-        assert_eq!(engine.evidence(), Evidence::Documented);
-        let (first, ending) = turn(&*engine, &installation, &Session::New, "one\n\n- two");
-        assert_eq!(ending, Ending::Completed { text: "I was told:\n\none\n\n- two".to_owned() });
+        assert_eq!(engine.evidence(), AdapterBasis::Documented);
+        let (first, ending) = turn(&*engine, &installation, &LaunchSession::New, "one\n\n- two");
+        assert_eq!(ending, TurnOutcome::Completed { text: "I was told:\n\none\n\n- two".to_owned() });
         let first = first.unwrap();
-        let (second, ending) = turn(&*engine, &installation, &Session::Resumed(first.clone()), "three");
+        let (second, ending) = turn(&*engine, &installation, &LaunchSession::Resumed(first.clone()), "three");
         assert_eq!(second.as_ref(), Some(&first));
-        assert_eq!(ending, Ending::Completed { text: "I was told:\n\none\n\n- two\nthree".to_owned() });
+        assert_eq!(ending, TurnOutcome::Completed { text: "I was told:\n\none\n\n- two\nthree".to_owned() });
     }
 }
 
@@ -39,12 +40,12 @@ fn iflow_is_resumed_with_the_session_that_it_named() {
 #[test]
 fn iflow_that_shows_no_resume_is_to_be_held() {
     let (engine, mut installation) = iflow("stdout");
-    let kind = |installation: &Installation| {
+    let kind = |installation: &EngineInstallation| {
         let observed = engine.checks(installation).into_iter().map(|check| {
             let output = command(&check.argv, &check.env).output().unwrap();
             let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
             let (stdout, stderr) = (text(output.stdout), text(output.stderr));
-            Observed::Ran { code: output.status.code(), stdout, stderr }
+            ProbeResult::Ran { code: output.status.code(), stdout, stderr }
         });
         engine.judge(&observed.collect::<Vec<_>>()).profile_kind()
     };
@@ -54,14 +55,14 @@ fn iflow_that_shows_no_resume_is_to_be_held() {
 }
 
 /// The adapter, and the stand-in with a folder of its own for sessions.
-fn iflow(block: &str) -> (Box<dyn Engine>, Installation) {
+fn iflow(block: &str) -> (Box<dyn Engine>, EngineInstallation) {
     let engines = registry::built_in();
     let engine = engines.into_iter().find(|engine| engine.name() == "iflow").expect("iflow is built in");
     let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/stand-ins/iflow");
     let name = std::thread::current().name().expect("a test has a name").to_owned();
     let sessions = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{block}"));
     fs::create_dir_all(&sessions).expect("the target folder can be written");
-    let mut installation = Installation::named(&program.to_string_lossy());
+    let mut installation = EngineInstallation::named(&program.to_string_lossy());
     installation.env.insert("IFLOW_STAND_IN".to_owned(), sessions.to_string_lossy().into_owned());
     installation.env.insert("IFLOW_STAND_IN_BLOCK".to_owned(), block.to_owned());
     (engine, installation)
@@ -70,11 +71,11 @@ fn iflow(block: &str) -> (Box<dyn Engine>, Installation) {
 /// Runs one turn to its end.
 fn turn(
     engine: &dyn Engine,
-    installation: &Installation,
-    session: &Session,
+    installation: &EngineInstallation,
+    session: &LaunchSession,
     prompt: &str,
-) -> (Option<Handle>, Ending) {
-    let order = Order {
+) -> (Option<EngineSessionHandle>, TurnOutcome) {
+    let order = LaunchContext {
         installation,
         kind: ProfileKind::Resumable,
         session,
@@ -88,33 +89,38 @@ fn turn(
         skill: None,
         session_since: None,
         resume_detail: "",
-        prompted: Prompted::ByMessage,
+        prompted: PromptSource::ByMessage,
     };
     let launch = engine.launch(&order).expect("a turn can be started");
-    let Stdin::Whole(input) = launch.stdin else { panic!("a turn of its own reads its prompt whole") };
+    let ProcessStdin::Whole(input) = launch.stdin else { panic!("a turn of its own reads its prompt whole") };
     let mut child = command(&launch.argv, &launch.env).spawn().expect("the stand-in is executable");
     child.stdin.take().expect("it was piped").write_all(&input).expect("the stand-in reads its prompt");
     let output = child.wait_with_output().expect("the stand-in ends");
     let mut interpreter = engine.interpreter(&order);
     let mut said = interpreter.feed(&output.stdout);
-    let exit = Exit::Code(output.status.code().expect("nobody kills it"));
-    said.extend(interpreter.end(&Departure { exit, stderr: &output.stderr, cause: Cause::Itself }));
+    let exit = ExitStatus::Code(output.status.code().expect("nobody kills it"));
+    said.extend(interpreter.end(&ProcessExit { exit, stderr: &output.stderr, cause: ExitCause::Itself }));
     let mut handle = None;
     for said in said {
         match said.what {
-            What::Session { handle_type, value } => {
+            FactKind::Session { handle_type, value } => {
                 let engine = engine.name().to_owned();
-                handle = Some(Handle { engine, handle_type, handle_value: value, created_at_turn: 1 });
+                handle = Some(EngineSessionHandle {
+                    engine,
+                    handle_type,
+                    handle_value: value,
+                    created_at_turn: 1,
+                });
             }
-            What::Ended { ending, .. } => return (handle, ending),
-            What::Text(_)
-            | What::Progress(_)
-            | What::Warning(_)
-            | What::Gate { .. }
-            | What::Withdrawn { .. }
-            | What::Write(_)
-            | What::Finishing
-            | What::Unknown(_) => {}
+            FactKind::Ended { ending, .. } => return (handle, ending),
+            FactKind::Text(_)
+            | FactKind::Progress(_)
+            | FactKind::Warning(_)
+            | FactKind::Gate { .. }
+            | FactKind::Withdrawn { .. }
+            | FactKind::Write(_)
+            | FactKind::Finishing
+            | FactKind::Unknown(_) => {}
         }
     }
     panic!("the end was not said")

@@ -13,7 +13,7 @@ use crate::child::command;
 
 /// What is started, where its input comes from and where its output goes. Its environment is ours with these additions.
 #[derive(Debug)]
-pub struct Background<'a> {
+pub struct DetachedCommand<'a> {
     /// The program.
     pub program: &'a OsStr,
     /// Its arguments.
@@ -30,7 +30,7 @@ pub struct Background<'a> {
     pub errors: Option<OwnedFd>,
 }
 
-impl Background<'_> {
+impl DetachedCommand<'_> {
     /// Starts it. It shares our terminal's session until it makes one of its own.
     pub fn start(self) -> io::Result<Child> {
         let to = |fd: Option<OwnedFd>| fd.map_or_else(Stdio::null, Stdio::from);

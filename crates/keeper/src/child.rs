@@ -11,15 +11,15 @@ use std::process::{Child, Command, Stdio};
 use pty_process::blocking::Command as PtyCommand;
 use rustix::fs::{Access, access};
 
-use crate::confine::{Report, helper};
-use crate::lane::Lane;
-use crate::place::Place;
-use crate::protocol::{Refusal, Spec};
-use crate::script::Prompter;
+use crate::confine::{ExecReportPipe, helper};
+use crate::lane::OutputPipes;
+use crate::place::KeeperDir;
+use crate::protocol::{KeeperRefusal, KeeperSpec};
+use crate::script::ShellDriver;
 
 /// How the keeper holds the child.
 #[derive(Debug)]
-pub(crate) enum Hold {
+pub(crate) enum ChildIo {
     /// Its input; its output is a lane.
     Pipes(Option<OwnedFd>),
     /// It takes commands.
@@ -46,7 +46,11 @@ pub(crate) fn spawn_keeper(
 }
 
 /// Starts a child with pipes; returns its pid.
-pub(crate) fn spawn_piped(spec: &Spec, place: &Place, lane: [OwnedFd; 2]) -> Result<(u32, Hold), Refusal> {
+pub(crate) fn spawn_piped(
+    spec: &KeeperSpec,
+    place: &KeeperDir,
+    lane: [OwnedFd; 2],
+) -> Result<(u32, ChildIo), KeeperRefusal> {
     let [out, err] = lane;
     let report = report(spec, place)?;
     let mut command = prepared(spec, report.as_ref())?;
@@ -58,39 +62,45 @@ pub(crate) fn spawn_piped(spec: &Spec, place: &Place, lane: [OwnedFd; 2]) -> Res
         .map_err(|error| refused(spec, &error))?;
     let input = child.stdin.take().map(OwnedFd::from);
     if let Some(input) = &input {
-        rustix::io::ioctl_fionbio(input, true).map_err(|error| Refusal::System(error.to_string()))?;
+        rustix::io::ioctl_fionbio(input, true).map_err(|error| KeeperRefusal::System(error.to_string()))?;
     }
     drop(command);
     executed(report, &mut child)?;
-    Ok((child.id(), Hold::Pipes(input)))
+    Ok((child.id(), ChildIo::Pipes(input)))
 }
 
 /// Starts a shell that reads its script from the prompter.
 pub(crate) fn spawn_shell(
-    spec: &Spec,
-    prompter: &Prompter,
+    spec: &KeeperSpec,
+    prompter: &ShellDriver,
     lane: [OwnedFd; 2],
-) -> Result<(u32, Hold), Refusal> {
+) -> Result<(u32, ChildIo), KeeperRefusal> {
     let [out, err] = lane;
     let mut command = prepared(spec, None)?;
     let child = command
         .arg(prompter.script_path())
-        .stdin(File::open("/dev/null").map_err(|error| Refusal::System(error.to_string()))?)
+        .stdin(File::open("/dev/null").map_err(|error| KeeperRefusal::System(error.to_string()))?)
         .stdout(Stdio::from(out))
         .stderr(Stdio::from(err))
         .spawn()
         .map_err(|error| refused(spec, &error))?;
-    Ok((child.id(), Hold::Shell))
+    Ok((child.id(), ChildIo::Shell))
 }
 
 /// Starts a child on a terminal of its own.
-pub(crate) fn spawn_on_pty(spec: &Spec, place: &Place, rows: u16, cols: u16) -> Result<(u32, Hold), Refusal> {
+pub(crate) fn spawn_on_pty(
+    spec: &KeeperSpec,
+    place: &KeeperDir,
+    rows: u16,
+    cols: u16,
+) -> Result<(u32, ChildIo), KeeperRefusal> {
     check(spec)?;
     let report = report(spec, place)?;
-    let failed = |error: pty_process::Error| Refusal::System(format!("cannot open a terminal: {error}"));
+    let failed =
+        |error: pty_process::Error| KeeperRefusal::System(format!("cannot open a terminal: {error}"));
     let (pty, pts) = pty_process::blocking::open().map_err(failed)?;
     pty.resize(pty_process::Size::new(rows, cols)).map_err(failed)?;
-    let (program, arguments) = spec.argv.split_first().ok_or(Refusal::Program(String::new()))?;
+    let (program, arguments) = spec.argv.split_first().ok_or(KeeperRefusal::Program(String::new()))?;
     let prefix = report.as_ref().map(|report| report.prefix(&spec.confinement));
     let started = match &prefix {
         Some(prefix) => PtyCommand::new(helper()).args(prefix).arg(program),
@@ -102,23 +112,23 @@ pub(crate) fn spawn_on_pty(spec: &Spec, place: &Place, rows: u16, cols: u16) -> 
         .envs(spec.env.iter().map(|(key, value)| (key, value)))
         .current_dir(&spec.cwd)
         .spawn(pts)
-        .map_err(|error| Refusal::Program(format!("{program}: {error}")))?;
+        .map_err(|error| KeeperRefusal::Program(format!("{program}: {error}")))?;
     let pty = OwnedFd::from(pty);
     executed(report, &mut child)?;
-    rustix::io::ioctl_fionbio(&pty, true).map_err(|error| Refusal::System(error.to_string()))?;
-    Ok((child.id(), Hold::Pty(pty)))
+    rustix::io::ioctl_fionbio(&pty, true).map_err(|error| KeeperRefusal::System(error.to_string()))?;
+    Ok((child.id(), ChildIo::Pty(pty)))
 }
 
 /// What a confined child's helper reports on. None for a child that is not confined, or is so together with its keeper.
-fn report(spec: &Spec, place: &Place) -> Result<Option<Report>, Refusal> {
+fn report(spec: &KeeperSpec, place: &KeeperDir) -> Result<Option<ExecReportPipe>, KeeperRefusal> {
     if spec.confinement.is_empty() || spec.is_confined_with_keeper() {
         return Ok(None);
     }
-    Report::new(place.path()).map(Some).map_err(|error| Refusal::System(error.to_string()))
+    ExecReportPipe::new(place.path()).map(Some).map_err(|error| KeeperRefusal::System(error.to_string()))
 }
 
 /// Waits until a confined child executes its program. One that cannot is reaped.
-fn executed(report: Option<Report>, child: &mut Child) -> Result<(), Refusal> {
+fn executed(report: Option<ExecReportPipe>, child: &mut Child) -> Result<(), KeeperRefusal> {
     let Some(report) = report else { return Ok(()) };
     report.wait(child.id()).inspect_err(|_| {
         child.kill().ok();
@@ -126,9 +136,9 @@ fn executed(report: Option<Report>, child: &mut Child) -> Result<(), Refusal> {
     })
 }
 
-fn prepared(spec: &Spec, report: Option<&Report>) -> Result<Command, Refusal> {
+fn prepared(spec: &KeeperSpec, report: Option<&ExecReportPipe>) -> Result<Command, KeeperRefusal> {
     check(spec)?;
-    let (program, arguments) = spec.argv.split_first().ok_or(Refusal::Program(String::new()))?;
+    let (program, arguments) = spec.argv.split_first().ok_or(KeeperRefusal::Program(String::new()))?;
     let mut command = match report {
         Some(report) => {
             let mut started = command(helper());
@@ -143,23 +153,23 @@ fn prepared(spec: &Spec, report: Option<&Report>) -> Result<Command, Refusal> {
 }
 
 /// What can be known before the start is told apart here: afterwards the system answers with one number for all.
-fn check(spec: &Spec) -> Result<(), Refusal> {
+fn check(spec: &KeeperSpec) -> Result<(), KeeperRefusal> {
     let cwd = spec.cwd.as_path();
     if !cwd.is_dir() || access(cwd, Access::EXEC_OK).is_err() {
-        return Err(Refusal::Directory(cwd.display().to_string()));
+        return Err(KeeperRefusal::Directory(cwd.display().to_string()));
     }
     let program = spec.argv.first().map_or("", String::as_str);
     if program.contains('/') {
         let path = cwd.join(program);
         if !path.is_file() || access(&path, Access::EXEC_OK).is_err() {
-            return Err(Refusal::Program(program.to_owned()));
+            return Err(KeeperRefusal::Program(program.to_owned()));
         }
     }
     Ok(())
 }
 
-fn refused(spec: &Spec, error: &io::Error) -> Refusal {
-    Refusal::Program(format!("{}: {error}", spec.argv.first().map_or("", String::as_str)))
+fn refused(spec: &KeeperSpec, error: &io::Error) -> KeeperRefusal {
+    KeeperRefusal::Program(format!("{}: {error}", spec.argv.first().map_or("", String::as_str)))
 }
 
 #[expect(clippy::disallowed_methods, reason = "this is the door: every process of ours starts here")]
@@ -168,6 +178,6 @@ pub(crate) fn command(program: &OsStr) -> Command {
 }
 
 /// A lane for a child that is about to be started.
-pub(crate) fn first_lane() -> Result<(Lane, [OwnedFd; 2]), Refusal> {
-    Lane::new(0, 0).map_err(|error| Refusal::System(error.to_string()))
+pub(crate) fn first_lane() -> Result<(OutputPipes, [OwnedFd; 2]), KeeperRefusal> {
+    OutputPipes::new(0, 0).map_err(|error| KeeperRefusal::System(error.to_string()))
 }

@@ -28,7 +28,7 @@ use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat, open};
 
 use crate::child::command;
 use crate::group::{self, GroupSpec};
-use crate::protocol::Refusal;
+use crate::protocol::KeeperRefusal;
 
 /// The hidden subcommand by which this program becomes the exec helper.
 pub const SUBCOMMAND: &str = "__confine";
@@ -37,14 +37,14 @@ pub const SUBCOMMAND: &str = "__confine";
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Confinement {
     /// What it cannot see, and by which mechanism.
-    pub hidden: Option<(HiddenTree, Hiding)>,
+    pub hidden: Option<(HiddenTree, HidingMethod)>,
     /// If set, only what lies below these paths can be written (Landlock).
     pub writable: Option<Vec<PathBuf>>,
 }
 
 /// How a directory is hidden.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Hiding {
+pub enum HidingMethod {
     /// The helper makes a user and mount namespace.
     Namespace,
     /// This bubblewrap makes it.
@@ -55,7 +55,7 @@ pub enum Hiding {
 
 /// Which mechanisms this machine offers; for each that it does not, the reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Support {
+pub struct ConfinementSupport {
     /// A namespace of the helper's own.
     pub namespace: Result<(), String>,
     /// A namespace made by bubblewrap, if that is installed and works.
@@ -75,9 +75,9 @@ impl Confinement {
         if let Some((tree, hiding)) = &self.hidden {
             add("--hide", tree.directory.as_os_str());
             match hiding {
-                Hiding::Namespace => add("--by", "namespace".as_ref()),
-                Hiding::Landlock => add("--by", "landlock".as_ref()),
-                Hiding::Bubblewrap(program) => add("--by", program.as_os_str()),
+                HidingMethod::Namespace => add("--by", "namespace".as_ref()),
+                HidingMethod::Landlock => add("--by", "landlock".as_ref()),
+                HidingMethod::Bubblewrap(program) => add("--by", program.as_os_str()),
             }
             for path in &tree.shown {
                 add("--show", path.as_os_str());
@@ -95,7 +95,7 @@ impl Confinement {
 
 /// What the helper was told.
 #[derive(Debug, Default)]
-struct Orders {
+struct HelperArguments {
     confinement: Option<Confinement>,
     report: Option<PathBuf>,
     /// The process whose ids are to be mapped.
@@ -107,11 +107,11 @@ struct Orders {
     argv: Vec<OsString>,
 }
 
-impl Orders {
+impl HelperArguments {
     fn parse(words: impl Iterator<Item = OsString>) -> Option<Self> {
         let mut orders = Self::default();
         let mut tree = None::<HiddenTree>;
-        let (mut hiding, mut writable) = (Hiding::Namespace, None::<Vec<PathBuf>>);
+        let (mut hiding, mut writable) = (HidingMethod::Namespace, None::<Vec<PathBuf>>);
         let mut words = words;
         while let Some(flag) = words.next() {
             if flag == "--" {
@@ -121,9 +121,9 @@ impl Orders {
             let value = words.next()?;
             match flag.to_str()? {
                 "--hide" => tree = Some(HiddenTree { directory: value.into(), shown: vec![] }),
-                "--by" if value == "namespace" => hiding = Hiding::Namespace,
-                "--by" if value == "landlock" => hiding = Hiding::Landlock,
-                "--by" => hiding = Hiding::Bubblewrap(value.into()),
+                "--by" if value == "namespace" => hiding = HidingMethod::Namespace,
+                "--by" if value == "landlock" => hiding = HidingMethod::Landlock,
+                "--by" => hiding = HidingMethod::Bubblewrap(value.into()),
                 "--show" => tree.as_mut()?.shown.push(value.into()),
                 "--files" => writable = Some(vec![]),
                 "--write" => writable.as_mut()?.push(value.into()),
@@ -142,7 +142,7 @@ impl Orders {
 
 /// Runs the helper with its arguments. Returns only if the program was not executed.
 pub fn main(words: impl Iterator<Item = OsString>) -> ExitCode {
-    let Some(orders) = Orders::parse(words) else { return ExitCode::from(2) };
+    let Some(orders) = HelperArguments::parse(words) else { return ExitCode::from(2) };
     if let Some(pid) = orders.map {
         return serve_maps(pid);
     }
@@ -152,8 +152,8 @@ pub fn main(words: impl Iterator<Item = OsString>) -> ExitCode {
     let Err(failure) = failure else { return ExitCode::SUCCESS };
     let named = orders.argv.first().map(|program| program.to_string_lossy()).unwrap_or_default();
     let text = match &failure {
-        Failure::Program(error) => format!("program {named}: {error}"),
-        Failure::Confine(error) => format!("confine {error}"),
+        ExecFailure::Program(error) => format!("program {named}: {error}"),
+        ExecFailure::Confine(error) => format!("confine {error}"),
     };
     match &mut report {
         // Without a reader it is the exit code that tells.
@@ -164,52 +164,58 @@ pub fn main(words: impl Iterator<Item = OsString>) -> ExitCode {
 }
 
 /// Why the program was not executed.
-enum Failure {
+enum ExecFailure {
     Program(io::Error),
     Confine(ConfineError),
 }
 
-fn carry_out(orders: &Orders) -> Result<(), Failure> {
+fn carry_out(orders: &HelperArguments) -> Result<(), ExecFailure> {
     if let Some(parent) = &orders.group
         && let Err(error) = group::enter_own(parent)
         && orders.group_is_required
     {
         let (action, path) = ("enter a control group below", parent.clone());
-        return Err(Failure::Confine(ConfineError::Step { action, path, source: io::Error::other(error) }));
+        return Err(ExecFailure::Confine(ConfineError::Step {
+            action,
+            path,
+            source: io::Error::other(error),
+        }));
     }
     let Some(confinement) = &orders.confinement else { return Ok(()) };
     let mut rules = FileRules { hidden: None, writable: confinement.writable.clone() };
     match &confinement.hidden {
-        Some((tree, Hiding::Namespace)) => hide(tree).map_err(Failure::Confine)?,
-        Some((tree, Hiding::Landlock)) => rules.hidden = Some(tree.clone()),
-        Some((tree, Hiding::Bubblewrap(program))) => return Err(become_bubblewrap(orders, tree, program)),
+        Some((tree, HidingMethod::Namespace)) => hide(tree).map_err(ExecFailure::Confine)?,
+        Some((tree, HidingMethod::Landlock)) => rules.hidden = Some(tree.clone()),
+        Some((tree, HidingMethod::Bubblewrap(program))) => {
+            return Err(become_bubblewrap(orders, tree, program));
+        }
         None => {}
     }
     if rules != FileRules::default() {
-        files::restrict(&rules).map_err(Failure::Confine)?;
+        files::restrict(&rules).map_err(ExecFailure::Confine)?;
     }
     if orders.only_tries {
         return Ok(());
     }
     let Some((program, arguments)) = orders.argv.split_first() else { return Ok(()) };
-    Err(Failure::Program(command(program).args(arguments).exec()))
+    Err(ExecFailure::Program(command(program).args(arguments).exec()))
 }
 
 /// Hides a directory in a namespace. A process of root has its ids mapped by a helper of its own, which stays outside.
 fn hide(tree: &HiddenTree) -> Result<(), ConfineError> {
-    let mut ids = Ids { own: OwnIds::now(), mapper: None };
+    let mut ids = NamespaceIds { own: OwnIds::now(), mapper: None };
     let hidden = namespace::hide(tree, &mut ids);
     ids.end_mapper();
     hidden
 }
 
 /// The ids of this process, and who maps all of them if it is root.
-struct Ids {
+struct NamespaceIds {
     own: OwnIds,
-    mapper: Option<Mapper>,
+    mapper: Option<IdMapperProcess>,
 }
 
-impl Ids {
+impl NamespaceIds {
     fn end_mapper(&mut self) {
         if let Some(mapper) = self.mapper.take() {
             mapper.end();
@@ -217,10 +223,10 @@ impl Ids {
     }
 }
 
-impl IdMapper for Ids {
+impl IdMapper for NamespaceIds {
     fn prepare(&mut self) {
         self.end_mapper();
-        self.mapper = namespace::needs_mapper().then(Mapper::start).and_then(Result::ok);
+        self.mapper = namespace::needs_mapper().then(IdMapperProcess::start).and_then(Result::ok);
     }
 
     fn map(&mut self) -> io::Result<()> {
@@ -233,11 +239,11 @@ impl IdMapper for Ids {
 }
 
 /// A process in the namespace that is left, which maps all ids of this one when it is told to.
-struct Mapper {
+struct IdMapperProcess {
     process: std::process::Child,
 }
 
-impl Mapper {
+impl IdMapperProcess {
     fn start() -> io::Result<Self> {
         let process = command(OWN_PROGRAM.as_ref())
             .args([SUBCOMMAND, "--map"])
@@ -282,7 +288,7 @@ fn serve_maps(pid: u32) -> ExitCode {
 const OWN_PROGRAM: &str = "/proc/self/exe";
 
 /// Executes bubblewrap, which executes the program, or this helper again if files are to be restricted too.
-fn become_bubblewrap(orders: &Orders, tree: &HiddenTree, bubblewrap: &Path) -> Failure {
+fn become_bubblewrap(orders: &HelperArguments, tree: &HiddenTree, bubblewrap: &Path) -> ExecFailure {
     let mut bubble = command(bubblewrap.as_os_str());
     bubble.args(["--dev-bind", "/", "/", "--tmpfs"]).arg(&tree.directory);
     for path in &tree.shown {
@@ -303,17 +309,17 @@ fn become_bubblewrap(orders: &Orders, tree: &HiddenTree, bubblewrap: &Path) -> F
         bubble.arg(own).arg(SUBCOMMAND);
         bubble.args(inner.encode().into_iter().map(OsString::from_vec)).arg("--");
     }
-    Failure::Program(bubble.args(&orders.argv).exec())
+    ExecFailure::Program(bubble.args(&orders.argv).exec())
 }
 
 /// The reading end of a helper's report.
 #[derive(Debug)]
-pub(crate) struct Report {
+pub(crate) struct ExecReportPipe {
     path: PathBuf,
     reader: OwnedFd,
 }
 
-impl Report {
+impl ExecReportPipe {
     /// A FIFO in this directory, which only its owner can use.
     pub(crate) fn new(directory: &Path) -> io::Result<Self> {
         let path = directory.join("confine");
@@ -337,7 +343,7 @@ impl Report {
         confinement: &[Vec<u8>],
         place: &Path,
         group: Option<&GroupSpec>,
-    ) -> Result<Vec<OsString>, Refusal> {
+    ) -> Result<Vec<OsString>, KeeperRefusal> {
         let mut words = confinement.to_vec();
         // The keeper cannot enter it from inside.
         if let Some(group) = group
@@ -357,17 +363,17 @@ impl Report {
     }
 
     /// Waits until the helper has executed its program.
-    pub(crate) fn wait(self, helper: u32) -> Result<(), Refusal> {
+    pub(crate) fn wait(self, helper: u32) -> Result<(), KeeperRefusal> {
         let process = PidFd::of_child(helper);
         let mut text = Vec::new();
         loop {
             let mut fds = vec![PollFd::new(&self.reader, PollFlags::IN)];
             fds.extend(process.as_ref().map(|process| PollFd::new(process, PollFlags::IN)));
             if !poll(&mut fds, Some(&EXEC_TIMEOUT)).is_ok_and(|ready| ready > 0) {
-                return Err(Refusal::System("the exec helper does not start the program".to_owned()));
+                return Err(KeeperRefusal::System("the exec helper does not start the program".to_owned()));
             }
             if fds.first().is_none_or(|reader| reader.revents().is_empty()) {
-                return Err(Refusal::System(
+                return Err(KeeperRefusal::System(
                     "the exec helper ended before it started the program".to_owned(),
                 ));
             }
@@ -383,8 +389,10 @@ impl Report {
         let text = String::from_utf8_lossy(&text).into_owned();
         match text.split_once(' ') {
             None => Ok(()),
-            Some(("program", error)) => Err(Refusal::Program(error.to_owned())),
-            Some((_, error)) => Err(Refusal::System(format!("the process cannot be isolated: {error}"))),
+            Some(("program", error)) => Err(KeeperRefusal::Program(error.to_owned())),
+            Some((_, error)) => {
+                Err(KeeperRefusal::System(format!("the process cannot be isolated: {error}")))
+            }
         }
     }
 }
@@ -415,7 +423,7 @@ pub fn try_group(program: &Path, base: &Path) -> Result<(), String> {
 
 /// Tries every mechanism, each in a process of its own. `program` is this program, `hidden` a directory that is to be
 /// hidden, and `path` where programs are looked for.
-pub fn support(program: &Path, hidden: &Path, path: &str) -> Support {
+pub fn support(program: &Path, hidden: &Path, path: &str) -> ConfinementSupport {
     let try_out = |confinement: &Confinement| {
         let output = command(program.as_os_str())
             .args([SUBCOMMAND, "--try", "it"])
@@ -439,16 +447,16 @@ pub fn support(program: &Path, hidden: &Path, path: &str) -> Support {
             Err(error) => Err(error.to_string()),
         }
     };
-    let hide_by = |hiding: Hiding| {
+    let hide_by = |hiding: HidingMethod| {
         let tree = HiddenTree { directory: hidden.to_owned(), shown: vec![program.to_owned()] };
         try_out(&Confinement { hidden: Some((tree, hiding)), writable: None })
     };
     let found = std::env::split_paths(path).map(|folder| folder.join("bwrap")).find(|path| path.is_file());
     let bubblewrap = found.ok_or_else(|| "bubblewrap (bwrap) is not installed".to_owned());
-    Support {
-        namespace: hide_by(Hiding::Namespace),
+    ConfinementSupport {
+        namespace: hide_by(HidingMethod::Namespace),
         bubblewrap: bubblewrap
-            .and_then(|program| hide_by(Hiding::Bubblewrap(program.clone())).map(|()| program)),
+            .and_then(|program| hide_by(HidingMethod::Bubblewrap(program.clone())).map(|()| program)),
         landlock: try_out(&Confinement { hidden: None, writable: Some(vec![]) }),
     }
 }

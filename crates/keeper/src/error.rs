@@ -3,14 +3,14 @@
 use std::io;
 use std::path::PathBuf;
 
-use crate::protocol::Refusal;
+use crate::protocol::KeeperRefusal;
 
 /// An error of the keeper or of talking to one.
 #[derive(Debug, thiserror::Error)]
 pub enum KeeperError {
     /// The keeper said no; the request has to change or wait.
     #[error("{0}")]
-    Refused(Refusal),
+    Refused(KeeperRefusal),
     /// There is no keeper behind this directory any more; what it recorded can still be read.
     #[error("no keeper answers in {path}")]
     Gone {

@@ -22,10 +22,10 @@ use rustix::net::sockopt::socket_peercred;
 
 use crate::{
     identity::ProcessIdentity,
-    launch::{FIRST, Keeper},
-    link::Link,
-    place::{Place, connect_below},
-    protocol::{Act, Order, Status},
+    launch::{FIRST, KeeperConnection},
+    link::FramedSocket,
+    place::{KeeperDir, connect_below},
+    protocol::{KeeperRequest, KeeperStatus, TaggedRequest},
 };
 
 /// What a keeper of an earlier version must be like.
@@ -44,7 +44,7 @@ const SECRET_BYTES: u64 = 32;
 impl FormerKeepers {
     /// Connects to the keeper of an earlier version in this directory. None if there is none, or if it is not proven to
     /// be one.
-    pub fn attach(&self, directory: &Directory) -> Option<(Keeper, Status)> {
+    pub fn attach(&self, directory: &Directory) -> Option<(KeeperConnection, KeeperStatus)> {
         let secret = directory.read_bounded("secret", SECRET_BYTES).ok()?;
         let socket = connect_below(directory).ok()?;
         let peer = socket_peercred(&socket).ok()?;
@@ -52,9 +52,9 @@ impl FormerKeepers {
         if peer.uid != rustix::process::geteuid() || !self.is_proven(&process, directory) {
             return None;
         }
-        let mut link = Link::new(socket);
-        link.send(&Order { tag: FIRST, act: Act::Hello(secret) }).ok()?;
-        let mut keeper = Keeper::new(Place::at(directory.path().to_owned()), link);
+        let mut link = FramedSocket::new(socket);
+        link.send(&TaggedRequest { tag: FIRST, act: KeeperRequest::Hello(secret) }).ok()?;
+        let mut keeper = KeeperConnection::new(KeeperDir::at(directory.path().to_owned()), link);
         let status = keeper.status(ANSWER_MS).ok()?;
         (status.keeper == process && process.is_alive()).then_some((keeper, status))
     }

@@ -23,12 +23,12 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use abide_os::cgroup::find::is_group;
-use abide_os::cgroup::{CgroupError, Group, Limits};
+use abide_os::cgroup::{CgroupError, ControlGroup, ControlGroupLimits};
 use abide_os::process::ProcessStat;
 use serde::{Deserialize, Serialize};
 
 use crate::identity::ProcessIdentity;
-use crate::protocol::Refusal;
+use crate::protocol::KeeperRefusal;
 
 /// What the names of all groups begin with.
 pub const PREFIX: &str = "abide-";
@@ -43,13 +43,13 @@ const REMOVE_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Where children get their groups.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Groups {
+pub struct ControlGroupConfig {
     /// The group below which all groups are made. It exists, and this user may write to it.
     pub base: PathBuf,
     /// The group below which keepers have theirs. The same as `base`, unless that is itself below a group of ours.
     pub keepers_base: PathBuf,
     /// The limits of each name.
-    pub limits: Limits,
+    pub limits: ControlGroupLimits,
     /// Whether a child that cannot get its group and limits is refused.
     pub required: bool,
 }
@@ -68,7 +68,7 @@ pub struct GroupSpec {
     required: bool,
 }
 
-impl Groups {
+impl ControlGroupConfig {
     /// Groups of children that are started by a process that is itself in the group of a child: beside that group, so that
     /// they share its limits and outlive it. `own` is the process's own group.
     pub fn beside(own: &Path) -> Option<Self> {
@@ -77,7 +77,7 @@ impl Groups {
             |path: &Path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(PREFIX));
         let keepers_base = base.ancestors().find(|path| !is_ours(path))?;
         let (base, keepers_base) = (base.to_owned(), keepers_base.to_owned());
-        Some(Self { base, keepers_base, limits: Limits::default(), required: false })
+        Some(Self { base, keepers_base, limits: ControlGroupLimits::default(), required: false })
     }
 
     /// The group of a new child. Children of one name share its limits.
@@ -94,18 +94,18 @@ impl Groups {
 
     /// Kills and removes what dead keepers left, of all names.
     pub fn sweep(&self) {
-        sweep_below(&Group::at(&self.base));
+        sweep_below(&ControlGroup::at(&self.base));
     }
 }
 
 impl GroupSpec {
     /// Makes the group in which the child's is made, with its limits.
-    fn parent(&self) -> Result<Group, CgroupError> {
-        let base = Group::at(&self.base);
+    fn parent(&self) -> Result<ControlGroup, CgroupError> {
+        let base = ControlGroup::at(&self.base);
         let Some(name) = &self.name else { return Ok(base) };
         let parent = named(&base, name)?;
         parent.create()?;
-        let limits = Limits { memory_bytes: self.memory_bytes, pids: self.pids };
+        let limits = ControlGroupLimits { memory_bytes: self.memory_bytes, pids: self.pids };
         match parent.limit(&limits) {
             Err(error) if self.required => Err(error),
             // The caller has warned of it.
@@ -115,7 +115,7 @@ impl GroupSpec {
 
     /// The group that a keeper's helper with this pid has entered, if it lives.
     pub(crate) fn of_keeper(&self, pid: u32) -> Option<PathBuf> {
-        let base = Group::at(&self.base);
+        let base = ControlGroup::at(&self.base);
         let parent = self.name.as_ref().map_or(Ok(base.clone()), |name| named(&base, name));
         let leaf = parent.ok()?.child(&leaf_name(KeeperKey::of(&ProcessIdentity::of(pid)?))).ok()?;
         Some(leaf.path().to_owned())
@@ -127,7 +127,7 @@ impl GroupSpec {
     }
 
     /// What the exec helper is told so that it enters the group. None if the group cannot be made and need not be.
-    pub(crate) fn for_helper(&self) -> Result<Option<PathBuf>, Refusal> {
+    pub(crate) fn for_helper(&self) -> Result<Option<PathBuf>, KeeperRefusal> {
         match self.parent() {
             Ok(parent) => Ok(Some(parent.path().to_owned())),
             Err(error) if self.required => Err(refusal(&error)),
@@ -137,7 +137,7 @@ impl GroupSpec {
 }
 
 /// The group of a name. It is neither the one of the keepers nor looks like the one of a child.
-fn named(base: &Group, name: &str) -> Result<Group, CgroupError> {
+fn named(base: &ControlGroup, name: &str) -> Result<ControlGroup, CgroupError> {
     let full = format!("{PREFIX}{name}");
     if full == KEEPERS || full.starts_with(LEAF) {
         return Err(CgroupError::Name { name: full });
@@ -145,8 +145,8 @@ fn named(base: &Group, name: &str) -> Result<Group, CgroupError> {
     base.child(&full)
 }
 
-fn refusal(error: &CgroupError) -> Refusal {
-    Refusal::System(format!(
+fn refusal(error: &CgroupError) -> KeeperRefusal {
+    KeeperRefusal::System(format!(
         "the process cannot get a control group: {error}; set sandbox.cgroup to another group, or to \"auto\""
     ))
 }
@@ -154,17 +154,17 @@ fn refusal(error: &CgroupError) -> Refusal {
 /// The group of a child, as its keeper holds it.
 #[derive(Debug)]
 pub(crate) struct ChildGroup {
-    leaf: Group,
-    keepers: Group,
+    leaf: ControlGroup,
+    keepers: ControlGroup,
     /// The group between the leaf and the base, if there is one.
-    named: Option<Group>,
+    named: Option<ControlGroup>,
     /// Whether the keeper itself is not in the leaf.
     is_outside: Cell<bool>,
 }
 
 impl ChildGroup {
     /// Makes the group for the child of this keeper. None if it cannot be made and need not be.
-    pub(crate) fn make(spec: &GroupSpec, keeper: &ProcessIdentity) -> Result<Option<Self>, Refusal> {
+    pub(crate) fn make(spec: &GroupSpec, keeper: &ProcessIdentity) -> Result<Option<Self>, KeeperRefusal> {
         match Self::try_make(spec, keeper) {
             Ok(group) => Ok(Some(group)),
             Err(error) if spec.required => Err(refusal(&error)),
@@ -173,7 +173,7 @@ impl ChildGroup {
     }
 
     fn try_make(spec: &GroupSpec, keeper: &ProcessIdentity) -> Result<Self, CgroupError> {
-        let keepers = Group::at(&spec.keepers_base).child(KEEPERS)?;
+        let keepers = ControlGroup::at(&spec.keepers_base).child(KEEPERS)?;
         keepers.create()?;
         // Another keeper of the same name may remove the group above as the last one that used it.
         let mut tries = 0;
@@ -199,8 +199,8 @@ impl ChildGroup {
     pub(crate) fn inside<T>(
         &self,
         required: bool,
-        start: impl FnOnce() -> Result<T, Refusal>,
-    ) -> Result<T, Refusal> {
+        start: impl FnOnce() -> Result<T, KeeperRefusal>,
+    ) -> Result<T, KeeperRefusal> {
         match self.leaf.enter() {
             Err(error) if required => return Err(refusal(&error)),
             Ok(()) | Err(_) => {}
@@ -255,7 +255,7 @@ const MAKE_TRIES: u32 = 100;
 /// The exec helper's side: makes a group for this process below a group, and enters it.
 pub(crate) fn enter_own(parent: &Path) -> Result<(), CgroupError> {
     let own = ProcessIdentity::own();
-    let leaf = Group::at(parent).child(&leaf_name(KeeperKey::of(&own)))?;
+    let leaf = ControlGroup::at(parent).child(&leaf_name(KeeperKey::of(&own)))?;
     leaf.create()?;
     leaf.enter().inspect_err(|_| {
         // It is empty, and its name will never be used.
@@ -273,7 +273,7 @@ pub(crate) fn entered() -> Option<PathBuf> {
 /// The record may be forged. A group whose name is none of ours, or whose keeper lives, is left alone.
 pub(crate) fn end_left_over(path: &Path) {
     if is_group(path) && keeper_of_leaf(path).is_some_and(KeeperKey::is_dead) {
-        end(&Group::at(path));
+        end(&ControlGroup::at(path));
         remove_named_parent(path);
     }
 }
@@ -281,7 +281,7 @@ pub(crate) fn end_left_over(path: &Path) {
 /// Kills the recorded group of a keeper that does not answer: without it if it is outside. Spares a group that holds one
 /// of these processes.
 pub(crate) fn kill_unanswered(path: &Path, keeper: &ProcessIdentity, spared: &[u32]) {
-    let group = Group::at(path);
+    let group = ControlGroup::at(path);
     let is_of_keeper = keeper_of_leaf(path) == Some(KeeperKey::of(keeper));
     if is_of_keeper && is_group(path) && is_free_of(&group, spared) {
         // What is left is found by its parents.
@@ -290,7 +290,7 @@ pub(crate) fn kill_unanswered(path: &Path, keeper: &ProcessIdentity, spared: &[u
 }
 
 /// Kills and removes the groups of dead keepers below a group, also those with a name between.
-fn sweep_below(parent: &Group) {
+fn sweep_below(parent: &ControlGroup) {
     for name in parent.children() {
         let Ok(group) = parent.child(&name) else { continue };
         match leaf_of(&name) {
@@ -312,7 +312,7 @@ fn sweep_below(parent: &Group) {
     }
 }
 
-fn end(group: &Group) {
+fn end(group: &ControlGroup) {
     // A group that is not empty in time, because another user's process is in it, is left to the next sweep.
     group.kill().ok();
     group.wait_until_empty(KILL_TIMEOUT);
@@ -325,16 +325,16 @@ fn remove_named_parent(leaf: &Path) {
         name.starts_with(PREFIX)
     });
     if let Some(parent) = parent {
-        remove_if_unused(&Group::at(parent));
+        remove_if_unused(&ControlGroup::at(parent));
     }
 }
 
 /// Removes a group if nothing is in it or below it. The kernel refuses to remove one that is used.
-fn remove_if_unused(named: &Group) {
+fn remove_if_unused(named: &ControlGroup) {
     std::fs::remove_dir(named.path()).ok();
 }
 
-fn is_free_of(group: &Group, pids: &[u32]) -> bool {
+fn is_free_of(group: &ControlGroup, pids: &[u32]) -> bool {
     if pids.is_empty() {
         return true;
     }
@@ -394,16 +394,16 @@ mod tests {
     use std::fs;
 
     /// A base that looks like a hierarchy, with a group of this name that has controllers.
-    fn fake(name: &str) -> (tempfile::TempDir, Groups) {
+    fn fake(name: &str) -> (tempfile::TempDir, ControlGroupConfig) {
         let folder = tempfile::tempdir().unwrap();
         let named = folder.path().join(format!("{PREFIX}{name}"));
         fs::create_dir(&named).unwrap();
         for file in ["memory.max", "pids.max"] {
             fs::write(named.join(file), "max").unwrap();
         }
-        let limits = Limits { memory_bytes: Some(1 << 30), pids: Some(100) };
+        let limits = ControlGroupLimits { memory_bytes: Some(1 << 30), pids: Some(100) };
         let base = folder.path().to_owned();
-        (folder, Groups { keepers_base: base.clone(), base, limits, required: true })
+        (folder, ControlGroupConfig { keepers_base: base.clone(), base, limits, required: true })
     }
 
     #[test]
@@ -439,7 +439,7 @@ mod tests {
         let (folder, mut groups) = fake("run_1");
         drop(folder);
         let own = ProcessIdentity::own();
-        assert!(matches!(ChildGroup::make(&groups.of_child("run_1"), &own), Err(Refusal::System(_))));
+        assert!(matches!(ChildGroup::make(&groups.of_child("run_1"), &own), Err(KeeperRefusal::System(_))));
         groups.required = false;
         assert!(ChildGroup::make(&groups.of_child("run_1"), &own).unwrap().is_none());
         groups.sweep();
@@ -467,14 +467,20 @@ mod tests {
         ] {
             fs::create_dir_all(base.join(name)).unwrap();
         }
-        Groups { keepers_base: base.clone(), base, limits: Limits::default(), required: false }.sweep();
-        let mut left = Group::at(folder.path()).children();
+        ControlGroupConfig {
+            keepers_base: base.clone(),
+            base,
+            limits: ControlGroupLimits::default(),
+            required: false,
+        }
+        .sweep();
+        let mut left = ControlGroup::at(folder.path()).children();
         left.sort();
         let mut expected = vec![living.clone(), elsewhere, "other".into(), "abide-used".into()];
         expected.sort();
         assert_eq!(left, expected);
-        assert_eq!(Group::at(folder.path().join("abide-used")).children(), [living]);
-        assert_eq!(Group::at(folder.path().join("other")).children(), [dead]);
+        assert_eq!(ControlGroup::at(folder.path().join("abide-used")).children(), [living]);
+        assert_eq!(ControlGroup::at(folder.path().join("other")).children(), [dead]);
     }
 
     #[test]
@@ -502,12 +508,12 @@ mod tests {
 
     #[test]
     fn a_process_in_a_group_of_ours_makes_groups_beside_its_own() {
-        let groups = Groups::beside(Path::new("/c/service/abide-run_1/abide-k-6-7-8")).unwrap();
+        let groups = ControlGroupConfig::beside(Path::new("/c/service/abide-run_1/abide-k-6-7-8")).unwrap();
         assert_eq!(groups.base, Path::new("/c/service/abide-run_1"));
         assert_eq!(groups.keepers_base, Path::new("/c/service"));
         assert!(groups.limits.is_empty());
         assert_eq!(groups.of_child("x").name, None);
-        assert_eq!(Groups::beside(Path::new("/c/service")), None);
-        assert_eq!(Groups::beside(Path::new("/c/abide-k-6-7-8")).unwrap().base, Path::new("/c"));
+        assert_eq!(ControlGroupConfig::beside(Path::new("/c/service")), None);
+        assert_eq!(ControlGroupConfig::beside(Path::new("/c/abide-k-6-7-8")).unwrap().base, Path::new("/c"));
     }
 }

@@ -28,30 +28,31 @@ use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 use rustix::process::{Pid, Rlimit, Signal, WaitOptions, kill_process, wait};
 
-use crate::child::{Hold, first_lane, spawn_on_pty, spawn_piped, spawn_shell};
+use crate::child::{ChildIo, first_lane, spawn_on_pty, spawn_piped, spawn_shell};
 use crate::clock::{ticks, unix_micros};
 use crate::error::KeeperError;
 use crate::group::{self, ChildGroup};
 use crate::identity::ProcessIdentity;
-use crate::job::Job;
-use crate::lane::Lane;
-use crate::launch::{FIRST, IdentityRecord, Start};
-use crate::link::Link;
-use crate::place::Place;
+use crate::job::ShellJob;
+use crate::lane::OutputPipes;
+use crate::launch::{FIRST, IdentityRecord, KeeperStartRequest};
+use crate::link::FramedSocket;
+use crate::place::KeeperDir;
 use crate::procs;
 use crate::protocol::{
-    Answer, Exit, JobId, News, Outcome, Overflow, Owner, PROTOCOL, Refusal, Run, Shape, Spec, Status,
+    ChildExit, ChildMode, ExecOutcome, JobId, KeeperOwner, KeeperRefusal, KeeperResponse, KeeperSpec,
+    KeeperStatus, PROTOCOL, ShellCommand, SpoolOverflow, TaggedResponse,
 };
-use crate::script::Prompter;
-use crate::spin::Spin;
+use crate::script::ShellDriver;
+use crate::spin::AdaptiveSpin;
 use crate::spool::Spool;
-use crate::ticker::Ticker;
+use crate::ticker::PeriodicTimer;
 
-use clients::Clients;
-use end::Ending;
-use poller::{Poller, Source};
-use repair::Repair;
-use signals::Signals;
+use clients::ClientConnections;
+use end::ShutdownProgress;
+use poller::{PollSource, Poller};
+use repair::StreamRepair;
+use signals::KeeperSignals;
 
 /// Runs a keeper, until its child has ended and somebody has collected it.
 pub fn main() -> Result<(), KeeperError> {
@@ -59,23 +60,25 @@ pub fn main() -> Result<(), KeeperError> {
     // Whatever can be known before is not in the way of what has to be held.
     let own = ProcessIdentity::own();
     // Whoever started us may never say what to hold: a spare keeper waits until its starter needs or leaves it.
-    let Some(Start { directory, spec }) = link.wait::<Start>(FOR_EVER_MS)? else { return Ok(()) };
+    let Some(KeeperStartRequest { directory, spec }) = link.wait::<KeeperStartRequest>(FOR_EVER_MS)? else {
+        return Ok(());
+    };
     // So that it can be seen which keeper is whose.
     let _not_needed = rustix::process::chdir(&directory);
-    let place = Place::at(directory);
+    let place = KeeperDir::at(directory);
     // Whoever started us may be dead, and whoever came next may have given us up.
     if !place.claim(Some(&own)).unwrap_or(false) {
         return Ok(());
     }
     // A run must not be started twice, not even after a power failure: that it may have begun is known before it does.
-    if spec.overflow == Overflow::Block {
+    if spec.overflow == SpoolOverflow::Block {
         let _as_good_as_the_disk_allows = place.sync();
     }
-    let mut holder = match Holder::start(place.clone(), spec, signals, own) {
+    let mut holder = match ChildSupervisor::start(place.clone(), spec, signals, own) {
         Ok(holder) => holder,
         Err(refusal) => {
             let _nobody_to_tell = place.remove();
-            link.send(&Answer { tag: FIRST, news: News::Refused(refusal) })?;
+            link.send(&TaggedResponse { tag: FIRST, news: KeeperResponse::Refused(refusal) })?;
             return Ok(());
         }
     };
@@ -87,7 +90,7 @@ pub fn main() -> Result<(), KeeperError> {
 }
 
 /// Leaves the parent's session and terminal, and takes what was handed over.
-fn detach() -> Result<(Link, Signals), KeeperError> {
+fn detach() -> Result<(FramedSocket, KeeperSignals), KeeperError> {
     let failed = |what: &'static str| move |error: Errno| KeeperError::system(what, error);
     leave_session();
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
@@ -96,8 +99,9 @@ fn detach() -> Result<(Link, Signals), KeeperError> {
     let null = File::options().read(true).write(true).open("/dev/null");
     let null = null.map_err(|error| KeeperError::system("cannot open /dev/null", error))?;
     rustix::stdio::dup2_stdin(&null).map_err(failed("cannot leave the standard input"))?;
-    let signals = Signals::install().map_err(|error| KeeperError::system("cannot take signals", error))?;
-    Ok((Link::new(channel), signals))
+    let signals =
+        KeeperSignals::install().map_err(|error| KeeperError::system("cannot take signals", error))?;
+    Ok((FramedSocket::new(channel), signals))
 }
 
 /// Leaves the session of whoever started us, and with it the terminal: what is held must not read from it, be stopped by
@@ -122,12 +126,12 @@ fn leave_session() {
 
 /// A keeper at work.
 #[derive(Debug)]
-struct Holder {
-    place: Place,
+struct ChildSupervisor {
+    place: KeeperDir,
     poller: Poller,
-    signals: Signals,
+    signals: KeeperSignals,
     door: OwnedFd,
-    clients: Clients,
+    clients: ClientConnections,
     own: ProcessIdentity,
     child: ProcessIdentity,
     /// The child, until it is reaped: afterwards its pid may be another's (SECURITY 11).
@@ -136,7 +140,7 @@ struct Holder {
     /// The child's control group. None if it has none, or the keeper is in it too.
     group: Option<ChildGroup>,
     /// How a shell is started again.
-    spec: Spec,
+    spec: KeeperSpec,
     /// Where the shell was when it was last stopped.
     last_directory: Option<PathBuf>,
     /// The shell's limit of descriptors, while it is lowered.
@@ -144,30 +148,30 @@ struct Holder {
     /// The present shell is not the first.
     is_replacement: bool,
     /// The children of the shell, and our own.
-    children: [procs::Children; 2],
-    descriptors: procs::Descriptors,
-    hold: Hold,
-    stdin: stdin::Stdin,
+    children: [procs::ChildList; 2],
+    descriptors: procs::DescriptorDir,
+    hold: ChildIo,
+    stdin: stdin::StdinBuffer,
     /// Who waits for the child to read again.
-    settling: Option<settle::Settling>,
-    prompter: Option<Prompter>,
-    lanes: BTreeMap<u64, Lane>,
+    settling: Option<settle::InputWait>,
+    prompter: Option<ShellDriver>,
+    lanes: BTreeMap<u64, OutputPipes>,
     /// The lane that the shell prints into.
     lane: u64,
-    repair: Repair,
+    repair: StreamRepair,
     /// Processes that were there before the present command.
     known: Vec<u32>,
-    job: Option<Job>,
-    waiting: Option<(Run, (u64, u64))>,
+    job: Option<ShellJob>,
+    waiting: Option<(ShellCommand, (u64, u64))>,
     jobs: JobId,
     spool: Spool,
-    last: Option<Outcome>,
-    exit: Option<Exit>,
+    last: Option<ExecOutcome>,
+    exit: Option<ChildExit>,
     /// When the exit record is synced, until it is.
     sync_exit_at: Option<u64>,
     /// Wakes us when the place goes, once the child is over.
     vanishing: Option<OwnedFd>,
-    ending: Option<Ending>,
+    ending: Option<ShutdownProgress>,
     /// Our own lines are being traced into the command's stderr; nothing of that is output.
     muted: bool,
     /// The beginning of a line that may be one of ours.
@@ -175,16 +179,16 @@ struct Holder {
     /// Whether every lane in which something was printed before the present wake-up is known to be ready.
     all_edges_taken: bool,
     /// Why the shell could not be started.
-    failure: Option<Refusal>,
+    failure: Option<KeeperRefusal>,
     /// Why the shell was given up.
     lost: Option<String>,
-    owner: Owner,
+    owner: KeeperOwner,
     meta: Vec<u8>,
     created_at: u64,
     last_activity_at: u64,
     watch_at: u64,
-    ticker: Ticker,
-    spin: Spin,
+    ticker: PeriodicTimer,
+    spin: AdaptiveSpin,
     buffer: Vec<u8>,
 }
 
@@ -200,10 +204,15 @@ const EVENTS: usize = 32;
 /// How soon the rest of a long command is tried again, in microseconds.
 const PUSH: u64 = 500;
 
-impl Holder {
-    fn start(place: Place, spec: Spec, signals: Signals, own: ProcessIdentity) -> Result<Self, Refusal> {
-        let system = |error: Errno| Refusal::System(error.to_string());
-        let io = |error: std::io::Error| Refusal::System(error.to_string());
+impl ChildSupervisor {
+    fn start(
+        place: KeeperDir,
+        spec: KeeperSpec,
+        signals: KeeperSignals,
+        own: ProcessIdentity,
+    ) -> Result<Self, KeeperRefusal> {
+        let system = |error: Errno| KeeperRefusal::System(error.to_string());
+        let io = |error: std::io::Error| KeeperRefusal::System(error.to_string());
         let spool = Spool::open(place.path(), spec.retention, spec.overflow).map_err(io)?;
         let poller = Poller(epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system)?);
         let (lane, writers) = first_lane()?;
@@ -216,16 +225,16 @@ impl Holder {
         // Before it is started: until here it has waited for us, from here on it has its own time.
         let now = unix_micros();
         let started = inside(group.as_ref(), &spec, || match &spec.shape {
-            Shape::Pipes => spawn_piped(&spec, &place, writers),
-            Shape::Shell(script) => {
-                let shell = prompter.insert(Prompter::new(script.clone(), false).map_err(io)?);
+            ChildMode::Pipes => spawn_piped(&spec, &place, writers),
+            ChildMode::Shell(script) => {
+                let shell = prompter.insert(ShellDriver::new(script.clone(), false).map_err(io)?);
                 shell.begin().map_err(io)?;
                 spawn_shell(&spec, shell, writers)
             }
-            Shape::Pty { rows, cols, script } => {
+            ChildMode::Pty { rows, cols, script } => {
                 drop(writers);
                 if let Some(script) = script {
-                    prompter = Some(Prompter::new(script.clone(), true).map_err(io)?);
+                    prompter = Some(ShellDriver::new(script.clone(), true).map_err(io)?);
                 }
                 spawn_on_pty(&spec, &place, *rows, *cols)
             }
@@ -237,13 +246,13 @@ impl Holder {
         let group_path = group.as_ref().map(|group| group.path().to_owned()).or_else(entered);
         // The child runs, and may have deleted the directory already: it is held all the same.
         IdentityRecord::new(&own, &child, group_path.as_deref()).write(&place).ok();
-        poller.add(&signals.child, Source::Signals, epoll::EventFlags::IN).map_err(system)?;
-        poller.add(&door, Source::Door, epoll::EventFlags::IN).map_err(system)?;
+        poller.add(&signals.child, PollSource::Signals, epoll::EventFlags::IN).map_err(system)?;
+        poller.add(&door, PollSource::Door, epoll::EventFlags::IN).map_err(system)?;
         if let Some(prompter) = &prompter {
-            poller.add(prompter.reports_on(), Source::Reports, epoll::EventFlags::IN).map_err(system)?;
+            poller.add(prompter.reports_on(), PollSource::Reports, epoll::EventFlags::IN).map_err(system)?;
         }
-        let ticker = Ticker::new(commands::WATCH).map_err(system)?;
-        poller.add(&ticker, Source::Tick, epoll::EventFlags::IN).map_err(system)?;
+        let ticker = PeriodicTimer::new(commands::WATCH).map_err(system)?;
+        poller.add(&ticker, PollSource::Tick, epoll::EventFlags::IN).map_err(system)?;
         let mut holder = Self {
             place,
             poller,
@@ -254,17 +263,17 @@ impl Holder {
             child_fd,
             group,
             hold,
-            stdin: stdin::Stdin::default(),
+            stdin: stdin::StdinBuffer::default(),
             settling: None,
             prompter,
             spool,
-            clients: Clients::default(),
+            clients: ClientConnections::default(),
             program: procs::program(pid),
-            children: [procs::Children::of(pid), procs::Children::of(std::process::id())],
-            descriptors: procs::Descriptors::of(pid),
+            children: [procs::ChildList::of(pid), procs::ChildList::of(std::process::id())],
+            descriptors: procs::DescriptorDir::of(pid),
             lanes: BTreeMap::new(),
             lane: lane.number,
-            repair: Repair::first(),
+            repair: StreamRepair::first(),
             known: Vec::new(),
             job: None,
             waiting: None,
@@ -289,12 +298,12 @@ impl Holder {
             last_activity_at: now,
             watch_at: 0,
             ticker,
-            spin: Spin::new(LOOK_US),
+            spin: AdaptiveSpin::new(LOOK_US),
             buffer: vec![0; BUFFER],
         };
         holder.spool.begin(0);
-        if let Hold::Pty(pty) = &holder.hold {
-            holder.poller.add(pty, Source::Terminal, epoll::EventFlags::IN).map_err(system)?;
+        if let ChildIo::Pty(pty) = &holder.hold {
+            holder.poller.add(pty, PollSource::Terminal, epoll::EventFlags::IN).map_err(system)?;
         } else {
             holder.add_lane(lane).map_err(system)?;
         }
@@ -322,11 +331,11 @@ impl Holder {
                 self.spin.saw_nothing();
                 continue;
             }
-            let sources: Vec<Source> =
-                events.iter().filter_map(|event| Source::unpack(event.data.u64())).collect();
+            let sources: Vec<PollSource> =
+                events.iter().filter_map(|event| PollSource::unpack(event.data.u64())).collect();
             // Output first: what was printed before a report belongs to the command that is reported.
             let (lanes, others): (Vec<_>, Vec<_>) =
-                sources.into_iter().partition(|source| matches!(source, Source::Lane(..)));
+                sources.into_iter().partition(|source| matches!(source, PollSource::Lane(..)));
             self.all_edges_taken = events.len() < EVENTS;
             for source in lanes.into_iter().chain(others) {
                 self.ready(source);
@@ -342,25 +351,25 @@ impl Holder {
         }
     }
 
-    fn ready(&mut self, source: Source) {
+    fn ready(&mut self, source: PollSource) {
         match source {
-            Source::Signals => self.reap(),
-            Source::Door => self.clients.accept(&self.door, &self.poller),
-            Source::Reports => self.hear_reports(),
-            Source::Terminal => self.drain_terminal(),
-            Source::Input => self.push_input(),
-            Source::Stdin => self.push_stdin(),
-            Source::Vanishing => self.hear_of_vanishing(),
-            Source::Tick => {
+            PollSource::Signals => self.reap(),
+            PollSource::Door => self.clients.accept(&self.door, &self.poller),
+            PollSource::Reports => self.hear_reports(),
+            PollSource::Terminal => self.drain_terminal(),
+            PollSource::Input => self.push_input(),
+            PollSource::Stdin => self.push_stdin(),
+            PollSource::Vanishing => self.hear_of_vanishing(),
+            PollSource::Tick => {
                 let wanted = self.needs_watching();
                 self.ticker.tick(wanted);
             }
-            Source::Lane(number, stream) => {
+            PollSource::Lane(number, stream) => {
                 if let Some(lane) = self.lanes.get_mut(&number) {
                     lane.ready[stream.index()] = true;
                 }
             }
-            Source::Client(number) => self.hear(number),
+            PollSource::Client(number) => self.hear(number),
         }
     }
 
@@ -371,14 +380,14 @@ impl Holder {
     /// How long nothing has to be done, in microseconds.
     fn sleep_for(&self) -> Option<u64> {
         let now = ticks();
-        let pushing = self.prompter.as_ref().is_some_and(Prompter::wants_to_write).then_some(now + PUSH);
+        let pushing = self.prompter.as_ref().is_some_and(ShellDriver::wants_to_write).then_some(now + PUSH);
         let busy = self.lanes.values().any(|lane| lane.ready.contains(&true) && !self.is_held_back(lane.job));
         if busy {
             return Some(0);
         }
         let ladder = self.job.as_ref().and_then(|job| job.ladder.wakes_at());
-        let ending = self.ending.as_ref().map(Ending::wakes_at);
-        let settling = self.settling.as_ref().map(settle::Settling::wakes_at);
+        let ending = self.ending.as_ref().map(ShutdownProgress::wakes_at);
+        let settling = self.settling.as_ref().map(settle::InputWait::wakes_at);
         [ladder, ending, pushing, settling, self.sync_exit_at]
             .into_iter()
             .flatten()
@@ -445,16 +454,16 @@ impl Holder {
     }
 
     fn child_ended(&mut self, code: i32) {
-        let exit = Exit { code, at: unix_micros() };
+        let exit = ChildExit { code, at: unix_micros() };
         self.drain_terminal();
         self.drain_all();
         self.exit = Some(exit.clone());
-        if let Hold::Pipes(input) = &mut self.hold {
+        if let ChildIo::Pipes(input) = &mut self.hold {
             *input = None;
         }
         self.shell_ended(&exit);
-        if self.prompter.is_none() || matches!(self.hold, Hold::Pty(_)) {
-            let outcome = Outcome {
+        if self.prompter.is_none() || matches!(self.hold, ChildIo::Pty(_)) {
+            let outcome = ExecOutcome {
                 job: 0,
                 code,
                 duration_us: exit.at.saturating_sub(self.created_at),
@@ -466,7 +475,7 @@ impl Holder {
             self.spool.end(outcome);
         }
         self.settle_ended(&exit);
-        self.clients.tell_all(|| News::Exited(exit.clone()));
+        self.clients.tell_all(|| KeeperResponse::Exited(exit.clone()));
         // Clients are told before the record is written: the record is for those that connect later.
         self.pump();
         // A full disk loses the record. The exit is known as long as this keeper lives.
@@ -496,8 +505,8 @@ impl Holder {
         self.clients.rearm(&self.poller);
     }
 
-    fn status(&self) -> Status {
-        Status {
+    fn status(&self) -> KeeperStatus {
+        KeeperStatus {
             keeper: self.own.clone(),
             child: self.child.clone(),
             owner: self.owner.clone(),
@@ -516,9 +525,9 @@ impl Holder {
 /// Starts something in the child's control group, if it has one.
 fn inside<T>(
     group: Option<&ChildGroup>,
-    spec: &Spec,
-    start: impl FnOnce() -> Result<T, Refusal>,
-) -> Result<T, Refusal> {
+    spec: &KeeperSpec,
+    start: impl FnOnce() -> Result<T, KeeperRefusal>,
+) -> Result<T, KeeperRefusal> {
     match (group, &spec.group) {
         (Some(group), Some(wanted)) => group.inside(wanted.is_required(), start),
         (Some(_) | None, _) => start(),

@@ -18,7 +18,7 @@ const LAST_REMINDER: u64 = 50_000;
 
 /// A command that the shell has been given.
 #[derive(Debug)]
-pub(crate) struct Job {
+pub(crate) struct ShellJob {
     pub(crate) id: JobId,
     /// The client that waits for the result, and the tag of its order.
     pub(crate) client: Option<(u64, u64)>,
@@ -36,7 +36,7 @@ pub(crate) struct Job {
     pub(crate) pty_to: Option<u64>,
     /// Lines of our own may turn up among its errors.
     pub(crate) may_trace: bool,
-    pub(crate) ladder: Ladder,
+    pub(crate) ladder: StopSequence,
     /// The processes that were told to end.
     pub(crate) asked: BTreeSet<ProcessKey>,
     /// Status and flags of a stopped command whose processes have not all ended yet.
@@ -58,14 +58,14 @@ pub(crate) struct Job {
 
 /// How far the stopping of a command has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Ladder {
+pub(crate) struct StopSequence {
     deadline: Option<u64>,
-    asked: Option<Asked>,
+    asked: Option<StopProgress>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Asked {
-    why: Why,
+struct StopProgress {
+    why: CommandStopReason,
     at: u64,
     next: u64,
     interval: u64,
@@ -74,14 +74,14 @@ struct Asked {
 
 /// Why a command is stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Why {
+pub(crate) enum CommandStopReason {
     TimedOut,
     Cancelled,
 }
 
 /// What the holder has to do now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Step {
+pub(crate) enum StopStep {
     /// SIGTERM to the command's processes, and call the shell back.
     Ask,
     /// Call the shell back once more.
@@ -92,26 +92,34 @@ pub(crate) enum Step {
     GiveUp,
 }
 
-impl Ladder {
+impl StopSequence {
     pub(crate) fn new(started: u64, timeout_ms: Option<u64>) -> Self {
         Self { deadline: timeout_ms.map(|ms| started.saturating_add(ms.saturating_mul(1_000))), asked: None }
     }
 
     /// Somebody asked for the end. The first reason stays.
-    pub(crate) fn cancel(&mut self, now: u64) -> Option<Step> {
-        self.asked.is_none().then(|| self.ask(now, Why::Cancelled))
+    pub(crate) fn cancel(&mut self, now: u64) -> Option<StopStep> {
+        self.asked.is_none().then(|| self.ask(now, CommandStopReason::Cancelled))
     }
 
-    fn ask(&mut self, now: u64, why: Why) -> Step {
-        self.asked =
-            Some(Asked { why, at: now, next: now + FIRST_REMINDER, interval: FIRST_REMINDER, killed: false });
-        Step::Ask
+    fn ask(&mut self, now: u64, why: CommandStopReason) -> StopStep {
+        self.asked = Some(StopProgress {
+            why,
+            at: now,
+            next: now + FIRST_REMINDER,
+            interval: FIRST_REMINDER,
+            killed: false,
+        });
+        StopStep::Ask
     }
 
     /// What is due now.
-    pub(crate) fn due(&mut self, now: u64) -> Option<Step> {
+    pub(crate) fn due(&mut self, now: u64) -> Option<StopStep> {
         let Some(asked) = &mut self.asked else {
-            return self.deadline.filter(|deadline| *deadline <= now).map(|_| self.ask(now, Why::TimedOut));
+            return self
+                .deadline
+                .filter(|deadline| *deadline <= now)
+                .map(|_| self.ask(now, CommandStopReason::TimedOut));
         };
         if asked.next > now {
             return None;
@@ -119,17 +127,17 @@ impl Ladder {
         asked.interval = (asked.interval * 2).min(LAST_REMINDER);
         asked.next = now + asked.interval;
         Some(match now.saturating_sub(asked.at) {
-            waited if waited >= GRACE + LAST_CHANCE => Step::GiveUp,
+            waited if waited >= GRACE + LAST_CHANCE => StopStep::GiveUp,
             waited if waited >= GRACE && !asked.killed => {
                 asked.killed = true;
-                Step::Kill
+                StopStep::Kill
             }
             // New processes may have been started since; every other time they are looked for again.
             waited if waited >= GRACE => {
                 asked.killed = false;
-                Step::Remind
+                StopStep::Remind
             }
-            _ => Step::Remind,
+            _ => StopStep::Remind,
         })
     }
 
@@ -138,7 +146,7 @@ impl Ladder {
         self.asked.map(|asked| asked.next).or(self.deadline)
     }
 
-    pub(crate) fn why(&self) -> Option<Why> {
+    pub(crate) fn why(&self) -> Option<CommandStopReason> {
         self.asked.map(|asked| asked.why)
     }
 }
@@ -149,7 +157,7 @@ mod tests {
 
     #[test]
     fn c5_a_command_is_asked_reminded_killed_and_only_then_given_up() {
-        let mut ladder = Ladder::new(0, Some(1_000));
+        let mut ladder = StopSequence::new(0, Some(1_000));
         let mut steps = Vec::new();
         for now in (0..9_000_000).step_by(50_000) {
             if let Some(step) = ladder.due(now)
@@ -158,15 +166,18 @@ mod tests {
                 steps.push((now / 50_000, step));
             }
         }
-        assert_eq!(steps, [(20, Step::Ask), (21, Step::Remind), (120, Step::Kill), (140, Step::GiveUp)]);
-        assert_eq!(ladder.why(), Some(Why::TimedOut));
+        assert_eq!(
+            steps,
+            [(20, StopStep::Ask), (21, StopStep::Remind), (120, StopStep::Kill), (140, StopStep::GiveUp)]
+        );
+        assert_eq!(ladder.why(), Some(CommandStopReason::TimedOut));
     }
 
     #[test]
     fn c6_a_cancel_after_the_timeout_does_not_change_the_reason() {
-        let mut ladder = Ladder::new(0, Some(1));
-        assert_eq!(ladder.due(2_000), Some(Step::Ask));
+        let mut ladder = StopSequence::new(0, Some(1));
+        assert_eq!(ladder.due(2_000), Some(StopStep::Ask));
         assert_eq!(ladder.cancel(3_000), None);
-        assert_eq!(ladder.why(), Some(Why::TimedOut));
+        assert_eq!(ladder.why(), Some(CommandStopReason::TimedOut));
     }
 }

@@ -12,11 +12,11 @@ use std::sync::OnceLock;
 use rustix::io::{Errno, read};
 use rustix::pipe::{PipeFlags, pipe_with};
 
-use crate::protocol::{JobId, Stream};
+use crate::protocol::{JobId, OutputStream};
 
 /// Two pipes and their owner.
 #[derive(Debug)]
-pub(crate) struct Lane {
+pub(crate) struct OutputPipes {
     pub(crate) number: u64,
     pub(crate) job: JobId,
     ends: [Option<OwnedFd>; 2],
@@ -34,13 +34,13 @@ const WIDE: usize = 512 << 10;
 
 /// What a read found.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Found {
+pub(crate) enum PipeRead {
     Bytes(usize),
     Empty,
     Closed,
 }
 
-impl Lane {
+impl OutputPipes {
     /// A new lane and the writing ends of its pipes.
     pub(crate) fn new(number: u64, job: JobId) -> io::Result<(Self, [OwnedFd; 2])> {
         let (out, out_writer) = pipe_with(PipeFlags::CLOEXEC)?;
@@ -56,33 +56,33 @@ impl Lane {
     }
 
     /// The reading end, while it is open.
-    pub(crate) fn end(&self, stream: Stream) -> Option<&OwnedFd> {
+    pub(crate) fn end(&self, stream: OutputStream) -> Option<&OwnedFd> {
         self.ends[stream.index()].as_ref()
     }
 
     /// The path by which a shell opens the writing end.
-    pub(crate) fn path(&self, stream: Stream) -> String {
+    pub(crate) fn path(&self, stream: OutputStream) -> String {
         self.end(stream).map(path_of).unwrap_or_default()
     }
 
     /// How `/proc` names the pipe in any process that holds it.
-    pub(crate) fn name(&self, stream: Stream) -> Option<&PathBuf> {
+    pub(crate) fn name(&self, stream: OutputStream) -> Option<&PathBuf> {
         self.names[stream.index()].as_ref()
     }
 
     /// Takes what a pipe has.
-    pub(crate) fn take(&mut self, stream: Stream, buffer: &mut [u8]) -> Found {
+    pub(crate) fn take(&mut self, stream: OutputStream, buffer: &mut [u8]) -> PipeRead {
         let index = stream.index();
         let Some(end) = &self.ends[index] else {
             // Left ready, a stream that is closed for good would keep the loop awake for ever.
             self.ready[index] = false;
-            return Found::Closed;
+            return PipeRead::Closed;
         };
         let room = buffer.len();
         match read(end, buffer) {
             Ok(0) => {
                 self.ready[index] = false;
-                Found::Closed
+                PipeRead::Closed
             }
             Ok(count) => {
                 // Less than there was room for: the pipe is empty, and what comes next is an edge again.
@@ -92,22 +92,22 @@ impl Lane {
                     // A writer this fast is held up by the usual size; the system may refuse, and then it stays.
                     let _stays_as_it_is = rustix::pipe::fcntl_setpipe_size(end, WIDE);
                 }
-                Found::Bytes(count)
+                PipeRead::Bytes(count)
             }
-            Err(Errno::INTR) => Found::Bytes(0),
+            Err(Errno::INTR) => PipeRead::Bytes(0),
             Err(Errno::AGAIN) => {
                 self.ready[index] = false;
-                Found::Empty
+                PipeRead::Empty
             }
             Err(_) => {
                 self.ready[index] = false;
-                Found::Closed
+                PipeRead::Closed
             }
         }
     }
 
     /// Stops reading a stream for good.
-    pub(crate) fn close(&mut self, stream: Stream) {
+    pub(crate) fn close(&mut self, stream: OutputStream) {
         self.ends[stream.index()] = None;
         self.ready[stream.index()] = false;
     }

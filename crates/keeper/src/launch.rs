@@ -12,61 +12,68 @@ use serde::{Deserialize, Serialize};
 
 use crate::child::spawn_keeper;
 use crate::clock::ticks;
-use crate::confine::Report;
+use crate::confine::ExecReportPipe;
 use crate::error::KeeperError;
-use crate::group::{self, Groups};
+use crate::group::{self, ControlGroupConfig};
 use crate::identity::ProcessIdentity;
-use crate::link::{Link, pair};
-use crate::place::{Claim, Place};
+use crate::link::{FramedSocket, pair};
+use crate::place::{DirClaim, KeeperDir};
 use crate::procs::{self, ProcessKey};
-use crate::protocol::{Act, Answer, News, Order, Spec, Status, or_default};
+use crate::protocol::{
+    KeeperRequest, KeeperResponse, KeeperSpec, KeeperStatus, TaggedRequest, TaggedResponse, or_default,
+};
 
 /// How this program is started as a keeper.
 #[derive(Debug, Clone)]
-pub struct Launcher {
+pub struct KeeperLauncher {
     /// The program, normally the running one.
     pub program: PathBuf,
     /// Its hidden subcommand.
     pub arguments: Vec<String>,
     /// Where children get control groups of their own; none if they get none.
-    pub groups: Option<Groups>,
+    pub groups: Option<ControlGroupConfig>,
 }
 
 /// A keeper and the connection to it.
 #[derive(Debug)]
-pub struct Keeper {
+pub struct KeeperConnection {
     /// Where it lies.
-    pub place: Place,
+    pub place: KeeperDir,
     /// The connection.
-    pub link: Link,
+    pub link: FramedSocket,
     process: Option<Child>,
     /// The control group that the keeper itself is in and cannot remove.
     group: Option<PathBuf>,
 }
 
-/// The tag of the first answer on every connection: a [`News::Status`] or a [`News::Refused`].
+/// The tag of the first answer on every connection: a [`KeeperResponse::Status`] or a [`KeeperResponse::Refused`].
 pub const FIRST: u64 = u64::MAX;
 
 /// A keeper that has been started but not told yet what to hold. It ends when it is dropped, or its starter dies.
 #[derive(Debug)]
-pub struct Spare {
-    link: Link,
+pub struct StandbyKeeper {
+    link: FramedSocket,
     process: Child,
 }
 
 /// What a keeper is told first: where it lies and what it holds.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Start {
+pub(crate) struct KeeperStartRequest {
     #[serde(with = "crate::path_bytes")]
     pub(crate) directory: PathBuf,
-    pub(crate) spec: Spec,
+    pub(crate) spec: KeeperSpec,
 }
 
-impl Launcher {
+impl KeeperLauncher {
     /// Starts a keeper, or uses one that waits already; what became of the child is the first answer on the link.
-    pub fn start(&self, place: Place, spec: Spec, spare: Option<Spare>) -> Result<Keeper, KeeperError> {
+    pub fn start(
+        &self,
+        place: KeeperDir,
+        spec: KeeperSpec,
+        spare: Option<StandbyKeeper>,
+    ) -> Result<KeeperConnection, KeeperError> {
         place.create()?;
-        let start = Start { directory: place.path().to_owned(), spec };
+        let start = KeeperStartRequest { directory: place.path().to_owned(), spec };
         let mut group = None;
         let started = if start.spec.is_confined_with_keeper() {
             let started = self.start_confined(&start);
@@ -79,11 +86,15 @@ impl Launcher {
         if started.is_err() {
             let _nothing_to_keep = place.remove();
         }
-        let Spare { link, process } = started?;
-        Ok(Keeper { place, link, process: Some(process), group })
+        let StandbyKeeper { link, process } = started?;
+        Ok(KeeperConnection { place, link, process: Some(process), group })
     }
 
-    fn tell(&self, start: &Start, spare: Option<Spare>) -> Result<Spare, KeeperError> {
+    fn tell(
+        &self,
+        start: &KeeperStartRequest,
+        spare: Option<StandbyKeeper>,
+    ) -> Result<StandbyKeeper, KeeperError> {
         // One that died while it waited is not worth a word.
         if let Some(mut spare) = spare
             && spare.process.try_wait().is_ok_and(|ended| ended.is_none())
@@ -97,10 +108,10 @@ impl Launcher {
     }
 
     /// Starts a keeper that is confined together with what it will hold.
-    fn start_confined(&self, start: &Start) -> Result<Spare, KeeperError> {
-        let report = Report::new(&start.directory)
+    fn start_confined(&self, start: &KeeperStartRequest) -> Result<StandbyKeeper, KeeperError> {
+        let report = ExecReportPipe::new(&start.directory)
             .map_err(|error| KeeperError::system("cannot make the report of the exec helper", error))?;
-        let Spec { confinement, group, .. } = &start.spec;
+        let KeeperSpec { confinement, group, .. } = &start.spec;
         let arguments = report.prefix_of_keeper(confinement, &start.directory, group.as_ref());
         let mut arguments = arguments.map_err(KeeperError::Refused)?;
         arguments.push(self.program.clone().into_os_string());
@@ -117,28 +128,28 @@ impl Launcher {
     }
 
     /// Starts a keeper that waits to be told what to hold.
-    pub fn prepare(&self) -> Result<Spare, KeeperError> {
+    pub fn prepare(&self) -> Result<StandbyKeeper, KeeperError> {
         self.spawn(&self.arguments)
     }
 
-    fn spawn(&self, arguments: &[impl AsRef<OsStr>]) -> Result<Spare, KeeperError> {
+    fn spawn(&self, arguments: &[impl AsRef<OsStr>]) -> Result<StandbyKeeper, KeeperError> {
         let (ours, theirs) =
             pair().map_err(|error| KeeperError::system("cannot make a socket pair", error))?;
         let process = spawn_keeper(&self.program, arguments, theirs).map_err(|error| {
             KeeperError::system(format!("cannot start {}", self.program.display()), error)
         })?;
-        Ok(Spare { link: Link::new(ours), process })
+        Ok(StandbyKeeper { link: FramedSocket::new(ours), process })
     }
 }
 
-impl Keeper {
+impl KeeperConnection {
     /// One that is connected already, and was not started by this process.
-    pub(crate) fn new(place: Place, link: Link) -> Self {
+    pub(crate) fn new(place: KeeperDir, link: FramedSocket) -> Self {
         Self { place, link, process: None, group: None }
     }
 
     /// Connects to the keeper in this place, without waiting for it; its status is the first answer on the link.
-    pub fn attach(place: Place) -> Result<Self, KeeperError> {
+    pub fn attach(place: KeeperDir) -> Result<Self, KeeperError> {
         let path = || place.path().to_owned();
         let secret = place.secret().map_err(|_| KeeperError::Gone { path: path() })?;
         let socket: OwnedFd = place.connect().map_err(|error| {
@@ -149,16 +160,18 @@ impl Keeper {
                 KeeperError::Gone { path: path() }
             }
         })?;
-        let mut link = Link::new(socket);
-        link.send(&Order { tag: FIRST, act: Act::Hello(secret) })?;
+        let mut link = FramedSocket::new(socket);
+        link.send(&TaggedRequest { tag: FIRST, act: KeeperRequest::Hello(secret) })?;
         Ok(Self::new(place, link))
     }
 
     /// Waits for the first answer.
-    pub fn status(&mut self, milliseconds: u64) -> Result<Status, KeeperError> {
-        match self.link.wait::<Answer>(milliseconds)? {
-            Some(Answer { tag: FIRST, news: News::Status(status) }) => Ok(*status),
-            Some(Answer { news: News::Refused(refusal), .. }) => Err(KeeperError::Refused(refusal)),
+    pub fn status(&mut self, milliseconds: u64) -> Result<KeeperStatus, KeeperError> {
+        match self.link.wait::<TaggedResponse>(milliseconds)? {
+            Some(TaggedResponse { tag: FIRST, news: KeeperResponse::Status(status) }) => Ok(*status),
+            Some(TaggedResponse { news: KeeperResponse::Refused(refusal), .. }) => {
+                Err(KeeperError::Refused(refusal))
+            }
             Some(_) => Err(KeeperError::Protocol("the first answer is no status")),
             None => Err(self.no_answer()),
         }
@@ -170,10 +183,15 @@ impl Keeper {
     }
 
     /// Sends an order and waits for its answer, dropping other news.
-    pub fn ask(&mut self, tag: u64, act: Act, milliseconds: u64) -> Result<News, KeeperError> {
-        self.link.send(&Order { tag, act })?;
+    pub fn ask(
+        &mut self,
+        tag: u64,
+        act: KeeperRequest,
+        milliseconds: u64,
+    ) -> Result<KeeperResponse, KeeperError> {
+        self.link.send(&TaggedRequest { tag, act })?;
         loop {
-            match self.link.wait::<Answer>(milliseconds)? {
+            match self.link.wait::<TaggedResponse>(milliseconds)? {
                 Some(answer) if answer.tag == tag => return Ok(answer.news),
                 Some(_) => {}
                 None => return Err(self.no_answer()),
@@ -204,7 +222,7 @@ impl Keeper {
 
 /// How far a keeper has got that does not answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stage {
+pub enum StartupState {
     /// It was told what to hold, or perhaps only meant to be.
     Unclaimed,
     /// It lives and will answer soon, or is just going.
@@ -216,18 +234,19 @@ pub enum Stage {
 }
 
 /// How far the keeper in this place has got.
-pub fn stage(place: &Place) -> Stage {
-    let of = |keeper: ProcessIdentity| if keeper.is_alive() { Stage::Alive } else { Stage::Dead };
+pub fn stage(place: &KeeperDir) -> StartupState {
+    let of =
+        |keeper: ProcessIdentity| if keeper.is_alive() { StartupState::Alive } else { StartupState::Dead };
     match (identities(place), place.claimed()) {
-        (Some(IdentityRecord { keeper, .. }), _) | (None, Some(Claim::Keeper(keeper))) => of(keeper),
-        (None, Some(Claim::Unreadable)) => Stage::Dead,
-        (None, Some(Claim::Nobody)) => Stage::Never,
-        (None, None) => Stage::Unclaimed,
+        (Some(IdentityRecord { keeper, .. }), _) | (None, Some(DirClaim::Keeper(keeper))) => of(keeper),
+        (None, Some(DirClaim::Unreadable)) => StartupState::Dead,
+        (None, Some(DirClaim::Nobody)) => StartupState::Never,
+        (None, None) => StartupState::Unclaimed,
     }
 }
 
 /// Sees to it that no keeper begins in this place any more, unless one has begun already: [`stage`] tells.
-pub fn prevent(place: &Place) {
+pub fn prevent(place: &KeeperDir) {
     let _somebody_was_first = place.claim(None);
 }
 
@@ -251,7 +270,7 @@ impl IdentityRecord {
     }
 
     /// Leaves it in a keeper's place.
-    pub(crate) fn write(&self, place: &Place) -> std::io::Result<()> {
+    pub(crate) fn write(&self, place: &KeeperDir) -> std::io::Result<()> {
         place.record_identity(&postcard::to_stdvec(self).map_err(std::io::Error::other)?)
     }
 
@@ -261,47 +280,47 @@ impl IdentityRecord {
 }
 
 /// The keeper in this place and its child, once there is a child.
-fn identities(place: &Place) -> Option<IdentityRecord> {
+fn identities(place: &KeeperDir) -> Option<IdentityRecord> {
     postcard::from_bytes(&place.identity().ok()?).ok()
 }
 
 /// The keepers that lie in this directory and live.
 pub(crate) fn keepers_in(directory: &Path) -> Vec<u32> {
-    let all = Place::all(directory).into_iter();
+    let all = KeeperDir::all(directory).into_iter();
     let living = all.filter_map(|(_, place)| keeper_of(&place).filter(ProcessIdentity::is_alive));
     living.map(|keeper| keeper.pid).collect()
 }
 
 /// The child that a keeper was started with, once it has one, whether or not either still lives.
-pub fn child(place: &Place) -> Option<ProcessIdentity> {
+pub fn child(place: &KeeperDir) -> Option<ProcessIdentity> {
     Some(identities(place)?.child)
 }
 
 /// The keeper in this place, as it recorded or claimed it. An agent can stop its keeper before that has recorded anything
 /// but its claim.
-fn keeper_of(place: &Place) -> Option<ProcessIdentity> {
+fn keeper_of(place: &KeeperDir) -> Option<ProcessIdentity> {
     let claimed = || match place.claimed()? {
-        Claim::Keeper(keeper) => Some(keeper),
-        Claim::Nobody | Claim::Unreadable => None,
+        DirClaim::Keeper(keeper) => Some(keeper),
+        DirClaim::Nobody | DirClaim::Unreadable => None,
     };
     identities(place).map(|record| record.keeper).or_else(claimed)
 }
 
 /// Continues a keeper that was stopped (SIGSTOP). One that runs takes no notice.
-pub fn resume(place: &Place) {
+pub fn resume(place: &KeeperDir) {
     if let Some(keeper) = keeper_of(place).and_then(|keeper| keeper.open()) {
         // A keeper that is gone, or is not ours, is found out by its silence.
         keeper.signal(Signal::CONT).ok();
     }
 }
 
-/// Kills a keeper that does not answer, with everything below it but the keepers in one directory: what [`Act::EndExcept`]
+/// Kills a keeper that does not answer, with everything below it but the keepers in one directory: what [`KeeperRequest::EndExcept`]
 /// does, without the keeper's help. The files are left for [`sweep`].
 ///
 /// The keeper is stopped first and killed last: while it exists, its descendants are below it, wherever they moved, and
 /// none gets another parent. They are stopped before they are killed, so that they start nothing in between. Takes at most
 /// `KILL_MS`.
-pub fn kill(place: &Place, except: Option<&Path>) {
+pub fn kill(place: &KeeperDir, except: Option<&Path>) {
     let record = identities(place);
     let Some(identity) = keeper_of(place) else { return };
     let Some(keeper) = identity.open() else { return };
@@ -351,7 +370,7 @@ pub fn make_folder(folder: &Path) -> std::io::Result<()> {
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
     // The first process lives for as long as the machine runs.
     let lasting = ProcessIdentity::of(1).unwrap_or_else(ProcessIdentity::own);
-    let place = Place::at(folder.to_owned());
+    let place = KeeperDir::at(folder.to_owned());
     // Truncating an existing file makes ext4 flush it on close, which costs each launch up to a millisecond.
     if identities(&place).is_some_and(|record| record.keeper == lasting) {
         return Ok(());
@@ -362,11 +381,11 @@ pub fn make_folder(folder: &Path) -> std::io::Result<()> {
 /// Clears away a place whose keeper is dead: its child, if it still runs, and its files.
 ///
 /// Returns false if the keeper lives.
-pub fn sweep(place: &Place) -> bool {
+pub fn sweep(place: &KeeperDir) -> bool {
     let Some(record) = identities(place) else {
         match place.claimed() {
-            Some(Claim::Nobody | Claim::Unreadable) => return place.remove().is_ok(),
-            Some(Claim::Keeper(keeper)) if !keeper.is_alive() => {
+            Some(DirClaim::Nobody | DirClaim::Unreadable) => return place.remove().is_ok(),
+            Some(DirClaim::Keeper(keeper)) if !keeper.is_alive() => {
                 // It died before it recorded its child. If there is one, it is in the keeper's session.
                 if keeper.is_of_this_boot() && ProcessIdentity::of(keeper.pid).is_none() {
                     for process in procs::left_in_session(keeper.pid) {
@@ -375,7 +394,7 @@ pub fn sweep(place: &Place) -> bool {
                 }
                 return place.remove().is_ok();
             }
-            Some(Claim::Keeper(_)) | None => {}
+            Some(DirClaim::Keeper(_)) | None => {}
         }
         // No identity yet: it may be starting just now. A directory without a secret's worth of age is left alone.
         let old = place
@@ -420,11 +439,11 @@ mod tests {
     #[test]
     fn the_place_of_a_keeper_that_died_before_it_recorded_its_child_is_swept() {
         let home = tempfile::tempdir().unwrap();
-        let place = Place::new(home.path(), "run-1");
+        let place = KeeperDir::new(home.path(), "run-1");
         place.create().unwrap();
         let own = ProcessIdentity::own();
         assert!(place.claim(Some(&ProcessIdentity { start_time: own.start_time + 1, ..own })).unwrap());
-        assert_eq!(stage(&place), Stage::Dead);
+        assert_eq!(stage(&place), StartupState::Dead);
         assert!(sweep(&place));
         assert!(!place.path().exists());
     }
@@ -432,7 +451,7 @@ mod tests {
     #[test]
     fn the_place_of_a_living_keeper_is_left_alone() {
         let home = tempfile::tempdir().unwrap();
-        let place = Place::new(home.path(), "run-1");
+        let place = KeeperDir::new(home.path(), "run-1");
         place.create().unwrap();
         assert!(place.claim(Some(&ProcessIdentity::own())).unwrap());
         assert!(!sweep(&place));

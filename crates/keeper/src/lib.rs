@@ -2,7 +2,7 @@
 //!
 //! A keeper is this same binary started again with a hidden subcommand: one thread, one `epoll`, no async runtime.
 //! It is the only place where processes are started. What the child means (a shell, an engine) is not known here:
-//! texts for a shell come in as data, see [`protocol::Script`].
+//! texts for a shell come in as data, see [`protocol::ShellTemplates`].
 //!
 //! Reading order: what is said ([`protocol`]), how it travels ([`link`]), who is who ([`identity`]), where things lie
 //! ([`place`]), what its child's descendants are held together by ([`group`]), how a keeper is started and found again ([`launch`], and [`former`] where agents can write), what is done about processes that lost

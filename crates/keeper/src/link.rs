@@ -19,7 +19,7 @@ pub const MAX_FRAME: usize = 80 << 20;
 
 /// A framed connection with its two buffers.
 #[derive(Debug)]
-pub struct Link {
+pub struct FramedSocket {
     socket: OwnedFd,
     incoming: Vec<u8>,
     read: usize,
@@ -28,9 +28,9 @@ pub struct Link {
     closed: bool,
 }
 
-/// What [`Link::receive_up_to`] found.
+/// What [`FramedSocket::receive_up_to`] found.
 #[derive(Debug)]
-pub enum Received<M> {
+pub enum ReceiveOutcome<M> {
     /// A whole message.
     Message(M),
     /// Nothing, or the beginning of a message.
@@ -39,7 +39,7 @@ pub enum Received<M> {
     Large(usize),
 }
 
-impl Link {
+impl FramedSocket {
     /// Frames over this socket.
     pub fn new(socket: OwnedFd) -> Self {
         Self { socket, incoming: Vec::new(), read: 0, outgoing: Vec::new(), sent: 0, closed: false }
@@ -141,17 +141,20 @@ impl Link {
 
     /// The same, but of a frame that is longer than the bound no more is read than has been: its sender keeps the rest until
     /// the caller has room for it.
-    pub fn receive_up_to<M: DeserializeOwned>(&mut self, bound: usize) -> Result<Received<M>, KeeperError> {
+    pub fn receive_up_to<M: DeserializeOwned>(
+        &mut self,
+        bound: usize,
+    ) -> Result<ReceiveOutcome<M>, KeeperError> {
         loop {
             if let Some(message) = self.buffered()? {
-                return Ok(Received::Message(message));
+                return Ok(ReceiveOutcome::Message(message));
             }
             let length = frame_length(self.incoming.get(self.read..).unwrap_or_default());
             if length > bound {
-                return Ok(Received::Large(length));
+                return Ok(ReceiveOutcome::Large(length));
             }
             if self.closed || !self.fill()? {
-                return Ok(Received::Nothing);
+                return Ok(ReceiveOutcome::Nothing);
             }
         }
     }
@@ -221,7 +224,7 @@ impl Link {
     }
 }
 
-impl AsFd for Link {
+impl AsFd for FramedSocket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
@@ -292,21 +295,23 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::protocol::{Act, Answer, News, Order, Output, Stream};
+    use crate::protocol::{
+        KeeperRequest, KeeperResponse, OutputChunk, OutputStream, TaggedRequest, TaggedResponse,
+    };
 
     #[test]
     fn a_reader_that_is_always_behind_does_not_make_the_buffer_grow() {
         let (one, other) = pair().unwrap();
-        let (mut sender, mut receiver) = (Link::new(one), Link::new(other));
+        let (mut sender, mut receiver) = (FramedSocket::new(one), FramedSocket::new(other));
         let bytes = vec![7; 64 << 10];
         let (mut sent, mut received) = (0u64, 0u64);
         while received < 2_000 {
             while sender.pending() <= 1 << 20 {
-                let head = Answer {
+                let head = TaggedResponse {
                     tag: 1,
-                    news: News::Output(Output {
+                    news: KeeperResponse::Output(OutputChunk {
                         job: 0,
-                        stream: Stream::Stdout,
+                        stream: OutputStream::Stdout,
                         offset: sent,
                         bytes: Vec::new(),
                     }),
@@ -314,8 +319,8 @@ mod tests {
                 sender.send_with_bytes(&head, &bytes).unwrap();
                 sent += 1;
             }
-            let answer: Answer = receiver.receive().unwrap().expect("something is on its way");
-            let News::Output(output) = answer.news else { panic!("another message arrived") };
+            let answer: TaggedResponse = receiver.receive().unwrap().expect("something is on its way");
+            let KeeperResponse::Output(output) = answer.news else { panic!("another message arrived") };
             assert_eq!((output.offset, output.bytes.len()), (received, bytes.len()));
             received += 1;
             sender.flush().unwrap();
@@ -326,24 +331,26 @@ mod tests {
     #[test]
     fn a_large_frame_is_read_only_when_there_is_room_for_it() {
         let (one, other) = pair().unwrap();
-        let (mut sender, mut receiver) = (Link::new(one), Link::new(other));
-        let output = |bytes| Output { job: 0, stream: Stream::Stdout, offset: 0, bytes };
-        sender.send(&Answer { tag: 1, news: News::Output(output(vec![1; 100])) }).unwrap();
-        sender.send(&Answer { tag: 2, news: News::Output(output(vec![2; 3 << 20])) }).unwrap();
-        let small = receiver.receive_up_to::<Answer>(64 << 10).unwrap();
-        assert!(matches!(small, Received::Message(Answer { tag: 1, .. })), "{small:?}");
+        let (mut sender, mut receiver) = (FramedSocket::new(one), FramedSocket::new(other));
+        let output = |bytes| OutputChunk { job: 0, stream: OutputStream::Stdout, offset: 0, bytes };
+        sender.send(&TaggedResponse { tag: 1, news: KeeperResponse::Output(output(vec![1; 100])) }).unwrap();
+        sender
+            .send(&TaggedResponse { tag: 2, news: KeeperResponse::Output(output(vec![2; 3 << 20])) })
+            .unwrap();
+        let small = receiver.receive_up_to::<TaggedResponse>(64 << 10).unwrap();
+        assert!(matches!(small, ReceiveOutcome::Message(TaggedResponse { tag: 1, .. })), "{small:?}");
         for _ in 0..100 {
             sender.flush().unwrap();
-            let large = receiver.receive_up_to::<Answer>(64 << 10).unwrap();
-            assert!(matches!(large, Received::Large(length) if length > 3 << 20), "{large:?}");
+            let large = receiver.receive_up_to::<TaggedResponse>(64 << 10).unwrap();
+            assert!(matches!(large, ReceiveOutcome::Large(length) if length > 3 << 20), "{large:?}");
         }
         assert!(receiver.incoming.capacity() < 1 << 20, "{} bytes are held", receiver.incoming.capacity());
         loop {
             sender.flush().unwrap();
-            match receiver.receive_up_to::<Answer>(4 << 20).unwrap() {
-                Received::Message(answer) => break assert_eq!(answer.tag, 2),
-                Received::Nothing => {}
-                Received::Large(length) => panic!("{length} bytes fit"),
+            match receiver.receive_up_to::<TaggedResponse>(4 << 20).unwrap() {
+                ReceiveOutcome::Message(answer) => break assert_eq!(answer.tag, 2),
+                ReceiveOutcome::Nothing => {}
+                ReceiveOutcome::Large(length) => panic!("{length} bytes fit"),
             }
         }
     }
@@ -356,14 +363,14 @@ mod tests {
         ) {
             let mut bytes = Vec::new();
             for (tag, text) in texts.iter().enumerate() {
-                encode(&Order { tag: tag as u64, act: Act::Hello(text.clone()) }, &mut bytes).unwrap();
+                encode(&TaggedRequest { tag: tag as u64, act: KeeperRequest::Hello(text.clone()) }, &mut bytes).unwrap();
             }
             let (mut arrived, mut got) = (Vec::new(), Vec::new());
             for piece in bytes.chunks(cut) {
                 arrived.extend_from_slice(piece);
-                while let Some((order, used)) = decode::<Order>(&arrived).unwrap() {
+                while let Some((order, used)) = decode::<TaggedRequest>(&arrived).unwrap() {
                     arrived.drain(..used);
-                    let Act::Hello(text) = order.act else { panic!("another order arrived") };
+                    let KeeperRequest::Hello(text) = order.act else { panic!("another order arrived") };
                     got.push(text);
                 }
             }
@@ -373,22 +380,22 @@ mod tests {
         #[test]
         fn bytes_sent_beside_their_message_arrive_in_it(lengths in proptest::collection::vec(0usize..70_000, 1..6)) {
             let (one, other) = pair().unwrap();
-            let (mut sender, mut receiver) = (Link::new(one), Link::new(other));
+            let (mut sender, mut receiver) = (FramedSocket::new(one), FramedSocket::new(other));
             for (offset, length) in lengths.iter().enumerate() {
-                let place = |bytes| Answer {
+                let place = |bytes| TaggedResponse {
                     tag: 300,
-                    news: News::Output(Output { job: 1, stream: Stream::Stderr, offset: offset as u64, bytes }),
+                    news: KeeperResponse::Output(OutputChunk { job: 1, stream: OutputStream::Stderr, offset: offset as u64, bytes }),
                 };
                 sender.send_with_bytes(&place(Vec::new()), &vec![7; *length]).unwrap();
             }
             for (expected, length) in lengths.iter().enumerate() {
-                let answer: Answer = loop {
+                let answer: TaggedResponse = loop {
                     sender.flush().unwrap();
                     if let Some(answer) = receiver.receive().unwrap() {
                         break answer;
                     }
                 };
-                let News::Output(output) = answer.news else { panic!("another message arrived") };
+                let KeeperResponse::Output(output) = answer.news else { panic!("another message arrived") };
                 prop_assert_eq!((answer.tag, output.offset), (300, expected as u64));
                 prop_assert_eq!(output.bytes, vec![7; *length]);
             }
@@ -396,7 +403,7 @@ mod tests {
 
         #[test]
         fn garbage_is_refused_or_waited_for_but_never_a_panic(bytes in proptest::collection::vec(any::<u8>(), 0..600)) {
-            let _ = decode::<Order>(&bytes);
+            let _ = decode::<TaggedRequest>(&bytes);
         }
     }
 }

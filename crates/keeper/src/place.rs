@@ -18,15 +18,15 @@ use rustix::net::{
 
 use crate::error::KeeperError;
 use crate::identity::ProcessIdentity;
-use crate::protocol::Exit;
+use crate::protocol::ChildExit;
 
 /// One keeper's directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct KeeperDir {
     path: PathBuf,
 }
 
-impl Place {
+impl KeeperDir {
     /// The place of the keeper with this id under `keepers`.
     pub fn new(keepers: &Path, id: &str) -> Self {
         Self { path: keepers.join(id) }
@@ -109,7 +109,7 @@ impl Place {
     ///
     /// A crash of the keeper leaves the whole record or none. A power failure before [`Self::sync_exit_record`] may leave a
     /// record that is cut off, which counts as none.
-    pub(crate) fn record_exit(&self, exit: &Exit, printed: [u64; 2]) -> io::Result<()> {
+    pub(crate) fn record_exit(&self, exit: &ChildExit, printed: [u64; 2]) -> io::Result<()> {
         let [stdout, stderr] = printed;
         let line = format!("{{\"code\":{},\"at\":{},\"printed\":[{stdout},{stderr}]}}\n", exit.code, exit.at);
         let temporary = self.path.join("exit.tmp");
@@ -125,7 +125,7 @@ impl Place {
     }
 
     /// How the child ended, if its keeper lived to record it.
-    pub fn exit_record(&self) -> Option<Exit> {
+    pub fn exit_record(&self) -> Option<ChildExit> {
         Some(self.final_record()?.exit)
     }
 
@@ -151,12 +151,12 @@ impl Place {
     }
 
     /// How the place was taken, if it was.
-    pub(crate) fn claimed(&self) -> Option<Claim> {
+    pub(crate) fn claimed(&self) -> Option<DirClaim> {
         let bytes = self.read(CLAIM).ok()?;
         Some(match postcard::from_bytes(&bytes) {
-            Ok(Some(keeper)) => Claim::Keeper(keeper),
-            Ok(None) => Claim::Nobody,
-            Err(_) => Claim::Unreadable,
+            Ok(Some(keeper)) => DirClaim::Keeper(keeper),
+            Ok(None) => DirClaim::Nobody,
+            Err(_) => DirClaim::Unreadable,
         })
     }
 
@@ -196,7 +196,7 @@ fn private(path: &Path) -> io::Result<File> {
 
 /// How a place was taken.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Claim {
+pub(crate) enum DirClaim {
     /// By this keeper.
     Keeper(ProcessIdentity),
     /// So that no keeper ever begins in it.
@@ -209,7 +209,7 @@ pub(crate) enum Claim {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FinalRecord {
     /// How it ended.
-    pub exit: Exit,
+    pub exit: ChildExit,
     /// The bytes of stdout and stderr of job 0. Keepers of earlier versions did not record them.
     pub printed: Option<[u64; 2]>,
 }
@@ -239,7 +239,7 @@ fn parse_exit(line: &str) -> Option<FinalRecord> {
         }
         None => (rest, None),
     };
-    Some(FinalRecord { exit: Exit { code: code.parse().ok()?, at: at.parse().ok()? }, printed })
+    Some(FinalRecord { exit: ChildExit { code: code.parse().ok()?, at: at.parse().ok()? }, printed })
 }
 
 #[cfg(test)]
@@ -249,7 +249,7 @@ mod tests {
     #[test]
     fn a_socket_fits_however_long_the_home_is() {
         let home = tempfile::tempdir().unwrap();
-        let place = Place::new(&home.path().join("x".repeat(200)), "s-000000");
+        let place = KeeperDir::new(&home.path().join("x".repeat(200)), "s-000000");
         place.create().unwrap();
         let _listening = place.listen().unwrap();
         place.connect().unwrap();
@@ -259,13 +259,13 @@ mod tests {
     fn a_place_is_taken_once() {
         let home = tempfile::tempdir().unwrap();
         let own = ProcessIdentity::own();
-        let place = Place::new(home.path(), "s-000000");
+        let place = KeeperDir::new(home.path(), "s-000000");
         assert!(place.claim(None).is_err(), "what is not there cannot be taken");
         place.create().unwrap();
         assert_eq!(place.claimed(), None);
         assert!(place.claim(Some(&own)).unwrap());
         assert!(!place.claim(None).unwrap());
-        assert_eq!(place.claimed(), Some(Claim::Keeper(own)));
+        assert_eq!(place.claimed(), Some(DirClaim::Keeper(own)));
     }
 
     /// SECURITY finding 4: the child can write in its place, and a recursive removal of this tree fails or overflows the
@@ -274,7 +274,7 @@ mod tests {
     fn a_place_with_deeply_nested_directories_is_removed() {
         use rustix::fs::{CWD, Mode, OFlags, mkdirat, openat};
         let home = tempfile::tempdir().unwrap();
-        let place = Place::new(home.path(), "s-000000");
+        let place = KeeperDir::new(home.path(), "s-000000");
         place.create().unwrap();
         let mut directory = openat(CWD, place.path(), OFlags::PATH, Mode::empty()).unwrap();
         for _ in 0..15_000 {
@@ -292,7 +292,7 @@ mod tests {
     fn a_fifo_or_a_link_in_the_place_of_a_file_is_neither_waited_for_nor_followed() {
         use rustix::fs::{CWD, FileType, Mode, mknodat};
         let home = tempfile::tempdir().unwrap();
-        let place = Place::new(home.path(), "s-000000");
+        let place = KeeperDir::new(home.path(), "s-000000");
         place.create().unwrap();
         fs::remove_file(place.path().join(SECRET)).unwrap();
         for name in [SECRET, IDENTITY, CLAIM, EXIT] {
@@ -315,10 +315,10 @@ mod tests {
     #[test]
     fn an_exit_record_is_read_back_whole_or_not_at_all() {
         let home = tempfile::tempdir().unwrap();
-        let place = Place::new(home.path(), "s-000000");
+        let place = KeeperDir::new(home.path(), "s-000000");
         place.create().unwrap();
         assert_eq!(place.exit_record(), None);
-        let exit = Exit { code: 137, at: 42 };
+        let exit = ChildExit { code: 137, at: 42 };
         place.record_exit(&exit, [7, 8]).unwrap();
         let record = FinalRecord { exit, printed: Some([7, 8]) };
         assert_eq!(place.final_record(), Some(record.clone()));

@@ -21,12 +21,12 @@ pub(crate) fn children(pid: u32) -> Vec<u32> {
 
 /// The list of a process's direct children, held open: it is asked for after every command.
 #[derive(Debug)]
-pub(crate) struct Children {
+pub(crate) struct ChildList {
     pid: u32,
     list: Option<File>,
 }
 
-impl Children {
+impl ChildList {
     pub(crate) fn of(pid: u32) -> Self {
         Self { pid, list: File::open(format!("/proc/{pid}/task/{pid}/children")).ok() }
     }
@@ -46,11 +46,11 @@ impl Children {
 
 /// The descriptors of a process, looked at after every command: its directory is held open, which halves the way.
 #[derive(Debug)]
-pub(crate) struct Descriptors {
+pub(crate) struct DescriptorDir {
     directory: Option<OwnedFd>,
 }
 
-impl Descriptors {
+impl DescriptorDir {
     pub(crate) fn of(pid: u32) -> Self {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         Self { directory: open(format!("/proc/{pid}/fd"), flags, Mode::empty()).ok() }
@@ -175,7 +175,7 @@ pub(crate) fn is_stopped(pid: u32) -> bool {
 
 /// What a process does about a signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Disposition {
+pub(crate) enum SignalDisposition {
     /// It has a handler.
     Caught,
     /// It is ignored.
@@ -185,13 +185,13 @@ pub(crate) enum Disposition {
 }
 
 /// What a process does about this signal.
-pub(crate) fn disposition(pid: u32, signal: Signal) -> Disposition {
+pub(crate) fn disposition(pid: u32, signal: Signal) -> SignalDisposition {
     if is_in_mask(pid, signal, &["SigIgn:"]) {
-        Disposition::Ignored
+        SignalDisposition::Ignored
     } else if is_in_mask(pid, signal, &["SigCgt:"]) {
-        Disposition::Caught
+        SignalDisposition::Caught
     } else {
-        Disposition::Default
+        SignalDisposition::Default
     }
 }
 

@@ -14,12 +14,12 @@ pub type JobId = u64;
 pub const MAX_ORDER_BYTES: usize = 8 << 20;
 /// The most that a result carries per stream.
 pub const MAX_KEPT_BYTES: u64 = 32 << 20;
-/// The most bytes that one [`Act::Read`] is answered with, whatever it asks for.
+/// The most bytes that one [`KeeperRequest::Read`] is answered with, whatever it asks for.
 pub const MAX_PAGE_BYTES: u64 = 1 << 20;
 
 /// What to hold, told to a new keeper once. It carries secrets (the environment), so it is never written to disk.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Spec {
+pub struct KeeperSpec {
     /// Program and arguments.
     pub argv: Vec<String>,
     /// The whole environment.
@@ -28,16 +28,16 @@ pub struct Spec {
     #[serde(with = "crate::path_bytes")]
     pub cwd: PathBuf,
     /// How the child is connected.
-    pub shape: Shape,
+    pub shape: ChildMode,
     /// How many bytes of output are kept on disk.
     pub retention: u64,
     /// Whatever the client wants to find again; opaque here.
     pub meta: Vec<u8>,
     /// Who answers for this keeper.
-    pub owner: Owner,
+    pub owner: KeeperOwner,
     /// What happens to output beyond the retention. A starter of an earlier version does not say.
     #[serde(deserialize_with = "or_default")]
-    pub overflow: Overflow,
+    pub overflow: SpoolOverflow,
     /// How the child is confined ([`crate::confine::Confinement::encode`]); empty if it is not. A starter of an earlier version
     /// does not say.
     #[serde(deserialize_with = "or_default")]
@@ -47,26 +47,27 @@ pub struct Spec {
     pub group: Option<GroupSpec>,
 }
 
-impl Spec {
+impl KeeperSpec {
     /// Whether the child is a shell that opens files of its keeper. A confined process may not look into another one outside,
     /// so such a child is confined together with its keeper.
     pub(crate) fn is_confined_with_keeper(&self) -> bool {
-        let takes_commands = matches!(self.shape, Shape::Shell(_) | Shape::Pty { script: Some(_), .. });
+        let takes_commands =
+            matches!(self.shape, ChildMode::Shell(_) | ChildMode::Pty { script: Some(_), .. });
         takes_commands && !self.confinement.is_empty()
     }
 }
 
 /// What happens when a spool holds as much as its retention.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Overflow {
+pub enum SpoolOverflow {
     /// The oldest output is dropped. Readers are told how much is missing.
     #[default]
     DropOldest,
-    /// The child's pipes are not read until a reader has released output ([`Act::Release`]).
+    /// The child's pipes are not read until a reader has released output ([`KeeperRequest::Release`]).
     Block,
 }
 
-/// Which orders a keeper understands: [`Act::Release`] since 1. Keepers outlive the program that started them.
+/// Which orders a keeper understands: [`KeeperRequest::Release`] since 1. Keepers outlive the program that started them.
 pub const PROTOCOL: u32 = 1;
 
 /// The last field of a message may be missing: messages of earlier versions end before it.
@@ -80,11 +81,11 @@ where
 
 /// How the child is connected.
 #[derive(Debug, Serialize, Deserialize)]
-pub enum Shape {
+pub enum ChildMode {
     /// Three pipes; its output is job 0.
     Pipes,
-    /// A shell that takes commands, see [`Script`].
-    Shell(Script),
+    /// A shell that takes commands, see [`ShellTemplates`].
+    Shell(ShellTemplates),
     /// A terminal, whose output is job 0, stream stdout. With a script, commands can be typed into it.
     Pty {
         /// Height in lines.
@@ -92,14 +93,14 @@ pub enum Shape {
         /// Width in columns.
         cols: u16,
         /// How to type a command, if the program is a shell.
-        script: Option<Script>,
+        script: Option<ShellTemplates>,
     },
 }
 
 /// The texts that make a shell take commands. `{c}` is the path a command is sourced from, `{r}` the path that its
 /// status is reported to, `{n}` the nonce, `{i}`, `{o}` and `{e}` the paths of the three standard streams.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Script {
+pub struct ShellTemplates {
     /// Run once; it has no report.
     pub init: String,
     /// If not empty, the line that sources the slot from `{s}`. For a shell that reads its script byte by byte, which
@@ -129,7 +130,7 @@ pub struct Script {
 
 /// Who answers for a keeper.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Owner {
+pub enum KeeperOwner {
     /// A running program; when it is dead, another may adopt the keeper.
     Process(ProcessIdentity),
     /// Nobody: it belongs to the home, until a person ends it.
@@ -138,24 +139,24 @@ pub enum Owner {
 
 /// An order with the tag that its answer will carry.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Order {
+pub struct TaggedRequest {
     /// Chosen by the client; 0 is kept for news that nobody asked for.
     pub tag: u64,
     /// What to do.
-    pub act: Act,
+    pub act: KeeperRequest,
 }
 
 /// What a keeper can be told. Keepers outlive the program that started them, so new orders come last.
 #[derive(Debug, Serialize, Deserialize)]
-pub enum Act {
+pub enum KeeperRequest {
     /// The first order on a socket: proof that the client may read the keeper's directory.
     Hello(#[serde(with = "serde_bytes")] Vec<u8>),
     /// How things are.
     Status,
     /// Become the owner, if the present one is dead or is oneself.
-    Own(Owner),
+    Own(KeeperOwner),
     /// Run a command in the shell.
-    Run(Run),
+    Run(ShellCommand),
     /// Text for the running command's (or the child's) input.
     Input {
         /// The text.
@@ -176,8 +177,8 @@ pub enum Act {
         cols: u16,
     },
     /// Read from the spool.
-    Read(Range),
-    /// Everything of a job from these offsets on, then [`News::Ended`].
+    Read(JobOutputRange),
+    /// Everything of a job from these offsets on, then [`KeeperResponse::Ended`].
     Follow {
         /// Which job.
         job: JobId,
@@ -199,16 +200,16 @@ pub enum Act {
         /// Nothing more will come.
         eof: bool,
     },
-    /// As [`Act::Follow`], but the child is held back instead of running away from whoever follows.
+    /// As [`KeeperRequest::Follow`], but the child is held back instead of running away from whoever follows.
     FollowClosely {
         /// Which job.
         job: JobId,
         /// Where to begin: stdout, stderr.
         from: [u64; 2],
     },
-    /// Text for the child, answered by [`News::Settled`] when it has dealt with it.
-    Say(Say),
-    /// As [`Act::End`] with its grace, except for the keepers in this directory and what they hold: the child had them
+    /// Text for the child, answered by [`KeeperResponse::Settled`] when it has dealt with it.
+    Say(WriteAndWait),
+    /// As [`KeeperRequest::End`] with its grace, except for the keepers in this directory and what they hold: the child had them
     /// started for whoever comes after it.
     EndExcept {
         /// The directory.
@@ -225,7 +226,7 @@ pub enum Act {
 
 /// Text for a child that is no shell of ours, and how its answer is waited for.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Say {
+pub struct WriteAndWait {
     /// The text; with none, the child is only waited for.
     #[serde(with = "serde_bytes")]
     pub bytes: Vec<u8>,
@@ -240,12 +241,12 @@ pub struct Say {
 
 /// A command for the shell.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Run {
+pub struct ShellCommand {
     /// The text that the shell sources.
     #[serde(with = "serde_bytes")]
     pub text: Vec<u8>,
     /// What it reads.
-    pub input: Input,
+    pub input: CommandInput,
     /// After how many milliseconds it is stopped.
     pub timeout_ms: Option<u64>,
     /// How many bytes of each stream the result carries; the first ones are kept.
@@ -256,22 +257,22 @@ pub struct Run {
 
 /// What a command reads.
 #[derive(Debug, Serialize, Deserialize)]
-pub enum Input {
+pub enum CommandInput {
     /// End-of-file at once.
     Nothing,
     /// This text, then end-of-file.
     Text(#[serde(with = "serde_bytes")] Vec<u8>),
-    /// What later [`Act::Input`] orders bring.
+    /// What later [`KeeperRequest::Input`] orders bring.
     Open,
 }
 
 /// A stretch of a job's output.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
-pub struct Range {
+pub struct JobOutputRange {
     /// Which job.
     pub job: JobId,
     /// Which of its streams.
-    pub stream: Stream,
+    pub stream: OutputStream,
     /// From which byte.
     pub offset: u64,
     /// How many bytes at most.
@@ -280,14 +281,14 @@ pub struct Range {
 
 /// An output stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum Stream {
+pub enum OutputStream {
     /// Standard output, and all output of a terminal.
     Stdout,
     /// Standard error.
     Stderr,
 }
 
-impl Stream {
+impl OutputStream {
     /// Both, in the order of the arrays in this module.
     pub const ALL: [Self; 2] = [Self::Stdout, Self::Stderr];
 
@@ -302,36 +303,36 @@ impl Stream {
 
 /// News with the tag of the order that it answers, or 0.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Answer {
+pub struct TaggedResponse {
     /// The order's tag.
     pub tag: u64,
     /// What there is to say.
-    pub news: News,
+    pub news: KeeperResponse,
 }
 
 /// What a keeper says.
 #[derive(Debug, Serialize, Deserialize)]
-pub enum News {
+pub enum KeeperResponse {
     /// It was done.
     Done,
     /// It was not.
-    Refused(Refusal),
+    Refused(KeeperRefusal),
     /// How things are.
-    Status(Box<Status>),
+    Status(Box<KeeperStatus>),
     /// The command has been given to the shell.
     Started(JobId),
-    /// The command has ended; answers [`Act::Run`].
-    Ran(Box<Ran>),
-    /// Bytes of a job; answers [`Act::Follow`] and a followed [`Act::Run`].
-    Output(Output),
-    /// Nothing more will come of this job; answers [`Act::Follow`].
-    Ended(Outcome),
-    /// Answers [`Act::Read`].
-    Piece(Piece),
+    /// The command has ended; answers [`KeeperRequest::Run`].
+    Ran(Box<CommandResult>),
+    /// Bytes of a job; answers [`KeeperRequest::Follow`] and a followed [`KeeperRequest::Run`].
+    Output(OutputChunk),
+    /// Nothing more will come of this job; answers [`KeeperRequest::Follow`].
+    Ended(ExecOutcome),
+    /// Answers [`KeeperRequest::Read`].
+    Piece(OutputPage),
     /// The held child has ended.
-    Exited(Exit),
-    /// Answers [`Act::Say`].
-    Settled(Settled),
+    Exited(ChildExit),
+    /// Answers [`KeeperRequest::Say`].
+    Settled(InputConsumed),
     /// The shell could not be called back and was replaced by a new one, which is named here. Said before the result of
     /// the command that was stopped; if no command was running, the next result is the first of the new shell.
     ShellRestarted(ProcessIdentity),
@@ -339,18 +340,18 @@ pub enum News {
 
 /// How a child was found after it was told something.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Settled {
+pub struct InputConsumed {
     /// What it does now.
-    pub rest: Rest,
+    pub rest: IdleState,
     /// How much each stream had had by then. All of it is said before or after this news, if it is followed.
     pub printed: [u64; 2],
     /// How it ended, if it has.
-    pub exit: Option<Exit>,
+    pub exit: Option<ChildExit>,
 }
 
 /// What a child does that was told something, from known to guessed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Rest {
+pub enum IdleState {
     /// It has taken everything and reads its input, and nothing else.
     Reads,
     /// It waits for several things, its input among them, and has printed its prompt.
@@ -367,11 +368,11 @@ pub enum Rest {
 
 /// Bytes of a job.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Output {
+pub struct OutputChunk {
     /// Which job.
     pub job: JobId,
     /// Which stream.
-    pub stream: Stream,
+    pub stream: OutputStream,
     /// Where in the stream they stand.
     pub offset: u64,
     /// The bytes.
@@ -381,7 +382,7 @@ pub struct Output {
 
 /// Why the keeper said no.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
-pub enum Refusal {
+pub enum KeeperRefusal {
     /// The secret was wrong.
     #[error("the secret is wrong")]
     Stranger,
@@ -422,19 +423,19 @@ pub enum Refusal {
 
 /// How things are.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Status {
+pub struct KeeperStatus {
     /// The keeper itself.
     pub keeper: ProcessIdentity,
     /// The held child.
     pub child: ProcessIdentity,
     /// Who answers for it.
-    pub owner: Owner,
+    pub owner: KeeperOwner,
     /// The running job and when it started, in microseconds since the epoch.
     pub running: Option<(JobId, u64)>,
     /// The newest ended job.
-    pub last: Option<Outcome>,
+    pub last: Option<ExecOutcome>,
     /// How the child ended, if it has.
-    pub exit: Option<Exit>,
+    pub exit: Option<ChildExit>,
     /// How many commands were run.
     pub jobs: u64,
     /// In microseconds since the epoch.
@@ -451,7 +452,7 @@ pub struct Status {
 
 /// How a job ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Outcome {
+pub struct ExecOutcome {
     /// Which job.
     pub job: JobId,
     /// Exit code, 128 + n for death by signal n.
@@ -463,16 +464,16 @@ pub struct Outcome {
     /// It was stopped because somebody asked.
     pub cancelled: bool,
     /// The shell ended with it.
-    pub exit: Option<Exit>,
+    pub exit: Option<ChildExit>,
     /// The shell did not take the command, or could not be brought back from it.
     pub lost: Option<String>,
 }
 
 /// The result of a command, with the first bytes that it printed.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Ran {
+pub struct CommandResult {
     /// How it ended.
-    pub outcome: Outcome,
+    pub outcome: ExecOutcome,
     /// The first bytes of stdout.
     #[serde(with = "serde_bytes")]
     pub stdout: Vec<u8>,
@@ -485,7 +486,7 @@ pub struct Ran {
 
 /// How the held child ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Exit {
+pub struct ChildExit {
     /// Exit code, 128 + n for death by signal n.
     pub code: i32,
     /// In microseconds since the epoch.
@@ -494,7 +495,7 @@ pub struct Exit {
 
 /// A stretch of output, and how it stands in the whole.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Piece {
+pub struct OutputPage {
     /// Where the bytes begin; later than asked if what was asked for has been dropped.
     pub offset: u64,
     /// The bytes.
@@ -505,7 +506,7 @@ pub struct Piece {
     /// How many of its first bytes are no longer kept.
     pub dropped: u64,
     /// How the job ended, if it has.
-    pub outcome: Option<Outcome>,
+    pub outcome: Option<ExecOutcome>,
 }
 
 #[cfg(test)]
@@ -515,32 +516,32 @@ mod tests {
     #[test]
     fn messages_of_the_version_before_are_read_without_their_last_field() {
         let own = ProcessIdentity::own();
-        let spec = Spec {
+        let spec = KeeperSpec {
             argv: vec!["sh".to_owned()],
             env: vec![],
             cwd: "/".into(),
-            shape: Shape::Pipes,
+            shape: ChildMode::Pipes,
             retention: 7,
             meta: vec![1, 2],
-            owner: Owner::Process(own.clone()),
-            overflow: Overflow::Block,
+            owner: KeeperOwner::Process(own.clone()),
+            overflow: SpoolOverflow::Block,
             confinement: vec![],
             group: None,
         };
         let mut bytes = postcard::to_stdvec(&spec).unwrap();
-        assert_eq!(postcard::from_bytes::<Spec>(&bytes).unwrap().overflow, Overflow::Block);
+        assert_eq!(postcard::from_bytes::<KeeperSpec>(&bytes).unwrap().overflow, SpoolOverflow::Block);
         // Without the group, and then without the confinement.
         bytes.pop();
-        assert_eq!(postcard::from_bytes::<Spec>(&bytes).unwrap().overflow, Overflow::Block);
+        assert_eq!(postcard::from_bytes::<KeeperSpec>(&bytes).unwrap().overflow, SpoolOverflow::Block);
         bytes.pop();
-        assert_eq!(postcard::from_bytes::<Spec>(&bytes).unwrap().overflow, Overflow::Block);
+        assert_eq!(postcard::from_bytes::<KeeperSpec>(&bytes).unwrap().overflow, SpoolOverflow::Block);
         bytes.pop();
-        let read: Spec = postcard::from_bytes(&bytes).unwrap();
-        assert_eq!((read.overflow, read.owner), (Overflow::DropOldest, spec.owner));
-        let status = Status {
+        let read: KeeperSpec = postcard::from_bytes(&bytes).unwrap();
+        assert_eq!((read.overflow, read.owner), (SpoolOverflow::DropOldest, spec.owner));
+        let status = KeeperStatus {
             keeper: own.clone(),
             child: own,
-            owner: Owner::Home,
+            owner: KeeperOwner::Home,
             running: None,
             last: None,
             exit: None,
@@ -550,11 +551,11 @@ mod tests {
             meta: vec![3],
             protocol: PROTOCOL,
         };
-        let answer = Answer { tag: 1, news: News::Status(Box::new(status)) };
+        let answer = TaggedResponse { tag: 1, news: KeeperResponse::Status(Box::new(status)) };
         let mut bytes = postcard::to_stdvec(&answer).unwrap();
         bytes.pop();
-        let read: Answer = postcard::from_bytes(&bytes).unwrap();
-        let News::Status(read) = read.news else { panic!("it is a status") };
+        let read: TaggedResponse = postcard::from_bytes(&bytes).unwrap();
+        let KeeperResponse::Status(read) = read.news else { panic!("it is a status") };
         assert_eq!((read.protocol, read.meta), (0, vec![3]));
     }
 }

@@ -11,11 +11,11 @@ use crate::procs;
 
 /// What a tree of processes does about an input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Found {
+pub(crate) enum InputReadState {
     /// One thread is blocked until there is input, and waits for nothing else.
-    Reads(Reader),
+    Reads(BlockedReader),
     /// One waits for several things or a time, and the input is among them.
-    Waits(Reader),
+    Waits(BlockedReader),
     /// Everything could be seen, and nobody waits for the input.
     Elsewhere,
     /// Nobody was seen waiting for it, but not everything could be seen.
@@ -24,45 +24,47 @@ pub(crate) enum Found {
 
 /// A thread and how often it has gone to sleep: one that was woken since has another number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Reader {
+pub(crate) struct BlockedReader {
     pub(crate) thread: u32,
     pub(crate) sleeps: u64,
 }
 
 /// Looks at everything below `root`. `input` is what `/proc` calls the input.
-pub(crate) fn look(root: u32, input: &Path) -> Found {
-    let Some(calls) = Calls::of_this_machine() else { return Found::Untold };
-    let mut found = Found::Elsewhere;
+pub(crate) fn look(root: u32, input: &Path) -> InputReadState {
+    let Some(calls) = WaitSyscalls::of_this_machine() else { return InputReadState::Untold };
+    let mut found = InputReadState::Elsewhere;
     for pid in procs::tree(root) {
         for thread in procs::threads(pid) {
             let Ok(line) = fs::read_to_string(format!("/proc/{pid}/task/{thread}/syscall")) else {
                 // Gone is nothing to see; what is there and cannot be looked into is.
-                if Path::new(&format!("/proc/{pid}/task/{thread}")).exists() && found == Found::Elsewhere {
-                    found = Found::Untold;
+                if Path::new(&format!("/proc/{pid}/task/{thread}")).exists()
+                    && found == InputReadState::Elsewhere
+                {
+                    found = InputReadState::Untold;
                 }
                 continue;
             };
-            let Some(call) = Blocked::parse(&line) else { continue };
+            let Some(call) = BlockedSyscall::parse(&line) else { continue };
             match calls.waits(pid, &call, input) {
-                Wait::Alone => return Found::Reads(reader(pid, thread)),
-                Wait::Among => found = Found::Waits(reader(pid, thread)),
-                Wait::Untold if found == Found::Elsewhere => found = Found::Untold,
-                Wait::Untold | Wait::No => {}
+                InputWaitKind::Alone => return InputReadState::Reads(reader(pid, thread)),
+                InputWaitKind::Among => found = InputReadState::Waits(reader(pid, thread)),
+                InputWaitKind::Untold if found == InputReadState::Elsewhere => found = InputReadState::Untold,
+                InputWaitKind::Untold | InputWaitKind::No => {}
             }
         }
     }
     found
 }
 
-fn reader(pid: u32, thread: u32) -> Reader {
+fn reader(pid: u32, thread: u32) -> BlockedReader {
     let status = fs::read_to_string(format!("/proc/{pid}/task/{thread}/status")).unwrap_or_default();
     let sleeps = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
-    Reader { thread, sleeps: sleeps.and_then(|count| count.trim().parse().ok()).unwrap_or(0) }
+    BlockedReader { thread, sleeps: sleeps.and_then(|count| count.trim().parse().ok()).unwrap_or(0) }
 }
 
 /// How a thread waits for the input.
 #[derive(Debug, PartialEq, Eq)]
-enum Wait {
+enum InputWaitKind {
     Alone,
     Among,
     No,
@@ -71,12 +73,12 @@ enum Wait {
 
 /// A system call that a thread is blocked in.
 #[derive(Debug, PartialEq, Eq)]
-struct Blocked {
+struct BlockedSyscall {
     number: u64,
     arguments: [u64; 6],
 }
 
-impl Blocked {
+impl BlockedSyscall {
     /// Reads `/proc/PID/syscall`: a number and six arguments, or `running`, or `-1` outside of any call.
     fn parse(line: &str) -> Option<Self> {
         let mut words = line.split_ascii_whitespace();
@@ -91,7 +93,7 @@ impl Blocked {
 
 /// The numbers of the calls by which programs wait for input. A call that a machine does not have is [`NONE`].
 #[derive(Debug)]
-struct Calls {
+struct WaitSyscalls {
     read: u64,
     readv: u64,
     poll: u64,
@@ -106,7 +108,7 @@ struct Calls {
 
 const NONE: u64 = u64::MAX;
 
-impl Calls {
+impl WaitSyscalls {
     fn of_this_machine() -> Option<&'static Self> {
         match std::env::consts::ARCH {
             "x86_64" => Some(&Self {
@@ -137,7 +139,7 @@ impl Calls {
         }
     }
 
-    fn waits(&self, pid: u32, call: &Blocked, input: &Path) -> Wait {
+    fn waits(&self, pid: u32, call: &BlockedSyscall, input: &Path) -> InputWaitKind {
         let [first, second, third, fourth, fifth, _] = call.arguments;
         let is_input = |fd: u64| {
             let fd = u32::try_from(fd).ok();
@@ -145,7 +147,7 @@ impl Calls {
         };
         let number = call.number;
         if number == self.read || number == self.readv {
-            return if is_input(first) { Wait::Alone } else { Wait::No };
+            return if is_input(first) { InputWaitKind::Alone } else { InputWaitKind::No };
         }
         let (ends, for_ever) = if number == self.poll {
             (polled(pid, first, second), is_minus_one(third))
@@ -159,15 +161,15 @@ impl Calls {
         } else if number == self.epoll_pwait2 {
             (registered(pid, first), fourth == 0)
         } else if number == self.io_uring_enter {
-            return Wait::Untold;
+            return InputWaitKind::Untold;
         } else {
-            return Wait::No;
+            return InputWaitKind::No;
         };
         match ends {
-            None => Wait::Untold,
-            Some(ends) if !ends.iter().any(|end| is_input(*end)) => Wait::No,
-            Some(ends) if ends.len() == 1 && for_ever => Wait::Alone,
-            Some(_) => Wait::Among,
+            None => InputWaitKind::Untold,
+            Some(ends) if !ends.iter().any(|end| is_input(*end)) => InputWaitKind::No,
+            Some(ends) if ends.len() == 1 && for_ever => InputWaitKind::Alone,
+            Some(_) => InputWaitKind::Among,
         }
     }
 }
@@ -233,9 +235,9 @@ mod tests {
     fn what_the_kernel_says_of_a_blocked_thread_is_read_and_a_running_one_is_no_call() {
         let read = "0 0x0 0x7ff44b9f1b03 0x1 0x7ff44b8270e0 0x1 0x0 0x7ffe4adcd4a8 0x7ff44b9162ad\n";
         let arguments = [0, 0x7ff4_4b9f_1b03, 1, 0x7ff4_4b82_70e0, 1, 0];
-        assert_eq!(Blocked::parse(read), Some(Blocked { number: 0, arguments }));
+        assert_eq!(BlockedSyscall::parse(read), Some(BlockedSyscall { number: 0, arguments }));
         for nothing in ["running\n", "-1 0x7ffe 0x7ff4\n", "", "0 0x0 0x1\n"] {
-            assert_eq!(Blocked::parse(nothing), None, "{nothing:?}");
+            assert_eq!(BlockedSyscall::parse(nothing), None, "{nothing:?}");
         }
         assert!(is_minus_one(u64::from(u32::MAX)) && is_minus_one(u64::MAX) && !is_minus_one(0x1fa2));
     }

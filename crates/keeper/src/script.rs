@@ -15,19 +15,19 @@ use rustix::fs::{Mode, OFlags, open};
 use rustix::io::{Errno, read, write};
 use rustix::pipe::{PipeFlags, pipe_with};
 
-use crate::lane::{Lane, name_of, path_of};
-use crate::protocol::{Script, Stream};
+use crate::lane::{OutputPipes, name_of, path_of};
+use crate::protocol::{OutputStream, ShellTemplates};
 
 /// The keeper's side of a shell that takes commands.
 #[derive(Debug)]
-pub(crate) struct Prompter {
-    texts: Script,
+pub(crate) struct ShellDriver {
+    texts: ShellTemplates,
     /// The shell's script; none when lines are typed into a terminal.
     main: Option<(OwnedFd, OwnedFd)>,
-    commands: [Command; 2],
+    commands: [CommandPipe; 2],
     /// Where slots are sourced from; for a terminal, the pipes that a typed command waits on: two at its end, two at its
     /// beginning. They alternate too.
-    slots: [Command; 4],
+    slots: [CommandPipe; 4],
     turn: usize,
     nonce: String,
     /// The nonces of the slots that the shell has been sent but has not come to yet.
@@ -46,14 +46,14 @@ pub(crate) struct Prompter {
 }
 
 #[derive(Debug)]
-struct Command {
+struct CommandPipe {
     reader: OwnedFd,
     writer: Option<OwnedFd>,
 }
 
 /// How far a shell has gone without reporting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Past {
+pub(crate) enum ShellPosition {
     /// Past the present slot.
     Present,
     /// Past everything that it was sent.
@@ -62,14 +62,14 @@ pub(crate) enum Past {
 
 /// What a shell says when a command has ended.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Report {
+pub(crate) struct ShellReport {
     pub(crate) nonce: String,
-    pub(crate) what: Reported,
+    pub(crate) what: ShellReportKind,
 }
 
 /// What happened.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Reported {
+pub(crate) enum ShellReportKind {
     /// A typed command begins; what was on the terminal until now was its echo.
     Began,
     /// It ended with this status, leaving these flags (`$-`).
@@ -78,16 +78,16 @@ pub(crate) enum Reported {
     Broken,
 }
 
-impl Prompter {
-    pub(crate) fn new(texts: Script, typed: bool) -> io::Result<Self> {
+impl ShellDriver {
+    pub(crate) fn new(texts: ShellTemplates, typed: bool) -> io::Result<Self> {
         let (report, report_writer) = pipe_with(PipeFlags::CLOEXEC)?;
         rustix::io::ioctl_fionbio(&report, true)?;
         let main = if typed { None } else { Some(pipe_with(PipeFlags::CLOEXEC)?) };
         Ok(Self {
             texts,
             main,
-            commands: [Command::new()?, Command::new()?],
-            slots: [Command::new()?, Command::new()?, Command::new()?, Command::new()?],
+            commands: [CommandPipe::new()?, CommandPipe::new()?],
+            slots: [CommandPipe::new()?, CommandPipe::new()?, CommandPipe::new()?, CommandPipe::new()?],
             turn: 0,
             nonce: String::new(),
             ahead: VecDeque::new(),
@@ -246,7 +246,7 @@ impl Prompter {
     }
 
     /// The reports that have arrived. Lines of anybody else who found the pipe are no reports.
-    pub(crate) fn reports(&mut self) -> Vec<Report> {
+    pub(crate) fn reports(&mut self) -> Vec<ShellReport> {
         let mut buffer = [0; 512];
         while let Ok(count @ 1..) = read(&self.report, &mut buffer) {
             self.reported.extend_from_slice(buffer.get(..count).unwrap_or_default());
@@ -272,9 +272,9 @@ impl Prompter {
     }
 
     /// Whether this is the report that the present slot gives. If so, the next slot is another pipe's.
-    pub(crate) fn accept(&mut self, report: &Report) -> bool {
+    pub(crate) fn accept(&mut self, report: &ShellReport) -> bool {
         let current = !self.left && report.nonce == self.nonce;
-        if current && matches!(report.what, Reported::Ended { .. }) {
+        if current && matches!(report.what, ShellReportKind::Ended { .. }) {
             self.leave();
         }
         current
@@ -290,14 +290,14 @@ impl Prompter {
 
     /// Whether the shell has gone past the present slot without a report: it is blocked on the command of the next slot,
     /// or, with all slots behind it, on its script. In that case the slots ahead are gone too.
-    pub(crate) fn is_past(&self, shell: u32) -> Option<Past> {
+    pub(crate) fn is_past(&self, shell: u32) -> Option<ShellPosition> {
         let (main, _) = self.main.as_ref()?;
         let found = read_by(shell)?;
         if Some(&found) == name_of(main).as_ref() {
-            return Some(Past::All);
+            return Some(ShellPosition::All);
         }
         let next = &self.commands[self.turn ^ 1].reader;
-        (!self.ahead.is_empty() && Some(found) == name_of(next)).then_some(Past::Present)
+        (!self.ahead.is_empty() && Some(found) == name_of(next)).then_some(ShellPosition::Present)
     }
 
     /// Whether the shell reads from a pipe that is not ours: it waits for the output of a substitution.
@@ -327,8 +327,8 @@ impl Prompter {
     }
 
     /// Leaves the present slot, and with it those that the shell has gone past.
-    pub(crate) fn leave_past(&mut self, past: Past) {
-        if past == Past::All {
+    pub(crate) fn leave_past(&mut self, past: ShellPosition) {
+        if past == ShellPosition::All {
             self.ahead.clear();
             if let Some((_, writer)) = &self.main {
                 let _noticed_by_silence = write_all(writer, self.texts.rescue.as_bytes());
@@ -338,8 +338,8 @@ impl Prompter {
     }
 
     /// The text that points the shell's own streams at this lane and this input.
-    pub(crate) fn repair(&self, lane: &Lane, input: &str) -> String {
-        let (out, err) = (lane.path(Stream::Stdout), lane.path(Stream::Stderr));
+    pub(crate) fn repair(&self, lane: &OutputPipes, input: &str) -> String {
+        let (out, err) = (lane.path(OutputStream::Stdout), lane.path(OutputStream::Stderr));
         fill(&self.texts.repair, &[("{i}", input), ("{o}", &out), ("{e}", &err)])
     }
 
@@ -377,7 +377,7 @@ impl Prompter {
     }
 }
 
-impl Command {
+impl CommandPipe {
     fn new() -> io::Result<Self> {
         let (reader, writer) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
         Ok(Self { reader, writer: Some(writer) })
@@ -427,18 +427,19 @@ const SLOTS: usize = 16;
 
 /// A report is a line that holds the present nonce, followed by what is reported. Some shells report with a message that
 /// has words of its own around it.
-fn parse(line: &[u8], nonce: &str) -> Option<Report> {
+fn parse(line: &[u8], nonce: &str) -> Option<ShellReport> {
     let line = str::from_utf8(line).ok()?;
     let (_, rest) = line.split_once(nonce).filter(|_| !nonce.is_empty())?;
     let mut words = rest.split_ascii_whitespace();
     let what = match words.next()?.trim_end_matches([':', '"']) {
-        "began" => Reported::Began,
-        "broken" => Reported::Broken,
-        code => {
-            Reported::Ended { code: code.parse().ok()?, flags: words.next().unwrap_or_default().to_owned() }
-        }
+        "began" => ShellReportKind::Began,
+        "broken" => ShellReportKind::Broken,
+        code => ShellReportKind::Ended {
+            code: code.parse().ok()?,
+            flags: words.next().unwrap_or_default().to_owned(),
+        },
     };
-    Some(Report { nonce: nonce.to_owned(), what })
+    Some(ShellReport { nonce: nonce.to_owned(), what })
 }
 
 fn fill(text: &str, values: &[(&str, &str)]) -> String {
@@ -472,7 +473,7 @@ mod tests {
 
     #[test]
     fn a_report_is_a_nonce_a_status_and_the_flags() {
-        let ended = |code, flags: &str| Some(Reported::Ended { code, flags: flags.to_owned() });
+        let ended = |code, flags: &str| Some(ShellReportKind::Ended { code, flags: flags.to_owned() });
         let what = |line: &[u8]| parse(line, "00ff").map(|report| report.what);
         assert_eq!(what(b"00ff 130 hB\n"), ended(130, "hB"));
         assert_eq!(what(b"/00ff 1 : not found\n"), ended(1, ":"));
@@ -480,7 +481,7 @@ mod tests {
             what(b"bash: line 1: ((: @00ff 7 hiBE : syntax error: operand expected\n"),
             ended(7, "hiBE")
         );
-        assert_eq!(what(b"bash: line 1: ((: @00ff broken : syntax error\n"), Some(Reported::Broken));
+        assert_eq!(what(b"bash: line 1: ((: @00ff broken : syntax error\n"), Some(ShellReportKind::Broken));
         assert_eq!(what(b"00fe 130 hB\n"), None);
         assert_eq!(what(b"\xff\xfe 0\n"), None);
         assert_eq!(what(b"00ff junk\n"), None);

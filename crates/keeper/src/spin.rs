@@ -9,7 +9,7 @@ use crate::clock::ticks;
 
 /// Whether to look once more.
 #[derive(Debug)]
-pub struct Spin {
+pub struct AdaptiveSpin {
     patience_us: u64,
     until: Option<u64>,
     looked_at: u64,
@@ -28,7 +28,7 @@ const CREDIT: u32 = 8;
 /// When giving way took this long, in microseconds, and brought nothing, somebody else needs the processor.
 const CROWDED_US: u64 = 200;
 
-impl Spin {
+impl AdaptiveSpin {
     /// Looks for at most this long, in microseconds.
     pub fn new(patience_us: u64) -> Self {
         Self { patience_us, until: None, looked_at: 0, skip: 0, next_skip: 1, credit: 0 }
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     /// How often something is looked for that never comes.
-    fn looks(spin: &mut Spin, answers: u32) -> u32 {
+    fn looks(spin: &mut AdaptiveSpin, answers: u32) -> u32 {
         let mut looked = 0;
         for _ in 0..answers {
             spin.expect();
@@ -95,14 +95,14 @@ mod tests {
 
     #[test]
     fn what_never_comes_at_once_is_soon_not_looked_for() {
-        let mut spin = Spin::new(1);
+        let mut spin = AdaptiveSpin::new(1);
         assert!(looks(&mut spin, 1_000) < 12);
         assert!(!spin.is_looking());
     }
 
     #[test]
     fn what_came_in_time_is_looked_for_again() {
-        let mut spin = Spin::new(1_000_000);
+        let mut spin = AdaptiveSpin::new(1_000_000);
         for _ in 0..10 {
             spin.expect();
             assert!(spin.is_looking());

@@ -2,7 +2,7 @@
 //!
 //! A record says which job and stream its bytes belong to and where in that stream they stand, so a reader needs
 //! nothing but the files. The index in memory only saves reading them from the start. Retention is declared by the
-//! caller: at least so many of the newest bytes are kept. What happens beyond it is declared too ([`Overflow`]): the
+//! caller: at least so many of the newest bytes are kept. What happens beyond it is declared too ([`SpoolOverflow`]): the
 //! oldest segments are dropped, which is counted per stream and told to every reader, or the spool is full until a
 //! reader releases what it does not need any more.
 
@@ -16,19 +16,19 @@ use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use crate::protocol::{JobId, Outcome, Overflow, Piece, Range, Stream};
+use crate::protocol::{ExecOutcome, JobId, JobOutputRange, OutputPage, OutputStream, SpoolOverflow};
 
-use record::{HEADER, Header, MAX_RECORD, Records, write_record};
-pub use remains::{Remaining, Remains};
+use record::{HEADER, MAX_RECORD, RecordHeader, SegmentReader, write_record};
+pub use remains::{DeadSpoolItem, DeadSpoolReader};
 
 /// The output of all jobs of one keeper.
 #[derive(Debug)]
 pub struct Spool {
     directory: PathBuf,
     retention: u64,
-    overflow: Overflow,
+    overflow: SpoolOverflow,
     segment_bytes: u64,
-    segments: VecDeque<Segment>,
+    segments: VecDeque<SpoolSegment>,
     /// The bytes of all segments.
     bytes: u64,
     open: Option<File>,
@@ -36,19 +36,19 @@ pub struct Spool {
     next_segment: u64,
     /// The first segment that has something that may not be on the disk yet.
     unsynced: u64,
-    jobs: BTreeMap<JobId, Kept>,
+    jobs: BTreeMap<JobId, JobStreams>,
 }
 
 #[derive(Debug)]
-struct Segment {
+struct SpoolSegment {
     number: u64,
     bytes: u64,
     /// How far each stream of each job reaches in it, so that it can be dropped without being read.
     ends: BTreeMap<(JobId, usize), u64>,
 }
 
-impl Segment {
-    fn note(&mut self, header: Header) {
+impl SpoolSegment {
+    fn note(&mut self, header: RecordHeader) {
         self.ends.insert((header.job, header.stream.index()), header.offset + header.length as u64);
         // A job of which so many have come since is not known any more either.
         while self.ends.len() > 2 * MAX_JOBS
@@ -61,19 +61,19 @@ impl Segment {
 
 /// How a job's two streams stand.
 #[derive(Debug, Default)]
-struct Kept {
+struct JobStreams {
     printed: [u64; 2],
     dropped: [u64; 2],
     /// Up to where no reader needs it any more.
     released: [u64; 2],
-    outcome: Option<Outcome>,
+    outcome: Option<ExecOutcome>,
     /// Where the last read of each stream ended: most reads go on from there.
-    read_to: [Cell<Option<Cursor>>; 2],
+    read_to: [Cell<Option<SpoolCursor>>; 2],
 }
 
 /// A place in a stream, and where on disk the record lies that reaches up to it.
 #[derive(Debug, Clone, Copy)]
-struct Cursor {
+struct SpoolCursor {
     offset: u64,
     segment: u64,
     position: u64,
@@ -81,7 +81,7 @@ struct Cursor {
 
 impl Spool {
     /// The spool in this directory, with what an earlier process left there.
-    pub fn open(directory: &Path, retention: u64, overflow: Overflow) -> io::Result<Self> {
+    pub fn open(directory: &Path, retention: u64, overflow: SpoolOverflow) -> io::Result<Self> {
         let mut spool = Self {
             directory: directory.to_owned(),
             retention,
@@ -103,13 +103,13 @@ impl Spool {
     /// Adds bytes to a stream and says at which offset they stand.
     ///
     /// When the disk refuses, the bytes count as printed and dropped: the reader learns that they are missing.
-    pub fn append(&mut self, job: JobId, stream: Stream, bytes: &[u8]) -> u64 {
+    pub fn append(&mut self, job: JobId, stream: OutputStream, bytes: &[u8]) -> u64 {
         let begins = self.printed(job)[stream.index()];
         self.begin(job);
         // A reader takes a longer record for leftovers, and everything behind it too.
         for piece in bytes.chunks(MAX_RECORD) {
             let offset = self.printed(job)[stream.index()];
-            let written = self.write(Header { job, stream, offset, length: piece.len() }, piece);
+            let written = self.write(RecordHeader { job, stream, offset, length: piece.len() }, piece);
             if let Some(kept) = self.jobs.get_mut(&job) {
                 let after = offset + piece.len() as u64;
                 kept.printed[stream.index()] = after;
@@ -125,15 +125,15 @@ impl Spool {
     /// Whether a producer has to wait until something is released.
     pub fn is_full(&self) -> bool {
         match self.overflow {
-            Overflow::DropOldest => false,
+            SpoolOverflow::DropOldest => false,
             // The newest segment cannot be released, so there is always room for a second one.
-            Overflow::Block => self.bytes >= self.retention.max(2 * self.segment_bytes),
+            SpoolOverflow::Block => self.bytes >= self.retention.max(2 * self.segment_bytes),
         }
     }
 
     /// Whether output is never dropped, so that readers may rely on every byte.
     pub fn is_lossless(&self) -> bool {
-        self.overflow == Overflow::Block
+        self.overflow == SpoolOverflow::Block
     }
 
     /// No reader needs what stands before these offsets any more, so it may go.
@@ -151,7 +151,7 @@ impl Spool {
         Ok(())
     }
 
-    fn is_released(&self, segment: &Segment) -> bool {
+    fn is_released(&self, segment: &SpoolSegment) -> bool {
         segment
             .ends
             .iter()
@@ -160,7 +160,7 @@ impl Spool {
 
     /// Has the disk take what was written since the last time. Only output that blocks its producer is worth that.
     pub fn sync(&mut self) -> io::Result<()> {
-        if self.overflow == Overflow::DropOldest {
+        if self.overflow == SpoolOverflow::DropOldest {
             return Ok(());
         }
         for segment in self.segments.iter().filter(|segment| segment.number >= self.unsynced) {
@@ -181,7 +181,7 @@ impl Spool {
     }
 
     /// Remembers how a job ended.
-    pub fn end(&mut self, outcome: Outcome) {
+    pub fn end(&mut self, outcome: ExecOutcome) {
         let job = outcome.job;
         self.jobs.entry(job).or_default().outcome = Some(outcome);
     }
@@ -192,12 +192,12 @@ impl Spool {
     }
 
     /// How a job ended, if it is known and has.
-    pub fn outcome(&self, job: JobId) -> Option<&Outcome> {
+    pub fn outcome(&self, job: JobId) -> Option<&ExecOutcome> {
         self.jobs.get(&job)?.outcome.as_ref()
     }
 
     /// The bytes of a range that are still kept, or nothing if the job is not known.
-    pub fn read(&self, range: Range) -> io::Result<Option<Piece>> {
+    pub fn read(&self, range: JobOutputRange) -> io::Result<Option<OutputPage>> {
         let Some(kept) = self.jobs.get(&range.job) else { return Ok(None) };
         let index = range.stream.index();
         let (printed, dropped) = (kept.printed[index], kept.dropped[index]);
@@ -213,7 +213,7 @@ impl Spool {
             }
             let from = cursor.filter(|cursor| cursor.segment == segment.number);
             let mut records =
-                Records::open(&self.path(segment.number), from.map_or(0, |cursor| cursor.position))?;
+                SegmentReader::open(&self.path(segment.number), from.map_or(0, |cursor| cursor.position))?;
             while next < end
                 && let Some(header) = records.next()?
             {
@@ -226,15 +226,15 @@ impl Spool {
                     bytes.extend_from_slice(payload.get(from..to).unwrap_or_default());
                     next = end.min(after);
                     let position = records.position;
-                    cursor = Some(Cursor { offset: next, segment: segment.number, position });
+                    cursor = Some(SpoolCursor { offset: next, segment: segment.number, position });
                 }
             }
         }
         kept.read_to[index].set(cursor);
-        Ok(Some(Piece { offset: start, bytes, printed, dropped, outcome: kept.outcome.clone() }))
+        Ok(Some(OutputPage { offset: start, bytes, printed, dropped, outcome: kept.outcome.clone() }))
     }
 
-    fn write(&mut self, header: Header, bytes: &[u8]) -> io::Result<()> {
+    fn write(&mut self, header: RecordHeader, bytes: &[u8]) -> io::Result<()> {
         if self.open.is_none()
             || self.segments.back().is_none_or(|segment| segment.bytes >= self.segment_bytes)
         {
@@ -259,8 +259,8 @@ impl Spool {
     }
 
     fn roll(&mut self) -> io::Result<()> {
-        let beyond = |spool: &Self, oldest: &Segment| spool.bytes - oldest.bytes >= spool.retention;
-        while self.overflow == Overflow::DropOldest
+        let beyond = |spool: &Self, oldest: &SpoolSegment| spool.bytes - oldest.bytes >= spool.retention;
+        while self.overflow == SpoolOverflow::DropOldest
             && self.segments.front().is_some_and(|oldest| beyond(self, oldest))
         {
             self.drop_oldest()?;
@@ -268,7 +268,7 @@ impl Spool {
         let number = self.next_segment;
         self.open = Some(File::options().create(true).append(true).mode(0o600).open(self.path(number))?);
         self.next_segment += 1;
-        self.segments.push_back(Segment { number, bytes: 0, ends: BTreeMap::new() });
+        self.segments.push_back(SpoolSegment { number, bytes: 0, ends: BTreeMap::new() });
         Ok(())
     }
 
@@ -284,8 +284,8 @@ impl Spool {
     }
 
     fn recover(&mut self, number: u64) -> io::Result<()> {
-        let mut records = Records::open(&self.path(number), 0)?;
-        let mut segment = Segment { number, bytes: 0, ends: BTreeMap::new() };
+        let mut records = SegmentReader::open(&self.path(number), 0)?;
+        let mut segment = SpoolSegment { number, bytes: 0, ends: BTreeMap::new() };
         while let Some(header) = records.next()? {
             segment.note(header);
             let index = header.stream.index();
@@ -336,30 +336,30 @@ mod tests {
 
     use super::*;
 
-    fn read(spool: &Spool, job: JobId, stream: Stream, offset: u64) -> Piece {
-        spool.read(Range { job, stream, offset, limit: u64::MAX }).unwrap().unwrap()
+    fn read(spool: &Spool, job: JobId, stream: OutputStream, offset: u64) -> OutputPage {
+        spool.read(JobOutputRange { job, stream, offset, limit: u64::MAX }).unwrap().unwrap()
     }
 
     #[test]
     fn more_bytes_than_a_record_holds_do_not_hide_what_follows() {
         let place = tempfile::tempdir().unwrap();
-        let mut spool = Spool::open(place.path(), 64 << 20, Overflow::DropOldest).unwrap();
+        let mut spool = Spool::open(place.path(), 64 << 20, SpoolOverflow::DropOldest).unwrap();
         let much = vec![b'y'; 3 * MAX_RECORD + 7];
-        spool.append(1, Stream::Stdout, &much);
-        assert_eq!(spool.append(0, Stream::Stdout, b"after"), 0);
-        assert_eq!(read(&spool, 0, Stream::Stdout, 0).bytes, b"after");
-        assert_eq!(read(&spool, 1, Stream::Stdout, 0).bytes, much);
+        spool.append(1, OutputStream::Stdout, &much);
+        assert_eq!(spool.append(0, OutputStream::Stdout, b"after"), 0);
+        assert_eq!(read(&spool, 0, OutputStream::Stdout, 0).bytes, b"after");
+        assert_eq!(read(&spool, 1, OutputStream::Stdout, 0).bytes, much);
     }
 
     #[test]
     fn what_is_dropped_is_counted_and_the_rest_keeps_its_offsets() {
         let home = tempfile::tempdir().unwrap();
-        let mut spool = Spool::open(home.path(), 0, Overflow::DropOldest).unwrap();
+        let mut spool = Spool::open(home.path(), 0, SpoolOverflow::DropOldest).unwrap();
         let block: Vec<u8> = (0..=255).cycle().take(32 << 10).collect();
         for _ in 0..64 {
-            spool.append(1, Stream::Stdout, &block);
+            spool.append(1, OutputStream::Stdout, &block);
         }
-        let piece = read(&spool, 1, Stream::Stdout, 0);
+        let piece = read(&spool, 1, OutputStream::Stdout, 0);
         assert_eq!(piece.printed, 2 << 20);
         assert!(piece.dropped > 0 && piece.offset == piece.dropped);
         assert_eq!(piece.offset + piece.bytes.len() as u64, piece.printed);
@@ -371,13 +371,15 @@ mod tests {
     fn the_declared_retention_is_kept_however_large_it_is() {
         let home = tempfile::tempdir().unwrap();
         let retention = 72 << 20;
-        let mut spool = Spool::open(home.path(), retention, Overflow::DropOldest).unwrap();
+        let mut spool = Spool::open(home.path(), retention, SpoolOverflow::DropOldest).unwrap();
         let block = vec![7; 1 << 20];
         for _ in 0..100 {
-            spool.append(0, Stream::Stdout, &block);
+            spool.append(0, OutputStream::Stdout, &block);
         }
-        let piece =
-            spool.read(Range { job: 0, stream: Stream::Stdout, offset: 0, limit: 1 }).unwrap().unwrap();
+        let piece = spool
+            .read(JobOutputRange { job: 0, stream: OutputStream::Stdout, offset: 0, limit: 1 })
+            .unwrap()
+            .unwrap();
         let kept = piece.printed - piece.dropped;
         assert!(kept >= retention && kept < retention + (18 << 20), "{kept}");
     }
@@ -385,20 +387,20 @@ mod tests {
     #[test]
     fn a_full_spool_drops_nothing_and_has_room_when_output_is_released() {
         let home = tempfile::tempdir().unwrap();
-        let mut spool = Spool::open(home.path(), 1 << 20, Overflow::Block).unwrap();
+        let mut spool = Spool::open(home.path(), 1 << 20, SpoolOverflow::Block).unwrap();
         let block: Vec<u8> = (0..=255).cycle().take(64 << 10).collect();
         let (mut printed, mut filled) = (0, 0);
         for round in 0..40u64 {
             while !spool.is_full() {
-                spool.append(0, Stream::ALL[usize::from(printed % 10 == 9)], &block);
+                spool.append(0, OutputStream::ALL[usize::from(printed % 10 == 9)], &block);
                 printed += 1;
             }
             filled += 1;
-            let all = Stream::ALL.map(|stream| read(&spool, 0, stream, round * 4_000));
+            let all = OutputStream::ALL.map(|stream| read(&spool, 0, stream, round * 4_000));
             assert!(all.iter().all(|piece| piece.dropped <= round * 4_000 || piece.dropped < piece.printed));
             let [stdout, stderr] = spool.printed(0);
             spool.release(0, [stdout - 5, stderr]).unwrap();
-            let last = read(&spool, 0, Stream::Stdout, stdout - 5);
+            let last = read(&spool, 0, OutputStream::Stdout, stdout - 5);
             assert_eq!(last.bytes, block[block.len() - 5..], "what is not released is kept");
         }
         assert_eq!(filled, 40, "every release makes room");
@@ -410,10 +412,10 @@ mod tests {
     #[test]
     fn what_remains_of_a_dead_keeper_is_read_in_order_and_ends_where_it_is_torn() {
         let home = tempfile::tempdir().unwrap();
-        let mut spool = Spool::open(home.path(), 1 << 20, Overflow::Block).unwrap();
+        let mut spool = Spool::open(home.path(), 1 << 20, SpoolOverflow::Block).unwrap();
         let mut expected: [Vec<u8>; 2] = Default::default();
         for number in 0..3_000u32 {
-            let stream = Stream::ALL[usize::from(number % 3 == 0)];
+            let stream = OutputStream::ALL[usize::from(number % 3 == 0)];
             let bytes = number.to_le_bytes().repeat(30);
             spool.append(0, stream, &bytes);
             spool.append(1, stream, b"another job");
@@ -421,12 +423,13 @@ mod tests {
         }
         let from = [1_001, 2_002];
         let collect = || {
-            let (mut remains, mut found) = (Remains::open(home.path(), from).unwrap(), [vec![], vec![]]);
+            let (mut remains, mut found) =
+                (DeadSpoolReader::open(home.path(), from).unwrap(), [vec![], vec![]]);
             loop {
                 match remains.next_piece().unwrap() {
-                    Remaining::Output(stream, bytes) => found[stream.index()].extend(bytes),
-                    Remaining::Missing(stream, at) => panic!("{stream:?} is missing from {at} on"),
-                    Remaining::End(at) => return (found, at),
+                    DeadSpoolItem::Output(stream, bytes) => found[stream.index()].extend(bytes),
+                    DeadSpoolItem::Missing(stream, at) => panic!("{stream:?} is missing from {at} on"),
+                    DeadSpoolItem::End(at) => return (found, at),
                 }
             }
         };
@@ -457,16 +460,16 @@ mod tests {
         ) {
             let home = tempfile::tempdir().unwrap();
             let mut expected: BTreeMap<(u64, usize), Vec<u8>> = BTreeMap::new();
-            let mut spool = Spool::open(home.path(), 1 << 20, Overflow::DropOldest).unwrap();
+            let mut spool = Spool::open(home.path(), 1 << 20, SpoolOverflow::DropOldest).unwrap();
             for (job, error, bytes) in &writes {
-                let stream = if *error { Stream::Stderr } else { Stream::Stdout };
+                let stream = if *error { OutputStream::Stderr } else { OutputStream::Stdout };
                 spool.append(*job, stream, bytes);
                 expected.entry((*job, stream.index())).or_default().extend_from_slice(bytes);
             }
-            let reopened = Spool::open(home.path(), 1 << 20, Overflow::DropOldest).unwrap();
+            let reopened = Spool::open(home.path(), 1 << 20, SpoolOverflow::DropOldest).unwrap();
             for ((job, index), bytes) in expected {
                 for spool in [&spool, &reopened] {
-                    let piece = read(spool, job, Stream::ALL[index], from);
+                    let piece = read(spool, job, OutputStream::ALL[index], from);
                     let start = usize::try_from(from).unwrap().min(bytes.len());
                     prop_assert_eq!(&piece.bytes[..], &bytes[start..]);
                 }
@@ -478,18 +481,18 @@ mod tests {
             cut in 0usize..400, garbage in proptest::collection::vec(any::<u8>(), 0..100),
         ) {
             let home = tempfile::tempdir().unwrap();
-            let mut spool = Spool::open(home.path(), 1 << 20, Overflow::DropOldest).unwrap();
+            let mut spool = Spool::open(home.path(), 1 << 20, SpoolOverflow::DropOldest).unwrap();
             for _ in 0..4 {
-                spool.append(1, Stream::Stdout, &[7; 72]);
+                spool.append(1, OutputStream::Stdout, &[7; 72]);
             }
             let path = home.path().join("spool.0");
             let mut bytes = fs::read(&path).unwrap();
             bytes.truncate(cut);
             bytes.extend_from_slice(&garbage);
             fs::write(&path, &bytes).unwrap();
-            let torn = Spool::open(home.path(), 1 << 20, Overflow::DropOldest).unwrap();
+            let torn = Spool::open(home.path(), 1 << 20, SpoolOverflow::DropOldest).unwrap();
             if cut >= 100 {
-                let whole = read(&torn, 1, Stream::Stdout, 0).bytes;
+                let whole = read(&torn, 1, OutputStream::Stdout, 0).bytes;
                 prop_assert!(whole.len() >= cut / 100 * 72);
                 prop_assert!(whole[..cut / 100 * 72].iter().all(|byte| *byte == 7));
             }

@@ -13,13 +13,13 @@ use rustix::time::{
 
 /// A periodic timer.
 #[derive(Debug)]
-pub(crate) struct Ticker {
+pub(crate) struct PeriodicTimer {
     timer: OwnedFd,
     period_us: u64,
     ticking: bool,
 }
 
-impl Ticker {
+impl PeriodicTimer {
     pub(crate) fn new(period_us: u64) -> Result<Self, Errno> {
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
         Ok(Self { timer: timerfd_create(TimerfdClockId::Monotonic, flags)?, period_us, ticking: false })
@@ -51,7 +51,7 @@ impl Ticker {
     }
 }
 
-impl AsFd for Ticker {
+impl AsFd for PeriodicTimer {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.timer.as_fd()
     }

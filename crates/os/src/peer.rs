@@ -30,7 +30,7 @@ impl PeerProcess {
 
 /// A process and the words that it was started with.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ancestor {
+pub struct AncestorProcess {
     /// Its pid.
     pub pid: u32,
     /// Clock ticks from boot to its start.
@@ -43,7 +43,7 @@ pub struct Ancestor {
 /// one, so the way up counts only when two looks in a row find the same.
 ///
 /// An error of kind `NotFound` if the process is gone.
-pub fn lineage(pid: u32) -> io::Result<Vec<Ancestor>> {
+pub fn lineage(pid: u32) -> io::Result<Vec<AncestorProcess>> {
     let mut before = look_up(pid)?;
     for _ in 0..MAX_LOOKS {
         let again = look_up(pid)?;
@@ -62,14 +62,14 @@ const MAX_LINEAGE: usize = 4096;
 /// How much of a command line is read.
 const MAX_ARGUMENTS: usize = 1024;
 
-fn look_up(pid: u32) -> io::Result<Vec<Ancestor>> {
+fn look_up(pid: u32) -> io::Result<Vec<AncestorProcess>> {
     let (mut found, mut next) = (Vec::new(), pid);
     // The parent of the first process, and of one whose parent is outside of our namespace, is 0.
     while next != 0 && found.len() < MAX_LINEAGE {
         let (parent, start_time) = stat(next)?;
         let arguments = beginning(next, "cmdline")?;
         let arguments = arguments.split(|byte| *byte == 0).map(<[u8]>::to_vec).collect();
-        found.push(Ancestor { pid: next, start_time, arguments });
+        found.push(AncestorProcess { pid: next, start_time, arguments });
         next = parent;
     }
     Ok(found)

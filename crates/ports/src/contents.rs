@@ -11,9 +11,9 @@ use std::{
 use abide_domain::id::RunId;
 
 /// Where contents are kept. Calls block for as long as the system takes.
-pub trait Contents: Debug + Send + Sync {
+pub trait ContentStore: Debug + Send + Sync {
     /// Keeps a text for a run. It is durable when this returns. The text is not held in memory.
-    fn keep(&self, run: RunId, text: &dyn Display) -> io::Result<Kept>;
+    fn keep(&self, run: RunId, text: &dyn Display) -> io::Result<StoredContent>;
 
     /// Opens a text that was kept, after it was checked against its SHA-256.
     fn open(&self, run: RunId, sha256: &str) -> Result<Box<dyn Read + Send>, ContentError>;
@@ -21,7 +21,7 @@ pub trait Contents: Debug + Send + Sync {
 
 /// A text that is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Kept {
+pub struct StoredContent {
     /// Its length.
     pub bytes: u64,
     /// Its SHA-256, 64 hexadecimal digits in lower case.

@@ -12,7 +12,7 @@ pub trait CrashLog: Send + Sync {
     fn end(&self, place: usize);
 
     /// Replaces the state that the next daemon is given.
-    fn save(&self, state: &GuardState);
+    fn save(&self, state: &CrashGuardState);
 
     /// Removes all names: the process is about to end in order.
     fn close(&self);
@@ -20,25 +20,25 @@ pub trait CrashLog: Send + Sync {
 
 /// What an earlier daemon left.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Remains {
+pub struct CrashLogContents {
     /// What it was performing when it died. Empty after an orderly end.
     pub in_flight: Vec<String>,
     /// The state that was saved last.
-    pub state: GuardState,
+    pub state: CrashGuardState,
 }
 
 /// What the crash guard remembers from one daemon to the next.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct GuardState {
+pub struct CrashGuardState {
     /// What daemons have died of, by name.
-    pub suspects: Vec<Suspect>,
+    pub suspects: Vec<CrashSuspect>,
     /// How many daemons in a row died while they performed several things at once.
     pub crowded_deaths: u32,
 }
 
 /// Something during which a daemon died, with nothing else in progress.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Suspect {
+pub struct CrashSuspect {
     /// Its name, such as `effect RUN NUMBER Launch`.
     pub item: String,
     /// How many daemons in a row died during it.
@@ -50,7 +50,7 @@ pub struct Suspect {
 /// The number of deaths in a row from which on something is set aside.
 pub const MAX_DEATHS: u32 = 3;
 
-impl Suspect {
+impl CrashSuspect {
     /// Whether it is performed only alone, and not before its time.
     pub fn is_set_aside(&self) -> bool {
         self.deaths >= MAX_DEATHS

@@ -16,4 +16,4 @@ pub mod workspace;
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
-struct Readme;
+struct PortsReadme;

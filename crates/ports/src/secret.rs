@@ -4,12 +4,12 @@ use std::fmt;
 
 /// A secret. Whoever really needs it says so.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Secret(String);
+pub struct SecretString(String);
 
 /// What is shown instead.
 pub const MASK: &str = "***";
 
-impl Secret {
+impl SecretString {
     /// This text is a secret.
     pub fn new(text: impl Into<String>) -> Self {
         Self(text.into())
@@ -21,19 +21,19 @@ impl Secret {
     }
 }
 
-impl From<String> for Secret {
+impl From<String> for SecretString {
     fn from(text: String) -> Self {
         Self(text)
     }
 }
 
-impl fmt::Debug for Secret {
+impl fmt::Debug for SecretString {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(MASK)
     }
 }
 
-impl fmt::Display for Secret {
+impl fmt::Display for SecretString {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(MASK)
     }
@@ -50,7 +50,7 @@ mod tests {
 
     #[test]
     fn a_secret_prints_as_stars_however_it_is_printed() {
-        let secret = Secret::new("hunter2");
+        let secret = SecretString::new("hunter2");
         assert_eq!(format!("{secret} {secret:?} {:?}", Some(&secret)), "*** *** Some(***)");
         assert_eq!(secret.expose(), "hunter2");
     }

@@ -7,45 +7,45 @@ use std::time::Duration;
 
 use abide_domain::{
     id::{RunId, TurnId},
-    process::{Attempt, Exit},
-    run::Status,
-    time::{Span, Timestamp},
+    process::{Attempt, ExitStatus},
+    run::RunStatus,
+    time::{TimeSpan, Timestamp},
     turn::{ExecutionStatus, Turn},
 };
 
-use crate::store::{Change, Commit, Seq, StoreError};
+use crate::store::{JournalCommit, JournalSeq, RunChange, StoreError};
 
 /// Somebody who watches. Calls come from the middle of the work, so they must be quick and cannot fail.
-pub trait Watcher: Send + Sync {
+pub trait CommitObserver: Send + Sync {
     /// A commit was answered.
-    fn committed(&self, sight: &Sight<'_>);
+    fn committed(&self, sight: &CommitReport<'_>);
 }
 
 /// A commit and what became of it.
 #[derive(Debug)]
-pub struct Sight<'a> {
+pub struct CommitReport<'a> {
     /// How long it took, from the order to the answer.
     pub took: Duration,
     /// Where the journal then ended, or why it does not.
-    pub outcome: Result<Seq, &'a StoreError>,
+    pub outcome: Result<JournalSeq, &'a StoreError>,
     /// What it ended, if it was written.
-    pub milestones: &'a [Milestone],
+    pub milestones: &'a [CompletedItem],
 }
 
 /// Something that ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Milestone {
+pub enum CompletedItem {
     /// A turn, with every process that was launched for it.
-    Turn(TurnEnded),
+    Turn(CompletedTurn),
     /// A run.
-    Run(RunEnded),
+    Run(CompletedRun),
     /// The way of something to a conversation, this long after it was wanted.
-    Delivered(Span),
+    Delivered(TimeSpan),
 }
 
 /// A turn that ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TurnEnded {
+pub struct CompletedTurn {
     /// Its run.
     pub run_id: RunId,
     /// The run's engine.
@@ -61,12 +61,12 @@ pub struct TurnEnded {
     /// When its ending became durable.
     pub ended_at: Timestamp,
     /// The processes.
-    pub attempts: Vec<AttemptSeen>,
+    pub attempts: Vec<AttemptSummary>,
 }
 
 /// A process that worked at a turn.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AttemptSeen {
+pub struct AttemptSummary {
     /// Its number within the run.
     pub attempt: Attempt,
     /// When it was first seen working at the turn.
@@ -74,18 +74,18 @@ pub struct AttemptSeen {
     /// When it ended, or the turn did if it was held for more.
     pub ended_at: Timestamp,
     /// How it ended, if it did.
-    pub exit: Option<Exit>,
+    pub exit: Option<ExitStatus>,
 }
 
 /// A run that ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RunEnded {
+pub struct CompletedRun {
     /// Its name.
     pub run_id: RunId,
     /// Its engine.
     pub engine: String,
     /// How it ended.
-    pub status: Status,
+    pub status: RunStatus,
     /// When it was created.
     pub created_at: Timestamp,
     /// When it ended.
@@ -94,9 +94,9 @@ pub struct RunEnded {
     pub turns: u32,
 }
 
-impl Milestone {
+impl CompletedItem {
     /// Everything that a commit ends.
-    pub fn of(commit: &Commit) -> Vec<Self> {
+    pub fn of(commit: &JournalCommit) -> Vec<Self> {
         let mut milestones = Vec::new();
         for change in &commit.changes {
             let now = change.stamp.at;
@@ -106,8 +106,8 @@ impl Milestone {
             let deliveries = change.deliveries().filter(|delivery| arrived(delivery.delivered_at));
             milestones.extend(deliveries.map(|delivery| Self::Delivered(delivery.created_at.until(now))));
             let run = &change.run;
-            if run.status().is_final() && !change.was.is_some_and(Status::is_final) {
-                milestones.push(Self::Run(RunEnded {
+            if run.status().is_final() && !change.was.is_some_and(RunStatus::is_final) {
+                milestones.push(Self::Run(CompletedRun {
                     run_id: run.run_id,
                     engine: run.settings.engine.clone(),
                     status: run.status(),
@@ -121,15 +121,15 @@ impl Milestone {
     }
 }
 
-fn turned(change: &Change, turn: &Turn) -> TurnEnded {
+fn turned(change: &RunChange, turn: &Turn) -> CompletedTurn {
     let ended_at = change.stamp.at;
-    let attempts = turn.attempts.iter().map(|record| AttemptSeen {
+    let attempts = turn.attempts.iter().map(|record| AttemptSummary {
         attempt: record.attempt,
         started_at: record.started_at.unwrap_or(turn.started_at),
         ended_at: record.ended_at.unwrap_or(ended_at),
         exit: record.exit,
     });
-    TurnEnded {
+    CompletedTurn {
         run_id: turn.run_id,
         engine: change.run.settings.engine.clone(),
         turn_id: turn.turn_id,

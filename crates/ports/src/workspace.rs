@@ -10,12 +10,12 @@ use abide_domain::settings::ExecutionMode;
 pub trait Workspaces: Send + Sync {
     /// Sees to it that the workspace holds what the run needs. Doing it again does no harm, after a crash in the middle
     /// too, and a copy that was made for this run stays as it is.
-    fn prepare(&self, preparation: &Preparation<'_>) -> Result<(), Unusable>;
+    fn prepare(&self, preparation: &WorkspacePreparation<'_>) -> Result<(), WorkspaceError>;
 }
 
 /// What a run needs in its workspace.
 #[derive(Clone, Copy, Debug)]
-pub struct Preparation<'a> {
+pub struct WorkspacePreparation<'a> {
     /// The run.
     pub run: &'a str,
     /// The directory that every turn of it works in.
@@ -23,19 +23,19 @@ pub struct Preparation<'a> {
     /// Whether and how the run may ask.
     pub mode: ExecutionMode,
     /// Its skill, if it was given one.
-    pub skill: Option<&'a Skill>,
+    pub skill: Option<&'a RunSkill>,
 }
 
 /// A skill for a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Skill {
+pub struct RunSkill {
     /// The folder as the owner named it; a relative one is meant from the workspace.
     pub source: String,
     /// Where the run's copy lies, from the workspace.
     pub copy: String,
 }
 
-impl Skill {
+impl RunSkill {
     /// The skill in this folder, for an engine that looks for skills there. None if the folder has no name that a copy
     /// could have.
     pub fn new(source: &str, skills_folder: &str) -> Option<Self> {
@@ -59,7 +59,7 @@ fn is_fit(name: &str) -> bool {
 /// Why a run cannot work there. The text says what to do about it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct Unusable(pub String);
+pub struct WorkspaceError(pub String);
 
 #[cfg(test)]
 mod tests {
@@ -68,12 +68,12 @@ mod tests {
     #[test]
     fn a_copy_is_named_after_the_folder_that_the_owner_named() {
         for source in ["/skills/review", "/skills/review//", "review", "../elsewhere/review"] {
-            let skill = Skill::new(source, ".agents/skills").unwrap();
+            let skill = RunSkill::new(source, ".agents/skills").unwrap();
             assert_eq!(skill.copy, ".agents/skills/review");
             assert_eq!(skill.name(), "review");
             assert_eq!(skill.source, source);
         }
-        assert_eq!(Skill::new("/a/my own skill", "s").unwrap().copy, "s/my own skill");
+        assert_eq!(RunSkill::new("/a/my own skill", "s").unwrap().copy, "s/my own skill");
     }
 
     #[test]
@@ -81,7 +81,7 @@ mod tests {
         for source in
             ["", "/", "//", ".", "..", "/a/..", "/a/.hidden", "-r", "/a/--force/", "/a/two\nlines", "/a/b`c"]
         {
-            assert_eq!(Skill::new(source, ".agents/skills"), None, "{source:?}");
+            assert_eq!(RunSkill::new(source, ".agents/skills"), None, "{source:?}");
         }
     }
 }

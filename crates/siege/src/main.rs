@@ -14,17 +14,17 @@ use std::{path::PathBuf, process::ExitCode};
 
 use clap::{Parser, Subcommand};
 
-use crate::report::Section;
+use crate::report::ReportSection;
 
 /// Besieges the real daemon.
 #[derive(Debug, Parser)]
-struct Args {
+struct CrashTestArguments {
     #[command(subcommand)]
-    siege: Siege,
+    siege: CrashTest,
 }
 
 #[derive(Debug, Subcommand)]
-enum Siege {
+enum CrashTest {
     /// Kill -9 at every commit point of some stories, then at random times under load.
     Kill {
         /// The daemon, built with the feature `failpoints`.
@@ -91,23 +91,23 @@ enum Siege {
 }
 
 fn main() -> ExitCode {
-    let done = match Args::parse().siege {
-        Siege::Kill { program, kills, seed, jobs, at, write } => {
-            let tally = kill::run(&kill::Wish { program, kills, seed, jobs, at });
-            let section = Section { heading: "Kill -9", about: KILLS, figures: counted(&tally) };
+    let done = match CrashTestArguments::parse().siege {
+        CrashTest::Kill { program, kills, seed, jobs, at, write } => {
+            let tally = kill::run(&kill::KillOptions { program, kills, seed, jobs, at });
+            let section = ReportSection { heading: "Kill -9", about: KILLS, figures: counted(&tally) };
             finish(&section, write, &tally.problems)
         }
-        Siege::Load { program, build, waiting, runs, readers, output, write } => {
-            let seen = load::run(&load::Wish { program, waiting, runs, readers, output });
+        CrashTest::Load { program, build, waiting, runs, readers, output, write } => {
+            let seen = load::run(&load::LoadOptions { program, waiting, runs, readers, output });
             let mut figures = vec![("build".to_owned(), build)];
             figures.extend(seen.figures);
-            let section = Section { heading: "Load", about: LOAD, figures };
+            let section = ReportSection { heading: "Load", about: LOAD, figures };
             finish(&section, write, &seen.problems)
         }
-        Siege::Measure { program } => measure::run(&program).map(|()| ExitCode::SUCCESS),
-        Siege::Upgrade { program, old, write } => {
+        CrashTest::Measure { program } => measure::run(&program).map(|()| ExitCode::SUCCESS),
+        CrashTest::Upgrade { program, old, write } => {
             let tally = upgrade::run(&old, &program);
-            let section = Section { heading: "Upgrade", about: UPGRADE, figures: counted(&tally) };
+            let section = ReportSection { heading: "Upgrade", about: UPGRADE, figures: counted(&tally) };
             finish(&section, write, &tally.problems)
         }
     };
@@ -145,11 +145,15 @@ idle chats and running turns. The daemon is stopped once in an orderly way and o
 wait for a person and terminal sessions are in the same home. All work that the old binary began must finish with the
 expected result under the new one.";
 
-fn counted(tally: &tally::Tally) -> Vec<(String, String)> {
+fn counted(tally: &tally::CrashCounters) -> Vec<(String, String)> {
     tally.figures().into_iter().map(|(name, count)| (name, count.to_string())).collect()
 }
 
-fn finish(section: &Section<'_>, write: Option<PathBuf>, problems: &[String]) -> anyhow::Result<ExitCode> {
+fn finish(
+    section: &ReportSection<'_>,
+    write: Option<PathBuf>,
+    problems: &[String],
+) -> anyhow::Result<ExitCode> {
     for (name, figure) in &section.figures {
         println!("{name:<64} {figure:>10}");
     }

@@ -3,11 +3,11 @@
 
 use std::{path::Path, time::Duration};
 
-use abide_testkit::daemon::{Client, Feed, Home};
+use abide_testkit::daemon::{EventReader, TestHome, TestHttpClient};
 use anyhow::{Context, Result, ensure};
 use serde_json::json;
 
-use crate::watch::Watch;
+use crate::watch::SlowStopwatch;
 
 /// How many runs follow each other, after those that warm up.
 const ALONE: usize = 20;
@@ -20,26 +20,26 @@ const SLOTS: &str = "8";
 
 /// What one run took.
 #[derive(Clone, Copy, Debug, Default)]
-struct Took {
+struct CycleTimes {
     create: Duration,
     reply: Duration,
     whole: Duration,
 }
 
 pub(crate) fn run(program: &Path) -> Result<()> {
-    let home = Home::new(program)
+    let home = TestHome::new(program)
         .with("ABIDE_SLOTS_MAX_RUNNING", SLOTS)
         // All requests come from one address.
         .with("ABIDE_HTTP_REQUESTS_PER_SECOND", "0");
     let daemon = home.start();
     ensure!(daemon.is_ready(), "the daemon does not start: {}", home.complaints());
-    let feed = Feed::open("/v1/events", home.finder());
+    let feed = EventReader::open("/v1/events", home.finder());
     for number in 0..WARM_UP {
         cycle(&home, &feed, &format!("warm-{number}"))?;
     }
-    let alone: Vec<Took> =
+    let alone: Vec<CycleTimes> =
         (0..ALONE).map(|number| cycle(&home, &feed, &format!("alone-{number}"))).collect::<Result<_>>()?;
-    let watch = Watch::start();
+    let watch = SlowStopwatch::start();
     std::thread::scope(|scope| {
         let people: Vec<_> = (0..PEOPLE)
             .map(|person| {
@@ -55,7 +55,7 @@ pub(crate) fn run(program: &Path) -> Result<()> {
         people.into_iter().try_for_each(|person| person.join().ok().context("a person broke off")?)
     })?;
     let together = watch.elapsed() / u32::try_from(PEOPLE * EACH)?;
-    let median = |of: fn(&Took) -> Duration| {
+    let median = |of: fn(&CycleTimes) -> Duration| {
         let mut times: Vec<Duration> = alone.iter().map(of).collect();
         times.sort();
         times.get(times.len() / 2).copied().unwrap_or_default()
@@ -73,29 +73,29 @@ pub(crate) fn run(program: &Path) -> Result<()> {
 }
 
 /// A run that asks once and is answered.
-fn cycle(home: &Home, feed: &Feed, name: &str) -> Result<Took> {
+fn cycle(home: &TestHome, feed: &EventReader, name: &str) -> Result<CycleTimes> {
     let client = home.client()?;
     let body = json!({
         "engine": "parrot", "prompt": "ask open_text q\nsay done", "workspace": home.workspace(name),
         "execution_mode": "interactive",
     });
-    let whole = Watch::start();
+    let whole = SlowStopwatch::start();
     let created = client.post("/v1/runs", &body)?;
     let create = whole.elapsed();
     ensure!(created.status == 201, "{}", created.body);
     let path = format!("/v1/runs/{}", created.text("/run_id"));
     let question = reaches(&client, feed, &path, "waiting_user")?;
-    let watch = Watch::start();
+    let watch = SlowStopwatch::start();
     let replied =
         client.post(&format!("/v1/interactions/{question}/reply"), &json!({ "text": "an answer" }))?;
     let reply = watch.elapsed();
     ensure!(replied.status == 200, "{}", replied.body);
     reaches(&client, feed, &path, "succeeded")?;
-    Ok(Took { create, reply, whole: whole.elapsed() })
+    Ok(CycleTimes { create, reply, whole: whole.elapsed() })
 }
 
 /// Waits for events until the run has this status; gives its open question.
-fn reaches(client: &Client, feed: &Feed, path: &str, status: &str) -> Result<String> {
+fn reaches(client: &TestHttpClient, feed: &EventReader, path: &str, status: &str) -> Result<String> {
     loop {
         let seen = feed.seen().len();
         let run = client.get(path)?;

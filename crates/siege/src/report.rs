@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 
 /// A section of the document.
 #[derive(Debug)]
-pub(crate) struct Section<'a> {
+pub(crate) struct ReportSection<'a> {
     /// Its heading.
     pub(crate) heading: &'a str,
     /// What was done, in a sentence or two.
@@ -22,7 +22,7 @@ Tests of the real daemon from outside, and their results. The crash, load and up
 (`cargo xtask kill --write`, `load --write`, `upgrade --write`). `CONTRIBUTING.md` explains how to repeat them.
 ";
 
-impl Section<'_> {
+impl ReportSection<'_> {
     /// Puts the section into the document, in place of the one with its heading.
     pub(crate) fn write(&self, document: &Path) -> Result<()> {
         let text = fs::read_to_string(document).unwrap_or_else(|_| HEAD.to_owned());
@@ -70,8 +70,8 @@ impl Section<'_> {
 mod tests {
     use super::*;
 
-    fn section(heading: &'static str, figure: &str) -> Section<'static> {
-        Section { heading, about: "About.", figures: vec![("kills".to_owned(), figure.to_owned())] }
+    fn section(heading: &'static str, figure: &str) -> ReportSection<'static> {
+        ReportSection { heading, about: "About.", figures: vec![("kills".to_owned(), figure.to_owned())] }
     }
 
     #[test]

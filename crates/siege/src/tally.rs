@@ -2,11 +2,11 @@
 
 use std::{collections::BTreeMap, fmt};
 
-use abide_testkit::daemon::{Account, Story};
+use abide_testkit::daemon::{ScenarioRecord, TestScenario};
 
 /// The figures of a siege.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Tally {
+pub(crate) struct CrashCounters {
     /// Deaths of SIGKILL, by where they came.
     pub(crate) kills: BTreeMap<String, u64>,
     /// Planned deaths whose place was never reached.
@@ -43,14 +43,14 @@ pub(crate) struct Tally {
     pub(crate) problems: Vec<String>,
 }
 
-impl Tally {
+impl CrashCounters {
     /// Deaths in all.
     pub(crate) fn kills(&self) -> u64 {
         self.kills.values().sum()
     }
 
     /// A story was lived to its end.
-    pub(crate) fn lived(&mut self, story: &Story, account: &Account) {
+    pub(crate) fn lived(&mut self, story: &TestScenario, account: &ScenarioRecord) {
         self.runs += 1;
         self.lines += story.lines.len() as u64;
         self.questions += account.answers.len() as u64;
@@ -111,7 +111,7 @@ impl Tally {
     }
 }
 
-impl fmt::Display for Tally {
+impl fmt::Display for CrashCounters {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let told: Vec<_> = self.figures().iter().map(|(name, count)| format!("{name} {count}")).collect();
         f.write_str(&told.join("; "))

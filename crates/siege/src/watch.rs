@@ -7,12 +7,12 @@ use std::{
 
 /// A stopwatch.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Watch(Instant);
+pub(crate) struct SlowStopwatch(Instant);
 
 /// What takes longer than this is worth a word.
 const SLOW: Duration = Duration::from_secs(15);
 
-impl Watch {
+impl SlowStopwatch {
     #[expect(clippy::disallowed_methods, reason = "a siege reports real durations")]
     pub(crate) fn start() -> Self {
         Self(Instant::now())

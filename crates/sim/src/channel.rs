@@ -1,24 +1,24 @@
 //! A fake conversation: it loses things, doubts things, and remembers what a person there has seen.
 
 use abide_domain::{
-    delivery::{Certainty, Content, Delivery},
+    delivery::{Delivery, DeliveryContent, DeliveryFailure},
     id::{DeliveryId, TurnId},
     turn::Turn,
 };
 
-use abide_testkit::dice::Dice;
+use abide_testkit::dice::SeededRng;
 
 /// What reached the person, and under which key.
 #[derive(Debug, Default)]
-pub(crate) struct Channel {
-    pub(crate) shown: Vec<Shown>,
+pub(crate) struct FakeChannel {
+    pub(crate) shown: Vec<ShownDelivery>,
 }
 
 /// Something that a person has seen.
 #[derive(Clone, Debug)]
-pub(crate) struct Shown {
+pub(crate) struct ShownDelivery {
     pub(crate) key: DeliveryId,
-    pub(crate) content: Content,
+    pub(crate) content: DeliveryContent,
     pub(crate) carries: Option<TurnId>,
     /// Whether the turn had been replaced when it was shown.
     pub(crate) superseded: bool,
@@ -27,32 +27,32 @@ pub(crate) struct Shown {
 
 /// How reliable the channel is today.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Weather {
+pub(crate) enum NetworkMode {
     Fair,
     Foul,
 }
 
-impl Channel {
+impl FakeChannel {
     /// Tries to show something. A key that was shown before is not shown again.
     pub(crate) fn send(
         &mut self,
         key: DeliveryId,
         delivery: &Delivery,
         turn: Option<&Turn>,
-        weather: Weather,
-        dice: &mut Dice,
-    ) -> Result<(), Certainty> {
+        weather: NetworkMode,
+        dice: &mut SeededRng,
+    ) -> Result<(), DeliveryFailure> {
         let (arrives, said) = match weather {
-            Weather::Fair => (true, Ok(())),
-            Weather::Foul => match dice.below(5) {
-                0 => (false, Err(Certainty::Failed)),
-                1 => (false, Err(Certainty::Unknown)),
-                2 => (true, Err(Certainty::Unknown)),
+            NetworkMode::Fair => (true, Ok(())),
+            NetworkMode::Foul => match dice.below(5) {
+                0 => (false, Err(DeliveryFailure::Failed)),
+                1 => (false, Err(DeliveryFailure::Unknown)),
+                2 => (true, Err(DeliveryFailure::Unknown)),
                 _ => (true, Ok(())),
             },
         };
         if arrives && !self.shown.iter().any(|shown| shown.key == key) {
-            self.shown.push(Shown {
+            self.shown.push(ShownDelivery {
                 key,
                 content: delivery.content.clone(),
                 carries: delivery.carries,

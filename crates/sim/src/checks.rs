@@ -1,44 +1,50 @@
 //! The promises, checked: after every commit what can be seen at once, at the end of a history everything.
 
 use abide_domain::{
-    delivery::{Content, DeliveryStatus},
+    delivery::{DeliveryContent, DeliveryStatus},
     engine::ProfileKind,
     id::RunId,
     inbound::InboundStatus,
-    interaction::{Asker, InteractionState, Parked, ResolutionMode},
-    run::{Finished, Hold, LAUNCH_TRIES, Run, RunState},
-    settings::{ExecutionMode, Unanswered},
-    slots::Occupancy,
-    turn::{Cause, ExecutionStatus},
+    interaction::{InteractionOrigin, InteractionState, ResolutionMode, RuntimeQuestion},
+    run::{HeldProcess, LAUNCH_TRIES, Run, RunOutcome, RunState},
+    settings::{ExecutionMode, UnansweredPolicy},
+    slots::SlotOccupancy,
+    turn::{ExecutionStatus, TurnTrigger},
 };
-use abide_ports::store::{Inbounds, Interactions, Journal, Page, Seq, Tables, Upkeep};
+use abide_ports::store::{
+    InboundQueries, InteractionQueries, Journal, JournalSeq, PageRequest, RunTables, StoreMaintenance,
+};
 
 use crate::{
     daemon::now,
-    engine::{Fate, answer_of},
-    world::{Tally, World},
+    engine::{ProcessFate, answer_of},
+    world::{HistoryCounters, SimWorld},
 };
 
 /// A promise that was not kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Violation {
+pub(crate) struct InvariantViolation {
     /// Which promise.
     pub(crate) check: &'static str,
     /// How.
     pub(crate) detail: String,
 }
 
-fn broken(check: &'static str, detail: impl Into<String>) -> Violation {
-    Violation { check, detail: detail.into() }
+fn broken(check: &'static str, detail: impl Into<String>) -> InvariantViolation {
+    InvariantViolation { check, detail: detail.into() }
 }
 
-fn ensure(holds: bool, check: &'static str, detail: impl FnOnce() -> String) -> Result<(), Violation> {
+fn ensure(
+    holds: bool,
+    check: &'static str,
+    detail: impl FnOnce() -> String,
+) -> Result<(), InvariantViolation> {
     if holds { Ok(()) } else { Err(broken(check, detail())) }
 }
 
-impl World {
+impl SimWorld {
     /// What can be seen of a run right after a commit.
-    pub(crate) fn check_run(&mut self, run: &Run) -> Result<(), Violation> {
+    pub(crate) fn check_run(&mut self, run: &Run) -> Result<(), InvariantViolation> {
         let id = run.run_id;
         let open: Vec<_> = run.interactions.iter().filter(|question| question.is_open()).collect();
         let pending = run.pending_interaction_id();
@@ -49,12 +55,12 @@ impl World {
         )?;
         if let RunState::WaitingUser(waiting) = &run.state {
             ensure(
-                waiting.hold != Hold::Nothing || run.handle.is_some() || !run.has_history,
+                waiting.hold != HeldProcess::Nothing || run.handle.is_some() || !run.has_history,
                 "a run waits without a process only if its session can be resumed",
                 || format!("{id} has no handle"),
             )?;
             ensure(
-                !matches!(waiting.hold, Hold::Session(_)) || self.is_sticky(run),
+                !matches!(waiting.hold, HeldProcess::Session(_)) || self.is_sticky(run),
                 "a resumable wait holds neither process nor slot",
                 || format!("{id} holds a process"),
             )?;
@@ -72,12 +78,12 @@ impl World {
                 || format!("{id} has the handle {}", handle.handle_value),
             )?;
         }
-        let strict = run.settings.unanswered == Unanswered::Strict;
+        let strict = run.settings.unanswered == UnansweredPolicy::Strict;
         let auto = run.settings.execution_mode == ExecutionMode::Auto;
         ensure(!strict || auto || run.auto_decision_count == 0, "nobody decides for a strict run", || {
             format!("{id} was decided for {} times", run.auto_decision_count)
         })?;
-        let held = self.all_runs().iter().filter(|run| run.occupancy() == Occupancy::Holding).count();
+        let held = self.all_runs().iter().filter(|run| run.occupancy() == SlotOccupancy::Holding).count();
         ensure(held <= self.slots, "no more runs work than there are slots", || {
             format!("{held} of {} slots are held", self.slots)
         })?;
@@ -92,7 +98,7 @@ impl World {
     }
 
     fn must_end(&self, run: &Run) -> bool {
-        self.is_sticky(run) || run.settings.unanswered == Unanswered::AutoDecide
+        self.is_sticky(run) || run.settings.unanswered == UnansweredPolicy::AutoDecide
     }
 
     /// As the engine is, not as the run believes.
@@ -101,7 +107,7 @@ impl World {
     }
 
     /// Everything, once the world has come to rest.
-    pub(crate) fn check_the_end(&mut self) -> Result<(), Violation> {
+    pub(crate) fn check_the_end(&mut self) -> Result<(), InvariantViolation> {
         let runs = self.all_runs();
         self.check_journal()?;
         self.check_messages()?;
@@ -120,7 +126,7 @@ impl World {
         self.check_slots(&runs)
     }
 
-    fn check_at_rest(&self, run: &Run) -> Result<(), Violation> {
+    fn check_at_rest(&self, run: &Run) -> Result<(), InvariantViolation> {
         let id = run.run_id;
         ensure(run.owed.is_empty(), "what is owed is performed", || {
             let names: Vec<_> = run.owed.iter().map(|owed| owed.effect.name()).collect();
@@ -132,14 +138,14 @@ impl World {
         ensure(resting, "every run comes to rest", || format!("{id} is {}", run.state.detail()))
     }
 
-    fn check_tables(&self, run: RunId) -> Result<(), Violation> {
-        let entries = now(self.store.entries_of(run, Seq(0), usize::MAX)).unwrap_or_default();
+    fn check_tables(&self, run: RunId) -> Result<(), InvariantViolation> {
+        let entries = now(self.store.entries_of(run, JournalSeq(0), usize::MAX)).unwrap_or_default();
         let live = now(self.store.tables_of(run)).unwrap_or_default();
         // A bent rule is bent in the journal's reading too, or every fault would be caught here alone.
         if self.fault.is_some() {
             return Ok(());
         }
-        let derived = Tables::derive(&entries)
+        let derived = RunTables::derive(&entries)
             .map_err(|difference| broken("the journal adds up to the tables", difference.to_string()))?;
         let differing = derived.differing(&live);
         ensure(differing.is_empty(), "the journal adds up to the tables", || {
@@ -147,14 +153,14 @@ impl World {
         })
     }
 
-    fn check_journal(&self) -> Result<(), Violation> {
-        let entries = now(self.store.entries(Seq(0), usize::MAX)).unwrap_or_default();
-        let gapless = entries.iter().zip(1..).all(|(entry, place)| entry.seq == Seq(place));
+    fn check_journal(&self) -> Result<(), InvariantViolation> {
+        let entries = now(self.store.entries(JournalSeq(0), usize::MAX)).unwrap_or_default();
+        let gapless = entries.iter().zip(1..).all(|(entry, place)| entry.seq == JournalSeq(place));
         ensure(gapless, "the journal has no gaps", || "a sequence number is missing".into())
     }
 
     /// A turn reaches an engine once, and what stands under its name is its own.
-    fn check_turns(&self, run: RunId) -> Result<(), Violation> {
+    fn check_turns(&self, run: RunId) -> Result<(), InvariantViolation> {
         let tables = now(self.store.tables_of(run)).unwrap_or_default();
         for turn in tables.turns.values() {
             let times = self.engines.executed.get(&turn.turn_id).map_or(0, |executed| executed.times);
@@ -185,15 +191,16 @@ impl World {
 
     /// A turn costs a bounded number of launches. When they are used up a person is asked, and only a person has it tried
     /// again.
-    fn check_launches(&self, run: &Run) -> Result<(), Violation> {
+    fn check_launches(&self, run: &Run) -> Result<(), InvariantViolation> {
         let tables = now(self.store.tables_of(run.run_id)).unwrap_or_default();
-        let parks = |asker: &Asker| *asker == Asker::Abide(Parked::FailedRepeatedly);
+        let parks =
+            |asker: &InteractionOrigin| *asker == InteractionOrigin::Abide(RuntimeQuestion::FailedRepeatedly);
         for turn in tables.turns.values() {
             let launches = turn.attempts.iter().filter(|attempt| attempt.session.is_some()).count();
             ensure(launches <= LAUNCH_TRIES as usize, "a turn costs a bounded number of launches", || {
                 format!("{} cost {launches}", turn.turn_id)
             })?;
-            let Cause::Reply(id) = &turn.cause else { continue };
+            let TurnTrigger::Reply(id) = &turn.cause else { continue };
             let Some(asked) = tables.interactions.get(id).filter(|it| parks(&it.asker)) else { continue };
             let by_person = matches!(&asked.state, InteractionState::Answered(answer)
                 if answer.resolution_mode == ResolutionMode::UserReply);
@@ -212,9 +219,9 @@ impl World {
     }
 
     /// A run that goes on does so in the session in which it began.
-    fn check_sessions(&self, run: &Run) -> Result<(), Violation> {
+    fn check_sessions(&self, run: &Run) -> Result<(), InvariantViolation> {
         let Some(handle) = &run.handle else { return Ok(()) };
-        if let RunState::Finished(Finished::Failed(_) | Finished::Canceled(_)) = run.state {
+        if let RunState::Finished(RunOutcome::Failed(_) | RunOutcome::Canceled(_)) = run.state {
             return Ok(());
         }
         let tables = now(self.store.tables_of(run.run_id)).unwrap_or_default();
@@ -237,7 +244,7 @@ impl World {
     }
 
     /// What was acknowledged is there, was done once, or says why not.
-    fn check_messages(&self) -> Result<(), Violation> {
+    fn check_messages(&self) -> Result<(), InvariantViolation> {
         for (key, run) in &self.people.acknowledged {
             let prompts = self.engines.executed.values().filter(|executed| executed.prompt == key.message_id);
             let steered = self.engines.steered.get(&key.message_id).copied().unwrap_or_default();
@@ -245,7 +252,7 @@ impl World {
             ensure(times <= 1, "a message is carried out once", || {
                 format!("{} was carried out {times} times", key.message_id)
             })?;
-            if self.fault == Some(crate::faults::Fault::ForgetMessageKeys) {
+            if self.fault == Some(crate::faults::RuleFault::ForgetMessageKeys) {
                 continue;
             }
             let inbound = now(self.store.inbound(key.clone())).ok().flatten();
@@ -264,7 +271,7 @@ impl World {
     }
 
     /// A question is answered once, by whom it says, and permission comes from people only.
-    fn check_replies(&self) -> Result<(), Violation> {
+    fn check_replies(&self) -> Result<(), InvariantViolation> {
         for (id, text) in &self.people.taken_replies {
             let recorded = now(self.store.interaction(*id)).ok().flatten();
             let state = recorded.map(|interaction| interaction.state);
@@ -292,7 +299,8 @@ impl World {
     fn person_approved(&self, run: RunId, gate: &str) -> bool {
         let tables = now(self.store.tables_of(run)).unwrap_or_default();
         tables.interactions.values().any(|interaction| {
-            let of_gate = matches!(&interaction.asker, Asker::Gate { gate: its, .. } if its == gate);
+            let of_gate =
+                matches!(&interaction.asker, InteractionOrigin::Gate { gate: its, .. } if its == gate);
             let by_person = matches!(&interaction.state, InteractionState::Answered(answer)
                 if answer.resolution_mode == ResolutionMode::UserReply && answer.text == "yes");
             of_gate && by_person
@@ -300,27 +308,27 @@ impl World {
     }
 
     /// Every living process belongs to a run that holds it.
-    fn check_processes(&self, runs: &[Run]) -> Result<(), Violation> {
+    fn check_processes(&self, runs: &[Run]) -> Result<(), InvariantViolation> {
         for ((run, attempt), keeper) in &self.engines.keepers {
             let held = runs.iter().any(|it| it.run_id == *run && it.attempt() == Some(*attempt));
-            ensure(held || keeper.fate != Fate::Alive, "no process is left behind", || {
+            ensure(held || keeper.fate != ProcessFate::Alive, "no process is left behind", || {
                 format!("process {run}/{} lives and nobody holds it", attempt.0)
             })?;
         }
         Ok(())
     }
 
-    fn check_slots(&self, runs: &[Run]) -> Result<(), Violation> {
-        let held = runs.iter().filter(|run| run.occupancy() == Occupancy::Holding).count();
+    fn check_slots(&self, runs: &[Run]) -> Result<(), InvariantViolation> {
+        let held = runs.iter().filter(|run| run.occupancy() == SlotOccupancy::Holding).count();
         let known = self.daemon.desk.occupancy();
         ensure(known == (held, 0), "no slot leaks", || format!("{known:?} are counted, {held} are held"))
     }
 
     /// What people saw was meant to be seen, under one key; what was finished was seen or is called unavailable.
-    fn check_shown(&self) -> Result<(), Violation> {
+    fn check_shown(&self) -> Result<(), InvariantViolation> {
         for shown in &self.channel.shown {
             ensure(!shown.superseded, "a superseded turn is never shown", || format!("{shown:?}"))?;
-            if let Content::Result(turn) = &shown.content {
+            if let DeliveryContent::Result(turn) = &shown.content {
                 let keys = self.channel.shown.iter().filter(|other| other.content == shown.content).count();
                 ensure(keys == 1, "a result is shown once", || {
                     format!("{turn} was shown under {keys} keys")
@@ -336,7 +344,7 @@ impl World {
                 let delivered = turn.delivery_status == DeliveryStatus::Delivered;
                 ensure(shown || !delivered, "delivered means shown", || format!("{} was not", turn.turn_id))?;
                 let finished = turn.execution_status == ExecutionStatus::Completed
-                    && matches!(turn.cause, Cause::Message(_));
+                    && matches!(turn.cause, TurnTrigger::Message(_));
                 let told = turn.delivery_status != DeliveryStatus::Pending
                     && turn.delivery_status != DeliveryStatus::NotReady;
                 let kept_back =
@@ -354,11 +362,11 @@ impl World {
     }
 
     /// What happened in this history, in numbers.
-    pub(crate) fn tally(&self) -> Tally {
+    pub(crate) fn tally(&self) -> HistoryCounters {
         let runs = self.all_runs();
-        let questions = now(self.store.open_interactions(Page::first(1)));
+        let questions = now(self.store.open_interactions(PageRequest::first(1)));
         debug_assert!(questions.is_ok_and(|open| open.items.is_empty()), "at rest nothing is open");
-        Tally {
+        HistoryCounters {
             events: self.daemon.taken,
             crashes: self.daemon.restarts,
             runs: runs.len() as u64,

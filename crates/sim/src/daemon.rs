@@ -9,34 +9,34 @@ use std::{
     task::{Context, Poll, Waker},
 };
 
-use abide_daemon::{Desk, Outcome};
+use abide_daemon::{RequestOutcome, RunService};
 use abide_domain::{
-    effect::{Effect, Owed},
-    engine::{Abilities, Profile, ProfileKind},
-    event::{Aftermath, Ending, Event, Retry},
-    failure::{Failure, FailureCode},
+    effect::{Effect, PendingEffect},
+    engine::{EngineInteractiveProfile, ProfileKind, RunAbilities},
+    event::{LaunchRetry, ProcessAfterTurn, RunEvent, TurnOutcome},
+    failure::{FailureCode, RunFailure},
     id::{DeliveryId, RunId, TurnId},
-    process::{Attempt, Exit, Position},
-    run::{Run, RunState, Working},
+    process::{Attempt, ExitStatus, OutputPosition},
+    run::{Run, RunState, RunningPhase},
     time::{Seconds, Timestamp},
 };
 use abide_ports::{
     clock::Clock,
-    store::{Deliveries, Effects, Page, Runs, Turns},
+    store::{DeliveryQueries, EffectQueries, PageRequest, RunQueries, TurnQueries},
 };
 use abide_store::memory::MemoryStore;
 use abide_testkit::clock::FakeClock;
 
 use crate::{
-    checks::Violation,
-    engine::{Fate, Keeper, Order, Said, answer_of, handle},
-    faults::{Fault, bent_rules},
-    world::{Halt, World},
+    checks::InvariantViolation,
+    engine::{ProcessFate, SimFact, SimKeeper, SimLaunch, answer_of, handle},
+    faults::{RuleFault, bent_rules},
+    world::{HistoryHalt, SimWorld},
 };
 
 /// What dies with the daemon.
-pub(crate) struct Daemon {
-    pub(crate) desk: Desk,
+pub(crate) struct SimDaemon {
+    pub(crate) desk: RunService,
     /// How much of each spool was read.
     read: BTreeMap<(RunId, Attempt), usize>,
     /// Orders that a faulty daemon does not know of any more.
@@ -50,9 +50,9 @@ pub(crate) struct Daemon {
 /// Where in its spool a process stands whose end was told too.
 const HEARD_OUT: usize = usize::MAX / 2;
 
-impl Daemon {
+impl SimDaemon {
     pub(crate) fn start(store: &Arc<MemoryStore>, clock: &Arc<FakeClock>, slots: usize) -> Self {
-        let desk = now(Desk::with_rules(store.clone(), clock.clone(), slots, bent_rules))
+        let desk = now(RunService::with_rules(store.clone(), clock.clone(), slots, bent_rules))
             .expect("memory can always be read");
         Self {
             desk,
@@ -65,46 +65,46 @@ impl Daemon {
     }
 }
 
-impl World {
+impl SimWorld {
     /// A new daemon on what the old one left. What is owed comes first: the old one may have done it without saying
     /// so. Then it looks for every process that a run holds. Only then does it take anything new.
-    pub(crate) fn restart_daemon(&mut self) -> Result<(), Violation> {
+    pub(crate) fn restart_daemon(&mut self) -> Result<(), InvariantViolation> {
         loop {
             self.note(|| "a new daemon starts".into());
             let (taken, restarts) = (self.daemon.taken, self.daemon.restarts + 1);
-            self.daemon = Daemon::start(&self.store, &self.clock, self.slots);
+            self.daemon = SimDaemon::start(&self.store, &self.clock, self.slots);
             (self.daemon.taken, self.daemon.restarts) = (taken, restarts);
             let owed = now(self.store.owed(None, usize::MAX)).expect("memory can always be read");
-            if self.fault == Some(Fault::ForgetOwedAtRestart) {
+            if self.fault == Some(RuleFault::ForgetOwedAtRestart) {
                 self.daemon.forgotten = owed.iter().map(|(run, owed)| (*run, owed.number.0)).collect();
             }
             match self.perform_everything().and_then(|()| self.reconcile()) {
                 Ok(()) => return Ok(()),
-                Err(Halt::Violated(violation)) => return Err(violation),
+                Err(HistoryHalt::Violated(violation)) => return Err(violation),
                 // It died again while starting.
-                Err(Halt::Crashed) => {}
+                Err(HistoryHalt::Crashed) => {}
             }
         }
     }
 
-    fn reconcile(&mut self) -> Result<(), Halt> {
+    fn reconcile(&mut self) -> Result<(), HistoryHalt> {
         for run in self.all_runs() {
             let held = run.live().map(|live| live.attempt);
             let gone = held.filter(|attempt| {
                 let keeper = self.engines.keepers.get(&(run.run_id, *attempt));
-                keeper.is_none_or(|keeper| keeper.fate == Fate::Vanished && keeper.spool.is_empty())
+                keeper.is_none_or(|keeper| keeper.fate == ProcessFate::Vanished && keeper.spool.is_empty())
             });
             if let Some(attempt) = gone {
-                self.take(run.run_id, Event::ProcessExited { attempt, exit: Exit::Unseen })?;
+                self.take(run.run_id, RunEvent::ProcessExited { attempt, exit: ExitStatus::Unseen })?;
             }
         }
         Ok(())
     }
 
     /// Every run hears that the daemon stops; how much of what follows is still done is left to chance.
-    pub(crate) fn shut_down(&mut self) -> Result<(), Halt> {
+    pub(crate) fn shut_down(&mut self) -> Result<(), HistoryHalt> {
         for run in self.all_runs() {
-            self.take(run.run_id, Event::ShutdownRequested)?;
+            self.take(run.run_id, RunEvent::ShutdownRequested)?;
         }
         for _ in 0..self.dice.below(8) {
             self.perform_something()?;
@@ -113,23 +113,23 @@ impl World {
         Ok(())
     }
 
-    pub(crate) fn take(&mut self, run: RunId, event: Event) -> Result<(), Halt> {
+    pub(crate) fn take(&mut self, run: RunId, event: RunEvent) -> Result<(), HistoryHalt> {
         self.take_all(run, vec![event])
     }
 
-    fn take_all(&mut self, run: RunId, events: Vec<Event>) -> Result<(), Halt> {
+    fn take_all(&mut self, run: RunId, events: Vec<RunEvent>) -> Result<(), HistoryHalt> {
         self.before_the_desk();
-        let name = events.iter().map(Event::name).collect::<Vec<_>>().join(", ");
-        if self.fault == Some(Fault::ActBeforeCommit) && self.store.is_about_to_crash() {
+        let name = events.iter().map(RunEvent::name).collect::<Vec<_>>().join(", ");
+        if self.fault == Some(RuleFault::ActBeforeCommit) && self.store.is_about_to_crash() {
             for event in &events {
                 self.act_too_early(run, event);
             }
         }
         let outcome = now(self.daemon.desk.take_all(run, &events));
         self.note(|| match &outcome {
-            Ok(Outcome::Changed(run)) => format!("{name} makes {} {}", run.run_id, run.state.detail()),
-            Ok(Outcome::Absorbed) => format!("{name} is no news to {run}"),
-            Ok(Outcome::Repeated(_)) => format!("{name} was taken before by {run}"),
+            Ok(RequestOutcome::Changed(run)) => format!("{name} makes {} {}", run.run_id, run.state.detail()),
+            Ok(RequestOutcome::Absorbed) => format!("{name} is no news to {run}"),
+            Ok(RequestOutcome::Repeated(_)) => format!("{name} was taken before by {run}"),
             Err(error) => format!("{name} is not taken by {run}: {error}"),
         });
         self.judge(outcome).map(|_| ())
@@ -137,13 +137,13 @@ impl World {
 
     // Performing.
 
-    pub(crate) fn perform_something(&mut self) -> Result<(), Halt> {
+    pub(crate) fn perform_something(&mut self) -> Result<(), HistoryHalt> {
         let owed = self.first_owed();
         let Some((run, owed)) = self.dice.any(&owed) else { return Ok(()) };
         self.perform(run, owed)
     }
 
-    pub(crate) fn perform_everything(&mut self) -> Result<(), Halt> {
+    pub(crate) fn perform_everything(&mut self) -> Result<(), HistoryHalt> {
         for _ in 0..50 {
             let owed = self.first_owed();
             if owed.is_empty() {
@@ -157,9 +157,9 @@ impl World {
     }
 
     /// The first order of each run that is due: a run's orders are carried out in their sequence.
-    fn first_owed(&mut self) -> Vec<(RunId, Owed)> {
+    fn first_owed(&mut self) -> Vec<(RunId, PendingEffect)> {
         let all = now(self.store.owed(None, usize::MAX)).unwrap_or_default();
-        let mut first: BTreeMap<RunId, Owed> = BTreeMap::new();
+        let mut first: BTreeMap<RunId, PendingEffect> = BTreeMap::new();
         for (run, owed) in all {
             let known = !self.daemon.forgotten.contains(&(run, owed.number.0));
             if known && owed.due_at <= self.clock.now() {
@@ -169,36 +169,38 @@ impl World {
         first.into_iter().collect()
     }
 
-    fn perform(&mut self, run: RunId, owed: Owed) -> Result<(), Halt> {
+    fn perform(&mut self, run: RunId, owed: PendingEffect) -> Result<(), HistoryHalt> {
         self.note(|| format!("the daemon performs {} for {run}", owed.effect.name()));
         let fact = self.carry_out(run, &owed);
         // It may die between doing a thing and saying that it did.
         if self.dice.chance(3) && !self.people.behave {
             self.note(|| "the daemon is killed before it can say so".into());
-            return Err(Halt::Crashed);
+            return Err(HistoryHalt::Crashed);
         }
         self.take(run, fact)
     }
 
     /// Does what an order says and returns the fact that reports it.
-    fn carry_out(&mut self, run: RunId, owed: &Owed) -> Event {
-        let performed = Event::EffectPerformed { effect: owed.number };
+    fn carry_out(&mut self, run: RunId, owed: &PendingEffect) -> RunEvent {
+        let performed = RunEvent::EffectPerformed { effect: owed.number };
         match &owed.effect {
             Effect::Probe { .. } => self.probe(run),
             Effect::Launch { attempt, turn_id, session, prompt } => {
                 let known = self.engines.keepers.contains_key(&(run, *attempt));
                 let plan = self.plans[&run].clone();
                 if !known && !self.people.behave && self.dice.chance(plan.refuses) {
-                    let retry = if self.dice.chance(10) { Retry::Never } else { Retry::Later };
-                    let failure = Failure::new(FailureCode::EngineNotFound, "it would not start");
-                    return Event::LaunchFailed { attempt: *attempt, failure, retry };
+                    let retry = if self.dice.chance(10) { LaunchRetry::Never } else { LaunchRetry::Later };
+                    let failure = RunFailure::new(FailureCode::EngineNotFound, "it would not start");
+                    return RunEvent::LaunchFailed { attempt: *attempt, failure, retry };
                 }
-                let order = Order { run, attempt: *attempt, turn: *turn_id, session, prompt };
+                let order = SimLaunch { run, attempt: *attempt, turn: *turn_id, session, prompt };
                 let keeper = self.engines.launch(&order, &plan, &mut self.dice);
                 match keeper.fate {
-                    Fate::Vanished => Event::ProcessExited { attempt: *attempt, exit: Exit::Unseen },
-                    Fate::Alive | Fate::Exited(_) => {
-                        Event::AttemptStarted { attempt: *attempt, process: keeper.process.clone() }
+                    ProcessFate::Vanished => {
+                        RunEvent::ProcessExited { attempt: *attempt, exit: ExitStatus::Unseen }
+                    }
+                    ProcessFate::Alive | ProcessFate::Exited(_) => {
+                        RunEvent::AttemptStarted { attempt: *attempt, process: keeper.process.clone() }
                     }
                 }
             }
@@ -214,7 +216,7 @@ impl World {
             }
             Effect::Steer { attempt, message, .. } => {
                 let taken = self.engines.steer((run, *attempt), owed.number, &message.message_id);
-                if taken { performed } else { Event::EffectMissed { effect: owed.number } }
+                if taken { performed } else { RunEvent::EffectMissed { effect: owed.number } }
             }
             Effect::Interrupt { attempt } => {
                 self.engines.interrupt((run, *attempt), owed.number, &mut self.dice);
@@ -229,58 +231,58 @@ impl World {
         }
     }
 
-    fn probe(&mut self, run: RunId) -> Event {
+    fn probe(&mut self, run: RunId) -> RunEvent {
         if !self.people.behave && self.dice.chance(3) {
-            let failure = Failure::new(FailureCode::EngineNotFound, "there is no such program");
-            return Event::EngineUnusable { failure };
+            let failure = RunFailure::new(FailureCode::EngineNotFound, "there is no such program");
+            return RunEvent::EngineUnusable { failure };
         }
         let plan = &self.plans[&run];
         let chosen = plan.names_ours && plan.kind == ProfileKind::Resumable;
-        Event::ProfileResolved {
-            profile: Profile {
+        RunEvent::ProfileResolved {
+            profile: EngineInteractiveProfile {
                 kind: plan.kind,
                 reason: "so it is".into(),
                 session_timeout_sec: Seconds(600),
             },
-            abilities: Abilities { steer: plan.steers, recover: plan.reads_back },
+            abilities: RunAbilities { steer: plan.steers, recover: plan.reads_back },
             command: None,
             handle: chosen.then(|| handle(&format!("ours-{run}"))),
         }
     }
 
-    fn recover(&mut self, run: RunId, attempt: Attempt) -> Event {
+    fn recover(&mut self, run: RunId, attempt: Attempt) -> RunEvent {
         let Some(keeper) = self.engines.keepers.get(&(run, attempt)) else {
-            return Event::RecoveryFailed { attempt, reason: "there is no trace of it".into() };
+            return RunEvent::RecoveryFailed { attempt, reason: "there is no trace of it".into() };
         };
         // A process that is over and was heard to its end has nothing more to say.
         let read = self.daemon.read.get(&(run, attempt)).copied().unwrap_or_default();
-        let heard_out = keeper.fate != Fate::Alive && read >= keeper.spool.len();
+        let heard_out = keeper.fate != ProcessFate::Alive && read >= keeper.spool.len();
         // Sometimes a living process is simply not found.
         let missed = !self.people.behave && self.dice.chance(10);
         if heard_out || missed {
-            Event::RecoveryFailed { attempt, reason: "it is over and did not say how".into() }
+            RunEvent::RecoveryFailed { attempt, reason: "it is over and did not say how".into() }
         } else {
-            Event::ContactRestored { attempt, process: keeper.process.clone() }
+            RunEvent::ContactRestored { attempt, process: keeper.process.clone() }
         }
     }
 
-    fn deliver(&mut self, delivery_id: DeliveryId) -> Event {
+    fn deliver(&mut self, delivery_id: DeliveryId) -> RunEvent {
         let Ok(Some(delivery)) = now(self.store.delivery(delivery_id)) else {
-            return Event::DeliveryConfirmed { delivery_id };
+            return RunEvent::DeliveryConfirmed { delivery_id };
         };
         let turn = delivery.carries.and_then(|turn| now(self.store.turn(turn)).ok().flatten());
         let key = match self.fault {
-            Some(Fault::DeliverUnderNewKeys) => DeliveryId(self.clock.stamp().fresh),
+            Some(RuleFault::DeliverUnderNewKeys) => DeliveryId(self.clock.stamp().fresh),
             _ => delivery_id,
         };
         match self.channel.send(key, &delivery, turn.as_ref(), self.weather, &mut self.dice) {
-            Ok(()) => Event::DeliveryConfirmed { delivery_id },
-            Err(certainty) => Event::DeliveryFailed { delivery_id, certainty },
+            Ok(()) => RunEvent::DeliveryConfirmed { delivery_id },
+            Err(certainty) => RunEvent::DeliveryFailed { delivery_id, certainty },
         }
     }
 
     /// What a daemon would do that acts first and commits afterwards.
-    fn act_too_early(&mut self, run: RunId, event: &Event) {
+    fn act_too_early(&mut self, run: RunId, event: &RunEvent) {
         let before = now(self.store.run(run)).ok().flatten();
         if let Ok(step) = bent_rules(before.as_ref(), &self.clock.stamp(), event) {
             for owed in &step.effects {
@@ -291,9 +293,9 @@ impl World {
 
     // Hearing.
 
-    pub(crate) fn hear_something(&mut self) -> Result<(), Halt> {
+    pub(crate) fn hear_something(&mut self) -> Result<(), HistoryHalt> {
         // Mostly somebody with something to say, sometimes anybody.
-        let unread = |(at, keeper): (&(RunId, Attempt), &Keeper)| {
+        let unread = |(at, keeper): (&(RunId, Attempt), &SimKeeper)| {
             let read = self.daemon.read.get(at).copied().unwrap_or_default();
             (read < keeper.spool.len()).then_some(*at)
         };
@@ -304,7 +306,7 @@ impl World {
         self.hear(at)
     }
 
-    pub(crate) fn hear_all(&mut self, at: (RunId, Attempt)) -> Result<(), Halt> {
+    pub(crate) fn hear_all(&mut self, at: (RunId, Attempt)) -> Result<(), HistoryHalt> {
         for _ in 0..20 {
             self.hear(at)?;
         }
@@ -313,7 +315,7 @@ impl World {
 
     /// Takes the next facts from a process's spool, as many as happen to be heard at once, or what became of the
     /// process when there is none left.
-    fn hear(&mut self, at: (RunId, Attempt)) -> Result<(), Halt> {
+    fn hear(&mut self, at: (RunId, Attempt)) -> Result<(), HistoryHalt> {
         let (run, attempt) = at;
         let Some(keeper) = self.engines.keepers.get(&at) else { return Ok(()) };
         let read = self.daemon.read.get(&at).copied().unwrap_or_default();
@@ -323,9 +325,9 @@ impl World {
             let at_once = if repeats { 1 } else { 1 + self.dice.below(3) };
             let heard = keeper.spool.iter().cloned().enumerate().skip(place).take(at_once);
             let exit = keeper.exit();
-            let mut events: Vec<Event> = heard
+            let mut events: Vec<RunEvent> = heard
                 .map(|(place, (turn_id, said))| {
-                    fact((attempt, turn_id), Position(place as u64 + 1), said, exit)
+                    fact((attempt, turn_id), OutputPosition(place as u64 + 1), said, exit)
                 })
                 .collect();
             if !repeats {
@@ -334,7 +336,7 @@ impl World {
                 self.daemon.read.insert(at, to);
                 if let Some(exit) = exit.filter(|_| last && self.dice.chance(50)) {
                     self.daemon.read.insert(at, HEARD_OUT);
-                    events.push(Event::ProcessExited { attempt, exit });
+                    events.push(RunEvent::ProcessExited { attempt, exit });
                     self.take_all(run, events)?;
                     return self.read_back(run, attempt);
                 }
@@ -347,14 +349,14 @@ impl World {
             return Ok(());
         }
         self.daemon.read.insert(at, HEARD_OUT);
-        self.take(run, Event::ProcessExited { attempt, exit })?;
+        self.take(run, RunEvent::ProcessExited { attempt, exit })?;
         self.read_back(run, attempt)
     }
 
     /// An engine that can be asked may still know how a lost turn ended.
-    fn read_back(&mut self, run: RunId, attempt: Attempt) -> Result<(), Halt> {
+    fn read_back(&mut self, run: RunId, attempt: Attempt) -> Result<(), HistoryHalt> {
         let Ok(Some(state)) = now(self.store.run(run)) else { return Ok(()) };
-        let RunState::Running(Working::Recovering(_)) = state.state else { return Ok(()) };
+        let RunState::Running(RunningPhase::Recovering(_)) = state.state else { return Ok(()) };
         if state.attempt() != Some(attempt) || self.dice.chance(50) {
             return Ok(());
         }
@@ -362,60 +364,69 @@ impl World {
         if !self.engines.executed.contains_key(&turn.turn_id) {
             return Ok(());
         }
-        let (turn_id, position) = (turn.turn_id, Position(u64::MAX));
-        let ending = Ending::Completed { text: answer_of(turn_id) };
-        let aftermath = Aftermath::Exited(Exit::Unseen);
-        self.take(run, Event::TurnEnded { attempt, turn_id, position, ending, aftermath })
+        let (turn_id, position) = (turn.turn_id, OutputPosition(u64::MAX));
+        let ending = TurnOutcome::Completed { text: answer_of(turn_id) };
+        let aftermath = ProcessAfterTurn::Exited(ExitStatus::Unseen);
+        self.take(run, RunEvent::TurnEnded { attempt, turn_id, position, ending, aftermath })
     }
 
-    pub(crate) fn contact_is_lost(&mut self) -> Result<(), Halt> {
+    pub(crate) fn contact_is_lost(&mut self) -> Result<(), HistoryHalt> {
         let all: Vec<_> = self.engines.keepers.keys().copied().collect();
         let Some(at @ (run, attempt)) = self.dice.any(&all) else { return Ok(()) };
-        if let Some(keeper) = self.engines.keepers.get_mut(&at).filter(|keeper| keeper.fate == Fate::Alive) {
+        if let Some(keeper) =
+            self.engines.keepers.get_mut(&at).filter(|keeper| keeper.fate == ProcessFate::Alive)
+        {
             keeper.repeat_open_gate();
         }
-        self.take(run, Event::ContactLost { attempt, within: None })
+        self.take(run, RunEvent::ContactLost { attempt, within: None })
     }
 
     // Time and slots.
 
-    pub(crate) fn ring(&mut self) -> Result<(), Halt> {
+    pub(crate) fn ring(&mut self) -> Result<(), HistoryHalt> {
         let due = now(self.store.due(self.clock.now(), 100)).unwrap_or_default();
         for (run, deadline) in due {
-            let forgets = self.fault == Some(Fault::ForgetDeadlinesAtRestart);
+            let forgets = self.fault == Some(RuleFault::ForgetDeadlinesAtRestart);
             let set_before = now(self.store.run(run)).ok().flatten();
             let set_before = set_before.is_some_and(|run| run.updated_at <= self.daemon.started_at);
             if !(forgets && self.daemon.restarts > 0 && set_before) {
-                self.take(run, Event::DeadlinePassed { deadline: deadline.kind })?;
+                self.take(run, RunEvent::DeadlinePassed { deadline: deadline.kind })?;
             }
         }
         Ok(())
     }
 
-    pub(crate) fn admit(&mut self) -> Result<(), Halt> {
+    pub(crate) fn admit(&mut self) -> Result<(), HistoryHalt> {
         let outcome = now(self.daemon.desk.admit());
         if let Ok(admitted) = &outcome {
             self.daemon.taken += admitted.len() as u64;
         }
-        self.judge(outcome.map(|_| Outcome::Absorbed)).map(|_| ())
+        self.judge(outcome.map(|_| RequestOutcome::Absorbed)).map(|_| ())
     }
 
     pub(crate) fn all_runs(&self) -> Vec<Run> {
-        now(self.store.runs(None, Page::first(usize::MAX))).map(|runs| runs.items).unwrap_or_default()
+        now(self.store.runs(None, PageRequest::first(usize::MAX))).map(|runs| runs.items).unwrap_or_default()
     }
 }
 
-fn fact((attempt, turn_id): (Attempt, TurnId), position: Position, said: Said, exit: Option<Exit>) -> Event {
+fn fact(
+    (attempt, turn_id): (Attempt, TurnId),
+    position: OutputPosition,
+    said: SimFact,
+    exit: Option<ExitStatus>,
+) -> RunEvent {
     match said {
-        Said::Session(session) => Event::HandleAnnounced { attempt, position, handle: handle(&session) },
-        Said::Progress => Event::Progressed { attempt, position, text: "…".into() },
-        Said::Gate { gate, purpose, question } => {
-            Event::GateRaised { attempt, turn_id, position, gate, purpose, question }
+        SimFact::Session(session) => {
+            RunEvent::HandleAnnounced { attempt, position, handle: handle(&session) }
         }
-        Said::Withdrawn { gate } => Event::GateWithdrawn { attempt, position, gate },
-        Said::End(ending) => {
-            let aftermath = exit.map_or(Aftermath::Alive, Aftermath::Exited);
-            Event::TurnEnded { attempt, turn_id, position, ending, aftermath }
+        SimFact::Progress => RunEvent::Progressed { attempt, position, text: "…".into() },
+        SimFact::Gate { gate, purpose, question } => {
+            RunEvent::GateRaised { attempt, turn_id, position, gate, purpose, question }
+        }
+        SimFact::Withdrawn { gate } => RunEvent::GateWithdrawn { attempt, position, gate },
+        SimFact::End(ending) => {
+            let aftermath = exit.map_or(ProcessAfterTurn::Alive, ProcessAfterTurn::Exited);
+            RunEvent::TurnEnded { attempt, turn_id, position, ending, aftermath }
         }
     }
 }

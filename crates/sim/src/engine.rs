@@ -4,24 +4,24 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use abide_domain::{
-    approval::Verdict,
-    effect::{EffectNumber, Session},
-    engine::{Handle, HandleType, ProfileKind},
-    event::Ending,
-    failure::{Failure, FailureCode},
+    approval::ApprovalVerdict,
+    effect::{EffectNumber, LaunchSession},
+    engine::{EngineSessionHandle, HandleType, ProfileKind},
+    event::TurnOutcome,
+    failure::{FailureCode, RunFailure},
     id::{RunId, TurnId},
-    interaction::{Choice, Kind, Policy, Purpose, Question},
-    process::{Attempt, Exit, Process},
+    interaction::{DecisionPolicy, GatePurpose, InteractionKind, InteractionOption, Question},
+    process::{Attempt, ExitStatus, ProcessBinding},
 };
 
-use abide_testkit::dice::Dice;
+use abide_testkit::dice::SeededRng;
 
 /// All processes that were ever started, and what they did.
 #[derive(Debug, Default)]
-pub(crate) struct Engines {
-    pub(crate) keepers: BTreeMap<(RunId, Attempt), Keeper>,
+pub(crate) struct SimEngines {
+    pub(crate) keepers: BTreeMap<(RunId, Attempt), SimKeeper>,
     /// How often each turn's prompt reached an engine.
-    pub(crate) executed: BTreeMap<TurnId, Executed>,
+    pub(crate) executed: BTreeMap<TurnId, ExecutedTurn>,
     /// How often each steered message did.
     pub(crate) steered: BTreeMap<String, u32>,
     next_session: u32,
@@ -29,7 +29,7 @@ pub(crate) struct Engines {
 
 /// What an engine was told in a turn.
 #[derive(Debug)]
-pub(crate) struct Executed {
+pub(crate) struct ExecutedTurn {
     pub(crate) run: RunId,
     pub(crate) prompt: String,
     pub(crate) times: u32,
@@ -37,11 +37,11 @@ pub(crate) struct Executed {
 
 /// A fake keeper: one process and everything that it said.
 #[derive(Debug)]
-pub(crate) struct Keeper {
-    pub(crate) process: Process,
-    pub(crate) fate: Fate,
+pub(crate) struct SimKeeper {
+    pub(crate) process: ProcessBinding,
+    pub(crate) fate: ProcessFate,
     /// Everything that the process said, in order, and in which turn. Survives the daemon and the process.
-    pub(crate) spool: Vec<(TurnId, Said)>,
+    pub(crate) spool: Vec<(TurnId, SimFact)>,
     turn: TurnId,
     /// Orders that were already carried out on this process.
     pub(crate) done: BTreeSet<EffectNumber>,
@@ -50,23 +50,23 @@ pub(crate) struct Keeper {
     pub(crate) kind: ProfileKind,
     /// The session that the process really works in.
     pub(crate) session: String,
-    script: Vec<Line>,
+    script: Vec<ScriptStep>,
     obeys: bool,
 }
 
 /// An order to start a process.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Order<'a> {
+pub(crate) struct SimLaunch<'a> {
     pub(crate) run: RunId,
     pub(crate) attempt: Attempt,
     pub(crate) turn: TurnId,
-    pub(crate) session: &'a Session,
+    pub(crate) session: &'a LaunchSession,
     pub(crate) prompt: &'a str,
 }
 
 /// What became of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fate {
+pub(crate) enum ProcessFate {
     Alive,
     Exited(i32),
     /// Gone with the machine; nobody saw how.
@@ -75,53 +75,58 @@ pub(crate) enum Fate {
 
 /// Something that an engine said.
 #[derive(Clone, Debug)]
-pub(crate) enum Said {
+pub(crate) enum SimFact {
     Session(String),
     Progress,
-    Gate { gate: String, purpose: Purpose, question: Question },
+    Gate { gate: String, purpose: GatePurpose, question: Question },
     Withdrawn { gate: String },
-    End(Ending),
+    End(TurnOutcome),
 }
 
 /// What a process will do next.
 #[derive(Clone, Debug)]
-enum Line {
-    Say(Said),
+enum ScriptStep {
+    Say(SimFact),
     AwaitAnswer(String),
     Exit(i32),
     Hang,
 }
 
-impl Engines {
+impl SimEngines {
     /// Starts a process for a turn, unless this attempt was started before.
-    pub(crate) fn launch(&mut self, order: &Order<'_>, plan: &Plan, dice: &mut Dice) -> &Keeper {
-        let Order { run, attempt, turn, session, prompt } = *order;
+    pub(crate) fn launch(
+        &mut self,
+        order: &SimLaunch<'_>,
+        plan: &EnginePlan,
+        dice: &mut SeededRng,
+    ) -> &SimKeeper {
+        let SimLaunch { run, attempt, turn, session, prompt } = *order;
         if !self.keepers.contains_key(&(run, attempt)) {
             self.execute(run, turn, prompt);
             self.next_session += 1;
             let new = format!("session-{}", self.next_session);
             let real = match session {
-                Session::New => new,
-                Session::Named(handle) => handle.handle_value.clone(),
+                LaunchSession::New => new,
+                LaunchSession::Named(handle) => handle.handle_value.clone(),
                 // Several programs quietly start a new session instead.
-                Session::Resumed(_) if dice.chance(plan.lies) => new,
-                Session::Resumed(handle) => handle.handle_value.clone(),
+                LaunchSession::Resumed(_) if dice.chance(plan.lies) => new,
+                LaunchSession::Resumed(handle) => handle.handle_value.clone(),
             };
             let mut script = vec![];
             if !dice.chance(plan.mutes) {
-                script.push(Line::Say(Said::Session(real.clone())));
+                script.push(ScriptStep::Say(SimFact::Session(real.clone())));
             }
             script.extend(turn_script(turn, plan, dice));
             let pid = 1000 + self.keepers.len() as u32;
-            let process = Process {
+            let process = ProcessBinding {
                 keeper: format!("{run}/{}", attempt.0),
                 pid,
                 start_time: 1,
                 boot_id: "boot".into(),
             };
-            let keeper = Keeper {
+            let keeper = SimKeeper {
                 process,
-                fate: Fate::Alive,
+                fate: ProcessFate::Alive,
                 spool: vec![],
                 turn,
                 done: BTreeSet::new(),
@@ -143,11 +148,11 @@ impl Engines {
         order: EffectNumber,
         turn: TurnId,
         prompt: &str,
-        plan: &Plan,
-        dice: &mut Dice,
+        plan: &EnginePlan,
+        dice: &mut SeededRng,
     ) {
         let Some(keeper) = self.keepers.get_mut(&at) else { return };
-        if keeper.fate != Fate::Alive || !keeper.done.insert(order) {
+        if keeper.fate != ProcessFate::Alive || !keeper.done.insert(order) {
             return;
         }
         keeper.turn = turn;
@@ -160,15 +165,15 @@ impl Engines {
         at: (RunId, Attempt),
         order: EffectNumber,
         gate: &str,
-        answer: (&str, Option<Verdict>),
+        answer: (&str, Option<ApprovalVerdict>),
     ) {
         let Some(keeper) = self.keepers.get_mut(&at) else { return };
-        if keeper.fate != Fate::Alive || !keeper.done.insert(order) {
+        if keeper.fate != ProcessFate::Alive || !keeper.done.insert(order) {
             return;
         }
         let (text, verdict) = answer;
         let answers = keeper.answers.entry(gate.to_owned()).or_default();
-        answers.insert((text.to_owned(), verdict == Some(Verdict::Approved)));
+        answers.insert((text.to_owned(), verdict == Some(ApprovalVerdict::Approved)));
     }
 
     /// Puts a message into the running turn, once. A process whose turn is over cannot take it.
@@ -177,7 +182,7 @@ impl Engines {
         if keeper.done.contains(&order) {
             return true;
         }
-        if keeper.fate != Fate::Alive || keeper.script.is_empty() {
+        if keeper.fate != ProcessFate::Alive || keeper.script.is_empty() {
             return false;
         }
         keeper.done.insert(order);
@@ -185,45 +190,45 @@ impl Engines {
         true
     }
 
-    pub(crate) fn interrupt(&mut self, at: (RunId, Attempt), order: EffectNumber, dice: &mut Dice) {
+    pub(crate) fn interrupt(&mut self, at: (RunId, Attempt), order: EffectNumber, dice: &mut SeededRng) {
         let Some(keeper) = self.keepers.get_mut(&at) else { return };
-        if keeper.fate == Fate::Alive && keeper.done.insert(order) && keeper.obeys {
-            let obedient = vec![Line::Say(Said::End(Ending::Interrupted))];
-            keeper.script = if dice.chance(70) { obedient } else { vec![Line::Exit(130)] };
+        if keeper.fate == ProcessFate::Alive && keeper.done.insert(order) && keeper.obeys {
+            let obedient = vec![ScriptStep::Say(SimFact::End(TurnOutcome::Interrupted))];
+            keeper.script = if dice.chance(70) { obedient } else { vec![ScriptStep::Exit(130)] };
         }
     }
 
     pub(crate) fn terminate(&mut self, at: (RunId, Attempt)) {
-        if let Some(keeper) = self.keepers.get_mut(&at).filter(|keeper| keeper.fate == Fate::Alive) {
-            keeper.fate = Fate::Exited(137);
+        if let Some(keeper) = self.keepers.get_mut(&at).filter(|keeper| keeper.fate == ProcessFate::Alive) {
+            keeper.fate = ProcessFate::Exited(137);
         }
     }
 
     /// The machine goes down: every process is gone and nobody saw how. What was said is on disk.
     pub(crate) fn reboot(&mut self) {
-        for keeper in self.keepers.values_mut().filter(|keeper| keeper.fate == Fate::Alive) {
-            keeper.fate = Fate::Vanished;
+        for keeper in self.keepers.values_mut().filter(|keeper| keeper.fate == ProcessFate::Alive) {
+            keeper.fate = ProcessFate::Vanished;
         }
     }
 
     /// Every process that is alive.
     pub(crate) fn alive(&self) -> impl Iterator<Item = (RunId, Attempt)> {
-        self.keepers.iter().filter(|(_, keeper)| keeper.fate == Fate::Alive).map(|(at, _)| *at)
+        self.keepers.iter().filter(|(_, keeper)| keeper.fate == ProcessFate::Alive).map(|(at, _)| *at)
     }
 
     fn execute(&mut self, run: RunId, turn: TurnId, prompt: &str) {
         let executed = self.executed.entry(turn);
-        executed.or_insert_with(|| Executed { run, prompt: prompt.to_owned(), times: 0 }).times += 1;
+        executed.or_insert_with(|| ExecutedTurn { run, prompt: prompt.to_owned(), times: 0 }).times += 1;
     }
 }
 
-impl Keeper {
+impl SimKeeper {
     /// Lets the process go on by one line of its script, and says what it did.
     pub(crate) fn live_on(&mut self) -> Option<String> {
-        if self.fate != Fate::Alive {
+        if self.fate != ProcessFate::Alive {
             return None;
         }
-        if let Some(Line::AwaitAnswer(gate)) = self.script.first() {
+        if let Some(ScriptStep::AwaitAnswer(gate)) = self.script.first() {
             if !self.answers.contains_key(gate) {
                 return None;
             }
@@ -234,25 +239,25 @@ impl Keeper {
             if self.kind == ProfileKind::StickyProcess {
                 return None;
             }
-            self.fate = Fate::Exited(0);
+            self.fate = ProcessFate::Exited(0);
             return Some("exits".into());
         }
         match self.script.remove(0) {
-            Line::Say(said) => {
+            ScriptStep::Say(said) => {
                 let told = said.told();
                 self.spool.push((self.turn, said));
                 Some(told)
             }
-            Line::Exit(code) => {
-                self.fate = Fate::Exited(code);
+            ScriptStep::Exit(code) => {
+                self.fate = ProcessFate::Exited(code);
                 Some(format!("dies with code {code}"))
             }
-            Line::Hang => {
-                self.script.insert(0, Line::Hang);
+            ScriptStep::Hang => {
+                self.script.insert(0, ScriptStep::Hang);
                 None
             }
-            Line::AwaitAnswer(gate) => {
-                self.script.insert(0, Line::AwaitAnswer(gate));
+            ScriptStep::AwaitAnswer(gate) => {
+                self.script.insert(0, ScriptStep::AwaitAnswer(gate));
                 None
             }
         }
@@ -260,11 +265,11 @@ impl Keeper {
 
     /// After a reconnect, an engine says again what it still waits for.
     pub(crate) fn repeat_open_gate(&mut self) {
-        let Some(Line::AwaitAnswer(open)) = self.script.first() else { return };
+        let Some(ScriptStep::AwaitAnswer(open)) = self.script.first() else { return };
         if self.answers.contains_key(open) {
             return;
         }
-        let asks = |said: &Said| matches!(said, Said::Gate { gate, .. } if gate == open);
+        let asks = |said: &SimFact| matches!(said, SimFact::Gate { gate, .. } if gate == open);
         if let Some(again) = self.spool.iter().rev().find(|(_, said)| asks(said)).cloned() {
             self.spool.push(again);
         }
@@ -272,38 +277,38 @@ impl Keeper {
 
     /// A process that would sit there for ever is put out of its misery, so that the world can come to rest.
     pub(crate) fn unhang(&mut self) {
-        if matches!(self.script.first(), Some(Line::Hang | Line::AwaitAnswer(_))) {
-            self.script = vec![Line::Exit(1)];
+        if matches!(self.script.first(), Some(ScriptStep::Hang | ScriptStep::AwaitAnswer(_))) {
+            self.script = vec![ScriptStep::Exit(1)];
         }
     }
 
-    pub(crate) fn exit(&self) -> Option<Exit> {
+    pub(crate) fn exit(&self) -> Option<ExitStatus> {
         match self.fate {
-            Fate::Alive => None,
-            Fate::Exited(code) => Some(Exit::Code(code)),
-            Fate::Vanished => Some(Exit::Unseen),
+            ProcessFate::Alive => None,
+            ProcessFate::Exited(code) => Some(ExitStatus::Code(code)),
+            ProcessFate::Vanished => Some(ExitStatus::Unseen),
         }
     }
 }
 
-impl Said {
+impl SimFact {
     pub(crate) fn told(&self) -> String {
         match self {
             Self::Session(session) => format!("names its session {session}"),
             Self::Progress => "gets on".into(),
             Self::Gate { gate, purpose, .. } => format!("asks inside its turn ({gate}, {purpose:?})"),
             Self::Withdrawn { gate } => format!("takes {gate} back"),
-            Self::End(Ending::Completed { text }) => format!("ends its turn: {text:?}"),
-            Self::End(Ending::Asked { .. }) => "ends its turn with a question".into(),
-            Self::End(Ending::Failed { failure }) => format!("fails: {}", failure.message),
-            Self::End(Ending::Interrupted) => "stops as told".into(),
+            Self::End(TurnOutcome::Completed { text }) => format!("ends its turn: {text:?}"),
+            Self::End(TurnOutcome::Asked { .. }) => "ends its turn with a question".into(),
+            Self::End(TurnOutcome::Failed { failure }) => format!("fails: {}", failure.message),
+            Self::End(TurnOutcome::Interrupted) => "stops as told".into(),
         }
     }
 }
 
 /// How the engine of a run behaves, in percent.
 #[derive(Clone, Debug)]
-pub(crate) struct Plan {
+pub(crate) struct EnginePlan {
     pub(crate) kind: ProfileKind,
     pub(crate) steers: bool,
     pub(crate) reads_back: bool,
@@ -318,8 +323,8 @@ pub(crate) struct Plan {
     pub(crate) refuses: u64,
 }
 
-impl Plan {
-    pub(crate) fn random(dice: &mut Dice) -> Self {
+impl EnginePlan {
+    pub(crate) fn random(dice: &mut SeededRng) -> Self {
         Self {
             kind: dice.pick(&[ProfileKind::Resumable, ProfileKind::Resumable, ProfileKind::StickyProcess]),
             steers: dice.chance(40),
@@ -346,63 +351,71 @@ pub(crate) fn answer_of(turn: TurnId) -> String {
     format!("answer of {turn}")
 }
 
-fn turn_script(turn: TurnId, plan: &Plan, dice: &mut Dice) -> Vec<Line> {
+fn turn_script(turn: TurnId, plan: &EnginePlan, dice: &mut SeededRng) -> Vec<ScriptStep> {
     let mut script = vec![];
     for _ in 0..dice.below(3) {
-        script.push(Line::Say(Said::Progress));
+        script.push(ScriptStep::Say(SimFact::Progress));
     }
     let mut number = 0;
     while dice.chance(plan.gates) && number < 3 {
         number += 1;
         let gate = format!("{turn}/gate-{number}");
-        let purpose = dice.pick(&[Purpose::Approval, Purpose::Input]);
+        let purpose = dice.pick(&[GatePurpose::Approval, GatePurpose::Input]);
         let question = question(dice);
-        script.push(Line::Say(Said::Gate { gate: gate.clone(), purpose, question }));
+        script.push(ScriptStep::Say(SimFact::Gate { gate: gate.clone(), purpose, question }));
         match dice.below(4) {
-            0 => script.push(Line::Say(Said::Withdrawn { gate })),
+            0 => script.push(ScriptStep::Say(SimFact::Withdrawn { gate })),
             // Asked for in parallel with the next one.
             1 => {}
-            _ => script.push(Line::AwaitAnswer(gate)),
+            _ => script.push(ScriptStep::AwaitAnswer(gate)),
         }
     }
     if dice.chance(plan.fails) {
         script.push(match dice.below(3) {
-            0 => Line::Exit(dice.pick(&[0, 1])),
-            1 => Line::Hang,
-            _ => Line::Say(Said::End(Ending::Failed {
-                failure: Failure::new(FailureCode::EngineFailed, "the model said no"),
+            0 => ScriptStep::Exit(dice.pick(&[0, 1])),
+            1 => ScriptStep::Hang,
+            _ => ScriptStep::Say(SimFact::End(TurnOutcome::Failed {
+                failure: RunFailure::new(FailureCode::EngineFailed, "the model said no"),
             })),
         });
         return script;
     }
     let end = if dice.chance(plan.asks) {
-        Ending::Asked { text: answer_of(turn), question: question(dice) }
+        TurnOutcome::Asked { text: answer_of(turn), question: question(dice) }
     } else {
-        Ending::Completed { text: answer_of(turn) }
+        TurnOutcome::Completed { text: answer_of(turn) }
     };
-    script.push(Line::Say(Said::End(end.clone())));
+    script.push(ScriptStep::Say(SimFact::End(end.clone())));
     if dice.chance(10) {
-        script.push(Line::Say(Said::End(end)));
+        script.push(ScriptStep::Say(SimFact::End(end)));
     }
     script
 }
 
-fn question(dice: &mut Dice) -> Question {
+fn question(dice: &mut SeededRng) -> Question {
     let options = if dice.chance(50) {
-        vec![Choice { label: "yes".into(), safe: false }, Choice { label: "leave it".into(), safe: true }]
+        vec![
+            InteractionOption { label: "yes".into(), safe: false },
+            InteractionOption { label: "leave it".into(), safe: true },
+        ]
     } else {
         vec![]
     };
     Question {
-        kind: dice.pick(&[Kind::ChooseOne, Kind::Confirm, Kind::OpenText, Kind::RiskAck]),
+        kind: dice.pick(&[
+            InteractionKind::ChooseOne,
+            InteractionKind::Confirm,
+            InteractionKind::OpenText,
+            InteractionKind::RiskAck,
+        ]),
         prompt: "what now?".into(),
         options,
         ui_hints: None,
         default_decision_policy: dice.pick(&[
-            Policy::EngineJudgement,
-            Policy::EngineJudgement,
-            Policy::SafeDefault,
-            Policy::Abort,
+            DecisionPolicy::EngineJudgement,
+            DecisionPolicy::EngineJudgement,
+            DecisionPolicy::SafeDefault,
+            DecisionPolicy::Abort,
         ]),
         context: None,
         hidden: None,
@@ -410,8 +423,8 @@ fn question(dice: &mut Dice) -> Question {
 }
 
 /// The handle of a session name.
-pub(crate) fn handle(session: &str) -> Handle {
-    Handle {
+pub(crate) fn handle(session: &str) -> EngineSessionHandle {
+    EngineSessionHandle {
         engine: "fake".into(),
         handle_type: HandleType::SessionId,
         handle_value: session.to_owned(),

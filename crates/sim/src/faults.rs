@@ -6,20 +6,20 @@
 use std::{cell::Cell, sync::Arc};
 
 use abide_domain::{
-    approval::Verdict,
+    approval::ApprovalVerdict,
     effect::Effect,
-    event::Event,
-    interaction::{Asker, InteractionState, Parked, Policy},
-    process::Position,
-    refused::Refused,
-    run::{self, Hold, Run, RunState, Step, StopReason, Working},
-    settings::Unanswered,
-    time::Stamp,
+    event::RunEvent,
+    interaction::{DecisionPolicy, InteractionOrigin, InteractionState, RuntimeQuestion},
+    process::OutputPosition,
+    refused::RequestRefused,
+    run::{self, HeldProcess, Run, RunState, RunStep, RunningPhase, StopReason},
+    settings::UnansweredPolicy,
+    time::EventStamp,
 };
 
 /// A rule that is broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum Fault {
+pub(crate) enum RuleFault {
     /// An answered question stays open and can be answered again.
     ConsumeReplyTwice,
     /// Deadlines that were set before a restart are not looked at after it.
@@ -60,66 +60,71 @@ pub(crate) enum Fault {
 
 thread_local! {
     /// The fault that the rules of this thread have; rules are a plain function and cannot carry it.
-    static BROKEN: Cell<Option<Fault>> = const { Cell::new(None) };
+    static BROKEN: Cell<Option<RuleFault>> = const { Cell::new(None) };
 }
 
 /// Sets the fault of this thread's rules.
-pub(crate) fn break_rules(fault: Option<Fault>) {
+pub(crate) fn break_rules(fault: Option<RuleFault>) {
     BROKEN.set(fault);
 }
 
 /// The domain's rules with this thread's fault in them.
-pub(crate) fn bent_rules(run: Option<&Run>, stamp: &Stamp, event: &Event) -> Result<Step, Refused> {
+pub(crate) fn bent_rules(
+    run: Option<&Run>,
+    stamp: &EventStamp,
+    event: &RunEvent,
+) -> Result<RunStep, RequestRefused> {
     let (Some(fault), Some(before)) = (BROKEN.get(), run) else { return run::apply(run, stamp, event) };
     let mut run = before.clone();
     let mut event = event.clone();
     bend_before(fault, &mut run, &mut event);
     let mut step = run::apply(Some(&run), stamp, &event)?;
-    if fault == Fault::DecideForStrictRuns {
+    if fault == RuleFault::DecideForStrictRuns {
         step.run.settings = before.settings.clone();
     }
     bend_after(fault, before, &event, &mut step);
     Ok(step)
 }
 
-fn bend_before(fault: Fault, run: &mut Run, event: &mut Event) {
-    if let (Fault::IgnoreFence, Some(current), Some(attempt)) = (fault, run.attempt(), attempt_of(event)) {
+fn bend_before(fault: RuleFault, run: &mut Run, event: &mut RunEvent) {
+    if let (RuleFault::IgnoreFence, Some(current), Some(attempt)) = (fault, run.attempt(), attempt_of(event))
+    {
         *attempt = current;
     }
-    let deaf_to_order = matches!(fault, Fault::ForgetWhatWasHeard | Fault::IgnoreFence);
+    let deaf_to_order = matches!(fault, RuleFault::ForgetWhatWasHeard | RuleFault::IgnoreFence);
     if let (true, Some(live), Some(position)) = (deaf_to_order, run.live(), position_of(event)) {
-        *position = Position(live.heard.0 + 1);
+        *position = OutputPosition(live.heard.0 + 1);
     }
     match (fault, &mut *event) {
-        (Fault::BelieveAnyResume, Event::HandleAnnounced { handle, .. }) => {
+        (RuleFault::BelieveAnyResume, RunEvent::HandleAnnounced { handle, .. }) => {
             if let Some(known) = &run.handle {
                 handle.handle_value.clone_from(&known.handle_value);
             }
         }
-        (Fault::AskWithoutHandle, Event::TurnEnded { .. }) => {
+        (RuleFault::AskWithoutHandle, RunEvent::TurnEnded { .. }) => {
             run.handle.get_or_insert_with(|| crate::engine::handle("made up"));
         }
-        (Fault::LeaveFinishedStates, Event::MessageArrived { .. }) => {
+        (RuleFault::LeaveFinishedStates, RunEvent::MessageArrived { .. }) => {
             if let RunState::Finished(_) = run.state {
                 run.state = RunState::Idle { held: None };
             }
         }
-        (Fault::DecideForStrictRuns, Event::TurnEnded { .. } | Event::DeadlinePassed { .. }) => {
-            Arc::make_mut(&mut run.settings).unanswered = Unanswered::AutoDecide;
+        (RuleFault::DecideForStrictRuns, RunEvent::TurnEnded { .. } | RunEvent::DeadlinePassed { .. }) => {
+            Arc::make_mut(&mut run.settings).unanswered = UnansweredPolicy::AutoDecide;
         }
-        (Fault::TryAgainWithoutAPerson, Event::DeadlinePassed { .. }) => {
-            let parked = Asker::Abide(Parked::FailedRepeatedly);
+        (RuleFault::TryAgainWithoutAPerson, RunEvent::DeadlinePassed { .. }) => {
+            let parked = InteractionOrigin::Abide(RuntimeQuestion::FailedRepeatedly);
             for question in run.interactions.iter_mut().filter(|question| question.asker == parked) {
-                Arc::make_mut(question).question.default_decision_policy = Policy::EngineJudgement;
+                Arc::make_mut(question).question.default_decision_policy = DecisionPolicy::EngineJudgement;
             }
         }
-        (Fault::LaunchForEver, Event::LaunchFailed { .. }) => {
-            if let RunState::Running(Working::Launching(launching)) = &mut run.state {
+        (RuleFault::LaunchForEver, RunEvent::LaunchFailed { .. }) => {
+            if let RunState::Running(RunningPhase::Launching(launching)) = &mut run.state {
                 launching.tries = 1;
             }
         }
-        (Fault::ShowSupersededTurns, Event::TurnEnded { .. }) => {
-            if let RunState::Running(Working::Stopping(stopping)) = &mut run.state {
+        (RuleFault::ShowSupersededTurns, RunEvent::TurnEnded { .. }) => {
+            if let RunState::Running(RunningPhase::Stopping(stopping)) = &mut run.state {
                 stopping.reason = StopReason::Interrupted;
                 if let Some(turn) = run.turns.last_mut() {
                     Arc::make_mut(turn).execution_status = abide_domain::turn::ExecutionStatus::Running;
@@ -131,10 +136,10 @@ fn bend_before(fault: Fault, run: &mut Run, event: &mut Event) {
 }
 
 #[expect(clippy::wildcard_enum_match_arm, reason = "a fault touches the few events that it names")]
-fn bend_after(fault: Fault, before: &Run, event: &Event, step: &mut Step) {
+fn bend_after(fault: RuleFault, before: &Run, event: &RunEvent, step: &mut RunStep) {
     match fault {
-        Fault::ConsumeReplyTwice => {
-            if let Event::ReplyArrived { reply } = event {
+        RuleFault::ConsumeReplyTwice => {
+            if let RunEvent::ReplyArrived { reply } = event {
                 for interaction in &mut step.run.interactions {
                     if interaction.interaction_id == reply.interaction_id {
                         Arc::make_mut(interaction).state = InteractionState::Open;
@@ -142,18 +147,18 @@ fn bend_after(fault: Fault, before: &Run, event: &Event, step: &mut Step) {
                 }
             }
         }
-        Fault::KeepSlotWhileWaiting => {
+        RuleFault::KeepSlotWhileWaiting => {
             if let (RunState::WaitingUser(waiting), Some(live)) = (&mut step.run.state, before.live())
-                && waiting.hold == Hold::Nothing
+                && waiting.hold == HeldProcess::Nothing
             {
-                waiting.hold = Hold::Session(live.clone());
+                waiting.hold = HeldProcess::Session(live.clone());
             }
         }
-        Fault::ApproveOnTimeout => {
+        RuleFault::ApproveOnTimeout => {
             let by_policy = step.run.auto_decision_count > before.auto_decision_count;
             for owed in &mut step.run.owed {
                 if let (true, Effect::Answer { verdict, .. }) = (by_policy, &mut owed.effect) {
-                    *verdict = verdict.map(|_| Verdict::Approved);
+                    *verdict = verdict.map(|_| ApprovalVerdict::Approved);
                 }
             }
         }
@@ -163,23 +168,23 @@ fn bend_after(fault: Fault, before: &Run, event: &Event, step: &mut Step) {
 
 /// The attempt that an event speaks of, to be tampered with.
 #[expect(clippy::wildcard_enum_match_arm, reason = "a fault touches the few events that it names")]
-fn attempt_of(event: &mut Event) -> Option<&mut abide_domain::process::Attempt> {
+fn attempt_of(event: &mut RunEvent) -> Option<&mut abide_domain::process::Attempt> {
     match event {
-        Event::TurnEnded { attempt, .. }
-        | Event::GateRaised { attempt, .. }
-        | Event::ProcessExited { attempt, .. }
-        | Event::HandleAnnounced { attempt, .. } => Some(attempt),
+        RunEvent::TurnEnded { attempt, .. }
+        | RunEvent::GateRaised { attempt, .. }
+        | RunEvent::ProcessExited { attempt, .. }
+        | RunEvent::HandleAnnounced { attempt, .. } => Some(attempt),
         _ => None,
     }
 }
 
 #[expect(clippy::wildcard_enum_match_arm, reason = "a fault touches the few events that it names")]
-fn position_of(event: &mut Event) -> Option<&mut Position> {
+fn position_of(event: &mut RunEvent) -> Option<&mut OutputPosition> {
     match event {
-        Event::TurnEnded { position, .. }
-        | Event::GateRaised { position, .. }
-        | Event::HandleAnnounced { position, .. }
-        | Event::Progressed { position, .. } => Some(position),
+        RunEvent::TurnEnded { position, .. }
+        | RunEvent::GateRaised { position, .. }
+        | RunEvent::HandleAnnounced { position, .. }
+        | RunEvent::Progressed { position, .. } => Some(position),
         _ => None,
     }
 }

@@ -15,7 +15,7 @@ mod world;
 use std::process::ExitCode;
 
 use clap::Parser;
-use faults::Fault;
+use faults::RuleFault;
 
 /// Simulates histories of the daemon and checks its promises after each.
 #[derive(Debug, Parser)]
@@ -24,7 +24,7 @@ use faults::Fault;
   cargo xtask sim --seed 4711              one of them, told as a story
   cargo xtask sim --mutants                every deliberate fault, and the check that notices it
   cargo xtask sim --fault ignore-fence --seed 12")]
-struct Arguments {
+struct SimArguments {
     /// How many histories.
     #[arg(long, default_value_t = 20_000)]
     seeds: u64,
@@ -36,14 +36,14 @@ struct Arguments {
     seed: Option<u64>,
     /// Break one rule on purpose.
     #[arg(long, value_enum)]
-    fault: Option<Fault>,
+    fault: Option<RuleFault>,
     /// Break every rule once, and show which check notices.
     #[arg(long)]
     mutants: bool,
 }
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
+    let arguments = SimArguments::parse();
     match (arguments.seed, arguments.mutants) {
         (Some(seed), _) => report::story(seed, arguments.fault),
         (None, true) => report::mutants(arguments.from),

@@ -1,35 +1,35 @@
 //! People: they want things, say things twice, answer late, and try again when they get no answer.
 
-use abide_daemon::{DeskError, Outcome};
+use abide_daemon::{RequestError, RequestOutcome};
 use abide_domain::{
-    event::{Event, Idempotency, NewRun},
+    event::{IdempotencyClaim, NewRun, RunEvent},
     id::{InteractionId, RunId},
-    inbound::{Message, MessageKey},
-    reply::{Answerer, Reply},
-    settings::{ExecutionMode, OnBusy, Settings, Unanswered},
+    inbound::{InboundMessage, MessageKey},
+    reply::{InteractionReply, ReplyAuthor},
+    settings::{ExecutionMode, OnBusy, RunSettings, UnansweredPolicy},
     time::Seconds,
 };
 use abide_ports::{
     clock::Clock,
-    store::{Interactions, Page, Runs},
+    store::{InteractionQueries, PageRequest, RunQueries},
 };
 
 use crate::{
     daemon::now,
-    engine::Plan,
-    world::{Halt, World},
+    engine::EnginePlan,
+    world::{HistoryHalt, SimWorld},
 };
 
 /// What people have done and were told.
 #[derive(Debug, Default)]
-pub(crate) struct People {
+pub(crate) struct SimPeople {
     pub(crate) behave: bool,
     next: u32,
     runs: usize,
     /// Requests without an answer yet; they will be made again, word for word.
-    unanswered: Vec<Request>,
+    unanswered: Vec<PersonRequest>,
     /// Requests with an answer; some people make them again all the same.
-    answered: Vec<Request>,
+    answered: Vec<PersonRequest>,
     /// Messages that we were told are safe, and the run that took them.
     pub(crate) acknowledged: Vec<(MessageKey, RunId)>,
     /// Replies that we were told were taken.
@@ -38,15 +38,15 @@ pub(crate) struct People {
 }
 
 #[derive(Clone, Debug)]
-enum Request {
+enum PersonRequest {
     Create(Box<NewRun>),
-    Say { run: RunId, message: Message, on_busy: OnBusy },
+    Say { run: RunId, message: InboundMessage, on_busy: OnBusy },
 }
 
 const MOST_RUNS: usize = 4;
 
-impl World {
-    pub(crate) fn somebody_wants_a_run(&mut self) -> Result<(), Halt> {
+impl SimWorld {
+    pub(crate) fn somebody_wants_a_run(&mut self) -> Result<(), HistoryHalt> {
         if let (true, Some(request)) = (self.dice.chance(30), self.dice.any(&self.people.answered)) {
             return self.request(request);
         }
@@ -59,14 +59,14 @@ impl World {
         let message = message(&key);
         let settings = self.random_settings();
         let run_id = RunId(self.clock.stamp().fresh);
-        let idempotency = Some(Idempotency { key, fingerprint: "same".into() });
-        let plan = Plan::random(&mut self.dice);
+        let idempotency = Some(IdempotencyClaim { key, fingerprint: "same".into() });
+        let plan = EnginePlan::random(&mut self.dice);
         self.plans.insert(run_id, plan);
         let new = NewRun { run_id, settings, message, idempotency, rules: abide_domain::run::RULES };
-        self.request(Request::Create(Box::new(new)))
+        self.request(PersonRequest::Create(Box::new(new)))
     }
 
-    pub(crate) fn somebody_says_something(&mut self) -> Result<(), Halt> {
+    pub(crate) fn somebody_says_something(&mut self) -> Result<(), HistoryHalt> {
         if let (true, Some(request)) = (self.dice.chance(30), self.dice.any(&self.people.answered)) {
             return self.request(request);
         }
@@ -74,35 +74,35 @@ impl World {
         self.people.next += 1;
         let message = message(&format!("say-{}", self.people.next));
         let on_busy = self.dice.pick(&[OnBusy::Queue, OnBusy::Steer, OnBusy::Supersede]);
-        self.request(Request::Say { run, message, on_busy })
+        self.request(PersonRequest::Say { run, message, on_busy })
     }
 
     /// Makes every request again that got no answer.
-    pub(crate) fn repeat_unacknowledged(&mut self) -> Result<(), Halt> {
+    pub(crate) fn repeat_unacknowledged(&mut self) -> Result<(), HistoryHalt> {
         for request in std::mem::take(&mut self.people.unanswered) {
             self.request(request)?;
         }
         Ok(())
     }
 
-    fn request(&mut self, request: Request) -> Result<(), Halt> {
+    fn request(&mut self, request: PersonRequest) -> Result<(), HistoryHalt> {
         self.note(|| match &request {
-            Request::Create(new) => {
+            PersonRequest::Create(new) => {
                 let (id, mode) = (&new.message.key.message_id, new.settings.execution_mode);
                 format!("somebody wants a run ({id}, {mode:?})")
             }
-            Request::Say { run, message, on_busy } => {
+            PersonRequest::Say { run, message, on_busy } => {
                 format!("somebody says {} to {run} ({on_busy:?})", message.key.message_id)
             }
         });
         let key = match &request {
-            Request::Create(new) => new.message.key.clone(),
-            Request::Say { message, .. } => message.key.clone(),
+            PersonRequest::Create(new) => new.message.key.clone(),
+            PersonRequest::Say { message, .. } => message.key.clone(),
         };
         self.before_the_desk();
         let outcome = match self.as_received(&request) {
-            Request::Create(new) => now(self.daemon.desk.create(*new)),
-            Request::Say { run, message, on_busy } => {
+            PersonRequest::Create(new) => now(self.daemon.desk.create(*new)),
+            PersonRequest::Say { run, message, on_busy } => {
                 now(self.daemon.desk.message(run, message, Some(on_busy)))
             }
         };
@@ -121,29 +121,29 @@ impl World {
     }
 
     /// The request as it reaches the desk; under a fault, keys are lost on the way.
-    fn as_received(&mut self, request: &Request) -> Request {
+    fn as_received(&mut self, request: &PersonRequest) -> PersonRequest {
         let mut request = request.clone();
-        if let Request::Create(new) = &mut request {
+        if let PersonRequest::Create(new) = &mut request {
             // Every request that reaches us is given a run of its own, until its key is looked at.
             let plan = self.plans[&new.run_id].clone();
             new.run_id = RunId(self.clock.stamp().fresh);
             self.plans.insert(new.run_id, plan);
         }
-        if self.fault == Some(crate::faults::Fault::ForgetMessageKeys) {
+        if self.fault == Some(crate::faults::RuleFault::ForgetMessageKeys) {
             self.people.next += 1;
             let suffix = format!("~{}", self.people.next);
             match &mut request {
-                Request::Create(new) => {
+                PersonRequest::Create(new) => {
                     new.message.key.message_id.push_str(&suffix);
                     new.idempotency = None;
                 }
-                Request::Say { message, .. } => message.key.message_id.push_str(&suffix),
+                PersonRequest::Say { message, .. } => message.key.message_id.push_str(&suffix),
             }
         }
         request
     }
 
-    pub(crate) fn somebody_answers(&mut self) -> Result<(), Halt> {
+    pub(crate) fn somebody_answers(&mut self) -> Result<(), HistoryHalt> {
         let open = self.open_questions();
         for id in &open {
             if !self.people.seen_questions.contains(id) {
@@ -162,7 +162,7 @@ impl World {
         Ok(())
     }
 
-    pub(crate) fn answer_everything(&mut self) -> Result<(), Halt> {
+    pub(crate) fn answer_everything(&mut self) -> Result<(), HistoryHalt> {
         for id in self.open_questions() {
             // An approval takes only a yes or a no; everything else takes any text.
             self.answer(id, "no, go on", None)?;
@@ -170,13 +170,13 @@ impl World {
         Ok(())
     }
 
-    fn answer(&mut self, id: InteractionId, text: &str, key: Option<String>) -> Result<(), Halt> {
+    fn answer(&mut self, id: InteractionId, text: &str, key: Option<String>) -> Result<(), HistoryHalt> {
         self.note(|| format!("somebody answers {id}: {text}"));
-        let by = Answerer::Person("ada".into());
-        let reply = Reply { interaction_id: id, text: text.into(), by, idempotency_key: key };
+        let by = ReplyAuthor::Person("ada".into());
+        let reply = InteractionReply { interaction_id: id, text: text.into(), by, idempotency_key: key };
         self.before_the_desk();
         let outcome = now(self.daemon.desk.reply(reply));
-        let taken = matches!(outcome, Ok(Outcome::Changed(_)));
+        let taken = matches!(outcome, Ok(RequestOutcome::Changed(_)));
         self.judge(outcome)?;
         if taken {
             self.people.taken_replies.push((id, text.to_owned()));
@@ -184,47 +184,47 @@ impl World {
         Ok(())
     }
 
-    pub(crate) fn somebody_interrupts(&mut self) -> Result<(), Halt> {
+    pub(crate) fn somebody_interrupts(&mut self) -> Result<(), HistoryHalt> {
         let Some(run) = self.some_run() else { return Ok(()) };
         self.note(|| format!("somebody interrupts {run}"));
-        self.take(run, Event::InterruptRequested { by: "ada".into() })
+        self.take(run, RunEvent::InterruptRequested { by: "ada".into() })
     }
 
-    pub(crate) fn somebody_cancels(&mut self) -> Result<(), Halt> {
+    pub(crate) fn somebody_cancels(&mut self) -> Result<(), HistoryHalt> {
         let Some(run) = self.some_run() else { return Ok(()) };
         self.note(|| format!("somebody cancels {run}"));
-        self.take(run, Event::CancelRequested { by: "ada".into() })
+        self.take(run, RunEvent::CancelRequested { by: "ada".into() })
     }
 
-    pub(crate) fn conversation_speaks(&mut self) -> Result<(), Halt> {
+    pub(crate) fn conversation_speaks(&mut self) -> Result<(), HistoryHalt> {
         let outcome = now(self.daemon.desk.conversation_spoke("chat"));
-        self.judge(outcome.map(|()| Outcome::Absorbed)).map(|_| ())
+        self.judge(outcome.map(|()| RequestOutcome::Absorbed)).map(|_| ())
     }
 
     fn open_questions(&self) -> Vec<InteractionId> {
-        let open = now(self.store.open_interactions(Page::first(100)));
+        let open = now(self.store.open_interactions(PageRequest::first(100)));
         open.map(|listing| listing.items.iter().map(|it| it.interaction_id).collect()).unwrap_or_default()
     }
 
     fn some_run(&mut self) -> Option<RunId> {
-        let runs = now(self.store.runs(None, Page::first(100))).ok()?;
+        let runs = now(self.store.runs(None, PageRequest::first(100))).ok()?;
         let runs: Vec<_> = runs.items.iter().map(|run| run.run_id).collect();
         self.dice.any(&runs)
     }
 
-    fn random_settings(&mut self) -> Settings {
+    fn random_settings(&mut self) -> RunSettings {
         let modes = [
             ExecutionMode::Auto,
             ExecutionMode::Interactive,
             ExecutionMode::Interactive,
             ExecutionMode::Chat,
         ];
-        Settings {
+        RunSettings {
             engine: "fake".into(),
             workspace: "/w".into(),
             execution_mode: self.dice.pick(&modes),
             conversation_ref: self.dice.chance(60).then(|| "chat".into()),
-            unanswered: self.dice.pick(&[Unanswered::Strict, Unanswered::AutoDecide]),
+            unanswered: self.dice.pick(&[UnansweredPolicy::Strict, UnansweredPolicy::AutoDecide]),
             session_timeout_sec: Seconds(600),
             turn_timeout_sec: self.dice.chance(25).then_some(Seconds(300)),
             on_busy: OnBusy::Queue,
@@ -237,26 +237,31 @@ impl World {
     }
 
     /// Whether the desk's answer is an acknowledgement, a refusal, or no answer at all.
-    pub(crate) fn judge(&mut self, outcome: Result<Outcome, DeskError>) -> Result<Option<RunId>, Halt> {
+    pub(crate) fn judge(
+        &mut self,
+        outcome: Result<RequestOutcome, RequestError>,
+    ) -> Result<Option<RunId>, HistoryHalt> {
         match outcome {
-            Ok(Outcome::Changed(run)) => {
+            Ok(RequestOutcome::Changed(run)) => {
                 let run_id = run.run_id;
                 self.daemon.taken += 1;
                 self.check_run(&run)?;
                 Ok(Some(run_id))
             }
-            Ok(Outcome::Repeated(run)) => Ok(Some(run)),
-            Ok(Outcome::Absorbed)
-            | Err(DeskError::Refused(_) | DeskError::KeyReused { .. } | DeskError::Shortage(_)) => Ok(None),
-            Err(DeskError::Store(error)) => {
+            Ok(RequestOutcome::Repeated(run)) => Ok(Some(run)),
+            Ok(RequestOutcome::Absorbed)
+            | Err(RequestError::Refused(_) | RequestError::KeyReused { .. } | RequestError::Shortage(_)) => {
+                Ok(None)
+            }
+            Err(RequestError::Store(error)) => {
                 self.note(|| format!("the daemon dies: {error}"));
-                Err(Halt::Crashed)
+                Err(HistoryHalt::Crashed)
             }
         }
     }
 }
 
-fn message(id: &str) -> Message {
+fn message(id: &str) -> InboundMessage {
     let key = MessageKey { channel: "chat".into(), message_id: id.to_owned() };
-    Message { key, text: id.to_owned() }
+    InboundMessage { key, text: id.to_owned() }
 }

@@ -12,16 +12,16 @@ use std::{
 use clap::ValueEnum;
 
 use crate::{
-    checks::Violation,
-    faults::Fault,
-    world::{Tally, Tells, World},
+    checks::InvariantViolation,
+    faults::RuleFault,
+    world::{HistoryCounters, SimWorld, StoryMode},
 };
 
 /// How many histories a fault may go unnoticed for.
 const PATIENCE: u64 = 30_000;
 
 /// Lives through so many histories and reports the first promise that was broken.
-pub(crate) fn histories(from: u64, seeds: u64, fault: Option<Fault>) -> ExitCode {
+pub(crate) fn histories(from: u64, seeds: u64, fault: Option<RuleFault>) -> ExitCode {
     match search(from, seeds, fault) {
         Ok(tally) => {
             println!(
@@ -46,8 +46,8 @@ pub(crate) fn histories(from: u64, seeds: u64, fault: Option<Fault>) -> ExitCode
 }
 
 /// Tells the story of one history.
-pub(crate) fn story(seed: u64, fault: Option<Fault>) -> ExitCode {
-    let mut world = World::new(seed, fault, Tells::Everything);
+pub(crate) fn story(seed: u64, fault: Option<RuleFault>) -> ExitCode {
+    let mut world = SimWorld::new(seed, fault, StoryMode::Everything);
     let lived = world.live();
     for line in world.story() {
         println!("{line}");
@@ -67,7 +67,7 @@ pub(crate) fn story(seed: u64, fault: Option<Fault>) -> ExitCode {
 /// Breaks every rule on purpose and shows which check notices.
 pub(crate) fn mutants(from: u64) -> ExitCode {
     let mut unnoticed = 0;
-    for fault in Fault::value_variants() {
+    for fault in RuleFault::value_variants() {
         match search(from, PATIENCE, Some(*fault)) {
             Err((seed, violation)) => {
                 println!("{:<28} seed {seed:<5} noticed by: {}", name(*fault), violation.check);
@@ -78,14 +78,18 @@ pub(crate) fn mutants(from: u64) -> ExitCode {
             }
         }
     }
-    println!("{} passed, {unnoticed} failed", Fault::value_variants().len() - unnoticed);
+    println!("{} passed, {unnoticed} failed", RuleFault::value_variants().len() - unnoticed);
     if unnoticed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// The lowest seed that breaks a promise, or what all of them came to.
-fn search(from: u64, seeds: u64, fault: Option<Fault>) -> Result<Tally, (u64, Violation)> {
-    let (next, total) = (AtomicU64::new(from), Mutex::new(Tally::default()));
-    let worst: Mutex<Option<(u64, Violation)>> = Mutex::new(None);
+fn search(
+    from: u64,
+    seeds: u64,
+    fault: Option<RuleFault>,
+) -> Result<HistoryCounters, (u64, InvariantViolation)> {
+    let (next, total) = (AtomicU64::new(from), Mutex::new(HistoryCounters::default()));
+    let worst: Mutex<Option<(u64, InvariantViolation)>> = Mutex::new(None);
     let workers = thread::available_parallelism().map_or(1, usize::from);
     thread::scope(|scope| {
         for _ in 0..workers {
@@ -96,7 +100,7 @@ fn search(from: u64, seeds: u64, fault: Option<Fault>) -> Result<Tally, (u64, Vi
                     if seed >= from + seeds || found {
                         break;
                     }
-                    match World::new(seed, fault, Tells::Nothing).live() {
+                    match SimWorld::new(seed, fault, StoryMode::Nothing).live() {
                         Ok(tally) => total.lock().unwrap_or_else(PoisonError::into_inner).add(&tally),
                         Err(violation) => {
                             let mut worst = worst.lock().unwrap_or_else(PoisonError::into_inner);
@@ -115,11 +119,11 @@ fn search(from: u64, seeds: u64, fault: Option<Fault>) -> Result<Tally, (u64, Vi
     }
 }
 
-fn name(fault: Fault) -> String {
+fn name(fault: RuleFault) -> String {
     fault.to_possible_value().map_or_else(|| format!("{fault:?}"), |value| value.get_name().to_owned())
 }
 
-impl Tally {
+impl HistoryCounters {
     fn add(&mut self, other: &Self) {
         self.events += other.events;
         self.crashes += other.crashes;

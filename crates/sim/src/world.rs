@@ -3,42 +3,42 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use abide_domain::{id::RunId, process::Attempt, run::Status};
+use abide_domain::{id::RunId, process::Attempt, run::RunStatus};
 use abide_store::memory::{CrashPoint, MemoryStore};
-use abide_testkit::{clock::FakeClock, dice::Dice};
+use abide_testkit::{clock::FakeClock, dice::SeededRng};
 
 use crate::{
-    channel::{Channel, Weather},
-    checks::Violation,
-    daemon::Daemon,
-    engine::{Engines, Plan},
-    faults::Fault,
-    people::People,
+    channel::{FakeChannel, NetworkMode},
+    checks::InvariantViolation,
+    daemon::SimDaemon,
+    engine::{EnginePlan, SimEngines},
+    faults::RuleFault,
+    people::SimPeople,
 };
 
 /// Everything there is.
-pub(crate) struct World {
-    pub(crate) dice: Dice,
+pub(crate) struct SimWorld {
+    pub(crate) dice: SeededRng,
     pub(crate) clock: Arc<FakeClock>,
     pub(crate) store: Arc<MemoryStore>,
-    /// With [`Fault::AcknowledgeTooEarly`], what would be left if the power went now.
+    /// With [`RuleFault::AcknowledgeTooEarly`], what would be left if the power went now.
     pub(crate) on_disk: Option<MemoryStore>,
-    pub(crate) engines: Engines,
-    pub(crate) plans: BTreeMap<RunId, Plan>,
-    pub(crate) people: People,
-    pub(crate) channel: Channel,
-    pub(crate) weather: Weather,
-    pub(crate) daemon: Daemon,
+    pub(crate) engines: SimEngines,
+    pub(crate) plans: BTreeMap<RunId, EnginePlan>,
+    pub(crate) people: SimPeople,
+    pub(crate) channel: FakeChannel,
+    pub(crate) weather: NetworkMode,
+    pub(crate) daemon: SimDaemon,
     pub(crate) slots: usize,
-    pub(crate) fault: Option<Fault>,
+    pub(crate) fault: Option<RuleFault>,
     /// How each finished run ended when that was first seen.
-    pub(crate) finished: BTreeMap<RunId, Status>,
+    pub(crate) finished: BTreeMap<RunId, RunStatus>,
     story: Option<Vec<String>>,
 }
 
 /// What a history came to.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Tally {
+pub(crate) struct HistoryCounters {
     pub(crate) events: u64,
     pub(crate) crashes: u64,
     pub(crate) runs: u64,
@@ -49,15 +49,15 @@ pub(crate) struct Tally {
 
 /// Why a history was stopped.
 #[derive(Debug)]
-pub(crate) enum Halt {
+pub(crate) enum HistoryHalt {
     /// The daemon died at a commit and must be started again.
     Crashed,
     /// A promise was broken.
-    Violated(Violation),
+    Violated(InvariantViolation),
 }
 
-impl From<Violation> for Halt {
-    fn from(violation: Violation) -> Self {
+impl From<InvariantViolation> for HistoryHalt {
+    fn from(violation: InvariantViolation) -> Self {
         Self::Violated(violation)
     }
 }
@@ -67,35 +67,35 @@ const TROUBLED_ACTIONS: usize = 160;
 /// How many it may take to come to rest.
 const QUIET_ROUNDS: usize = 400;
 
-impl World {
+impl SimWorld {
     /// A new world. With a story, everything that happens is written down.
-    pub(crate) fn new(seed: u64, fault: Option<Fault>, tells: Tells) -> Self {
-        let mut dice = Dice::new(seed);
+    pub(crate) fn new(seed: u64, fault: Option<RuleFault>, tells: StoryMode) -> Self {
+        let mut dice = SeededRng::new(seed);
         let clock = Arc::new(FakeClock::new());
         let store = Arc::new(MemoryStore::new());
         let slots = 1 + dice.below(3);
         crate::faults::break_rules(fault);
-        let daemon = Daemon::start(&store, &clock, slots);
+        let daemon = SimDaemon::start(&store, &clock, slots);
         Self {
             dice,
             clock,
             store,
             on_disk: None,
-            engines: Engines::default(),
+            engines: SimEngines::default(),
             plans: BTreeMap::new(),
-            people: People::default(),
-            channel: Channel::default(),
-            weather: Weather::Foul,
+            people: SimPeople::default(),
+            channel: FakeChannel::default(),
+            weather: NetworkMode::Foul,
             daemon,
             slots,
             fault,
             finished: BTreeMap::new(),
-            story: matches!(tells, Tells::Everything).then(Vec::new),
+            story: matches!(tells, StoryMode::Everything).then(Vec::new),
         }
     }
 
     /// Lives through the whole history: trouble first, then rest, then the reckoning.
-    pub(crate) fn live(&mut self) -> Result<Tally, Violation> {
+    pub(crate) fn live(&mut self) -> Result<HistoryCounters, InvariantViolation> {
         for _ in 0..TROUBLED_ACTIONS {
             let acted = self.act();
             self.after(acted)?;
@@ -135,7 +135,7 @@ impl World {
     }
 
     /// One thing happens, somewhere.
-    fn act(&mut self) -> Result<(), Halt> {
+    fn act(&mut self) -> Result<(), HistoryHalt> {
         if self.dice.chance(3) && !self.store.is_about_to_crash() {
             let point = self.dice.pick(&[CrashPoint::BeforeWrite, CrashPoint::AfterWrite]);
             self.store.crash_at(point);
@@ -155,18 +155,18 @@ impl World {
             97..98 => self.contact_is_lost(),
             98..99 => {
                 self.note(|| "the daemon is killed".into());
-                Err(Halt::Crashed)
+                Err(HistoryHalt::Crashed)
             }
             _ => {
                 if self.dice.chance(20) {
                     self.note(|| "the daemon is told to stop in order".into());
                     self.shut_down()?;
-                    return Err(Halt::Crashed);
+                    return Err(HistoryHalt::Crashed);
                 }
                 if self.dice.chance(20) {
                     self.note(|| "the machine goes down with every process".into());
                     self.engines.reboot();
-                    return Err(Halt::Crashed);
+                    return Err(HistoryHalt::Crashed);
                 }
                 Ok(())
             }
@@ -176,7 +176,7 @@ impl World {
     /// Everybody behaves from now on, so that what was promised can be waited for.
     fn calm_down(&mut self) {
         self.note(|| "from here on everybody behaves".into());
-        self.weather = Weather::Fair;
+        self.weather = NetworkMode::Fair;
         self.people.behave = true;
         for plan in self.plans.values_mut() {
             plan.behave();
@@ -184,7 +184,7 @@ impl World {
     }
 
     /// Everybody does what they can.
-    fn rest(&mut self) -> Result<(), Halt> {
+    fn rest(&mut self) -> Result<(), HistoryHalt> {
         self.repeat_unacknowledged()?;
         self.conversation_speaks()?;
         self.perform_everything()?;
@@ -204,19 +204,19 @@ impl World {
         self.ring()
     }
 
-    /// With [`Fault::AcknowledgeTooEarly`], what the desk is about to write will not survive a crash.
+    /// With [`RuleFault::AcknowledgeTooEarly`], what the desk is about to write will not survive a crash.
     pub(crate) fn before_the_desk(&mut self) {
-        if self.fault == Some(Fault::AcknowledgeTooEarly) {
+        if self.fault == Some(RuleFault::AcknowledgeTooEarly) {
             self.on_disk = Some(self.store.copy());
         }
     }
 
     /// Starts the daemon again if it died.
-    fn after(&mut self, acted: Result<(), Halt>) -> Result<(), Violation> {
+    fn after(&mut self, acted: Result<(), HistoryHalt>) -> Result<(), InvariantViolation> {
         match acted {
             Ok(()) => Ok(()),
-            Err(Halt::Violated(violation)) => Err(violation),
-            Err(Halt::Crashed) => {
+            Err(HistoryHalt::Violated(violation)) => Err(violation),
+            Err(HistoryHalt::Crashed) => {
                 if let Some(on_disk) = self.on_disk.take() {
                     self.store = Arc::new(on_disk);
                 }
@@ -225,24 +225,24 @@ impl World {
         }
     }
 
-    fn a_few_times(&mut self, act: fn(&mut Self) -> Result<(), Halt>) -> Result<(), Halt> {
+    fn a_few_times(&mut self, act: fn(&mut Self) -> Result<(), HistoryHalt>) -> Result<(), HistoryHalt> {
         for _ in 0..=self.dice.below(3) {
             act(self)?;
         }
         Ok(())
     }
 
-    fn some_process_lives_on(&mut self) -> Result<(), Halt> {
+    fn some_process_lives_on(&mut self) -> Result<(), HistoryHalt> {
         let alive: Vec<(RunId, Attempt)> = self.engines.alive().collect();
         let Some(at) = self.dice.any(&alive) else { return Ok(()) };
-        let did = self.engines.keepers.get_mut(&at).and_then(crate::engine::Keeper::live_on);
+        let did = self.engines.keepers.get_mut(&at).and_then(crate::engine::SimKeeper::live_on);
         if let Some(did) = did {
             self.note(|| format!("process {}/{} {did}", at.0, at.1.0));
         }
         Ok(())
     }
 
-    fn time_passes(&mut self) -> Result<(), Halt> {
+    fn time_passes(&mut self) -> Result<(), HistoryHalt> {
         let span = self.dice.pick(&[1, 5, 20, 700]);
         self.clock.advance(span * 1_000_000);
         self.note(|| format!("{span} s pass"));
@@ -263,7 +263,7 @@ fn without_zeros(line: &str) -> String {
 
 /// Whether a history is written down while it happens.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Tells {
+pub(crate) enum StoryMode {
     Nothing,
     Everything,
 }

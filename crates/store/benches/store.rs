@@ -14,17 +14,17 @@ use std::{
 };
 
 use abide_domain::{
-    engine::{Abilities, Profile, ProfileKind},
-    event::{Event, NewRun},
-    id::{Fresh, RunId},
-    inbound::{Message, MessageKey},
-    process::{Attempt, Position, Process},
-    settings::{ExecutionMode, OnBusy, Settings, Unanswered},
+    engine::{EngineInteractiveProfile, ProfileKind, RunAbilities},
+    event::{NewRun, RunEvent},
+    id::{IdSeed, RunId},
+    inbound::{InboundMessage, MessageKey},
+    process::{Attempt, OutputPosition, ProcessBinding},
+    settings::{ExecutionMode, OnBusy, RunSettings, UnansweredPolicy},
     time::Seconds,
 };
-use abide_ports::store::{Commit, Store};
+use abide_ports::store::{JournalCommit, Store};
 use abide_store::registry;
-use abide_testkit::history::Author;
+use abide_testkit::history::HistoryGenerator;
 
 /// How long each loop runs in each round.
 const ROUND: Duration = Duration::from_millis(500);
@@ -44,15 +44,15 @@ async fn bench() -> ExitCode {
     // Next to the build, not in a folder that may be kept in memory.
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder on disk");
     let mut stores =
-        vec![Subject::open("sqlite", &format!("sqlite:{}/abide.db", folder.path().display())).await];
+        vec![BenchedStore::open("sqlite", &format!("sqlite:{}/abide.db", folder.path().display())).await];
     match postgres_url() {
-        Some(url) => stores.push(Subject::open("postgres", &url).await),
+        Some(url) => stores.push(BenchedStore::open("postgres", &url).await),
         None => println!("postgres: not measured, ABIDE_TEST_POSTGRES_URL is not set"),
     }
     let bytes = stores[0].bytes();
     let (mut bare_sqlite, mut bare_file) =
         (BareSqlite::new(folder.path(), bytes), BareFile::new(folder.path(), bytes));
-    let (mut commits, mut syncs) = (Rate::default(), Rate::default());
+    let (mut commits, mut syncs) = (ThroughputSum::default(), ThroughputSum::default());
     for _ in 0..ROUNDS {
         commits.add(timed(|| bare_sqlite.commit()));
         syncs.add(timed(|| bare_file.append()));
@@ -92,29 +92,29 @@ async fn bench() -> ExitCode {
 }
 
 /// A store that is measured, with a run at work for each writer.
-struct Subject {
+struct BenchedStore {
     name: &'static str,
     store: Arc<dyn Store>,
-    writers: Vec<(Author, RunId, u64)>,
-    alone: Rate,
-    together: Rate,
+    writers: Vec<(HistoryGenerator, RunId, u64)>,
+    alone: ThroughputSum,
+    together: ThroughputSum,
 }
 
-impl Subject {
+impl BenchedStore {
     async fn open(name: &'static str, url: &str) -> Self {
         let store = registry::open(url).await.expect("the store opens");
         let mut writers = Vec::new();
         for number in 0..MANY {
-            let mut author = Author::new(1, number as u16 + 1);
-            let run = RunId(Fresh((1 << 100) + number as u128));
+            let mut author = HistoryGenerator::new(1, number as u16 + 1);
+            let run = RunId(IdSeed((1 << 100) + number as u128));
             let mut changes = Vec::new();
             for event in beginning(run) {
                 changes.push(author.happens(run, event).expect("a run begins like this"));
             }
-            store.commit(Commit { changes }).await.expect("it is written");
+            store.commit(JournalCommit { changes }).await.expect("it is written");
             writers.push((author, run, 0));
         }
-        Self { name, store, writers, alone: Rate::default(), together: Rate::default() }
+        Self { name, store, writers, alone: ThroughputSum::default(), together: ThroughputSum::default() }
     }
 
     /// How much one commit writes, as the journal and the run's row have it.
@@ -155,23 +155,25 @@ impl Subject {
 }
 
 /// The most frequent commit of all: an engine gets on with its turn.
-fn progress(author: &mut Author, run: RunId, position: &mut u64) -> Commit {
+fn progress(author: &mut HistoryGenerator, run: RunId, position: &mut u64) -> JournalCommit {
     *position += 1;
     let text = "reading src/lib.rs, then running the tests of the crate that it belongs to".to_owned();
-    let event = Event::Progressed { attempt: Attempt(1), position: Position(*position), text };
-    Commit { changes: vec![author.happens(run, event).expect("a turn is at work")] }
+    let event = RunEvent::Progressed { attempt: Attempt(1), position: OutputPosition(*position), text };
+    JournalCommit { changes: vec![author.happens(run, event).expect("a turn is at work")] }
 }
 
-fn beginning(run_id: RunId) -> [Event; 4] {
+fn beginning(run_id: RunId) -> [RunEvent; 4] {
     let key = MessageKey { channel: "api".to_owned(), message_id: run_id.to_string() };
-    let message =
-        Message { key, text: "make the tests of the store crate pass, then open a request".to_owned() };
-    let settings = Settings {
+    let message = InboundMessage {
+        key,
+        text: "make the tests of the store crate pass, then open a request".to_owned(),
+    };
+    let settings = RunSettings {
         engine: "claude".to_owned(),
         workspace: "src/abide".to_owned(),
         execution_mode: ExecutionMode::Interactive,
         conversation_ref: Some("feishu:oc_7f3a".to_owned()),
-        unanswered: Unanswered::Strict,
+        unanswered: UnansweredPolicy::Strict,
         session_timeout_sec: Seconds(1200),
         turn_timeout_sec: None,
         on_busy: OnBusy::Queue,
@@ -181,23 +183,29 @@ fn beginning(run_id: RunId) -> [Event; 4] {
         skill: None,
         labels: BTreeMap::new(),
     };
-    let profile = Profile {
+    let profile = EngineInteractiveProfile {
         kind: ProfileKind::Resumable,
         reason: "it can resume".to_owned(),
         session_timeout_sec: Seconds(1200),
     };
-    let process = Process { keeper: "k".to_owned(), pid: 4711, start_time: 1, boot_id: "b".to_owned() };
+    let process =
+        ProcessBinding { keeper: "k".to_owned(), pid: 4711, start_time: 1, boot_id: "b".to_owned() };
     [
-        Event::RunCreated(Box::new(NewRun {
+        RunEvent::RunCreated(Box::new(NewRun {
             run_id,
             settings,
             message,
             idempotency: None,
             rules: abide_domain::run::RULES,
         })),
-        Event::Admitted,
-        Event::ProfileResolved { profile, abilities: Abilities::default(), handle: None, command: None },
-        Event::AttemptStarted { attempt: Attempt(1), process },
+        RunEvent::Admitted,
+        RunEvent::ProfileResolved {
+            profile,
+            abilities: RunAbilities::default(),
+            handle: None,
+            command: None,
+        },
+        RunEvent::AttemptStarted { attempt: Attempt(1), process },
     ]
 }
 
@@ -244,12 +252,12 @@ impl BareFile {
 
 /// Work over time, added up over the rounds.
 #[derive(Default)]
-struct Rate {
+struct ThroughputSum {
     count: u64,
     time: Duration,
 }
 
-impl Rate {
+impl ThroughputSum {
     fn add(&mut self, (count, time): (u64, Duration)) {
         self.count += count;
         self.time += time;

@@ -5,7 +5,7 @@
 use std::{io::Write, process::ExitCode, sync::Arc};
 
 use abide_store::registry;
-use abide_testkit::history::Author;
+use abide_testkit::history::HistoryGenerator;
 
 fn main() -> ExitCode {
     let arguments: Vec<_> = std::env::args().skip(1).collect();
@@ -33,7 +33,9 @@ async fn work(url: &str, seed: u64, writers: u16, commits: usize) -> ExitCode {
             tokio::spawn(async move {
                 // The names are new for each seed, so that one database can be killed again and again.
                 let name = seed as u16 * 100 + writer;
-                for (count, commit) in Author::new(seed, name).commits(commits).into_iter().enumerate() {
+                for (count, commit) in
+                    HistoryGenerator::new(seed, name).commits(commits).into_iter().enumerate()
+                {
                     match store.commit(commit).await {
                         Ok(committed) => say(&format!("ack {writer} {count} {}", committed.last.0)),
                         Err(error) => return say(&format!("error {error}")),

@@ -9,9 +9,9 @@
 
 use std::{fs, path::Path, process::Command};
 
-use abide_ports::store::{Seq, Store};
+use abide_ports::store::{JournalSeq, Store};
 use abide_store::registry;
-use abide_testkit::history::Author;
+use abide_testkit::history::HistoryGenerator;
 
 /// The schema that stands in the dump, for the test to replace by its own.
 const SCHEMA: &str = "abide_fixture";
@@ -47,12 +47,12 @@ async fn main() {
 }
 
 /// A history with every kind of row and most kinds of event, among them rare ones, and a reader who is half through it.
-async fn tell(store: &dyn Store) -> Seq {
-    for commit in Author::new(2161, 1).with_runs(8).commits(70) {
+async fn tell(store: &dyn Store) -> JournalSeq {
+    for commit in HistoryGenerator::new(2161, 1).with_runs(8).commits(70) {
         store.commit(commit).await.expect("a legal commit is taken");
     }
     let head = store.head().await.expect("it has a head");
-    store.advance("fixture", Seq(head.0 / 2)).await.expect("a reader moves on");
+    store.advance("fixture", JournalSeq(head.0 / 2)).await.expect("a reader moves on");
     head
 }
 

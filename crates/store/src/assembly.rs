@@ -2,17 +2,17 @@
 
 use abide_domain::{
     delivery::Delivery,
-    event::Claim,
+    event::KeyClaim,
     inbound::{Inbound, MessageKey},
     interaction::Interaction,
     run::Run,
     turn::Turn,
 };
-use abide_ports::store::{StoreError, Tables};
+use abide_ports::store::{RunTables, StoreError};
 
 use crate::record::{DeliveryKeys, InteractionKeys, RunKeys, agree, value};
 
-/// All rows of a run, in the shape of [`Found`]. Both databases understand it.
+/// All rows of a run, in the shape of [`TableRow`]. Both databases understand it.
 pub(crate) const ROWS_OF_RUN: &str = "
     SELECT 'runs', run_id, status, CAST(revision AS BIGINT), deadline_at, astir, body
         FROM runs WHERE run_id = $1
@@ -31,7 +31,7 @@ pub(crate) const ROWS_OF_RUN: &str = "
 pub(crate) const TABLES: [&str; 6] = ["runs", "inbound", "turns", "interactions", "deliveries", "claims"];
 
 /// A row of any table.
-pub(crate) struct Found {
+pub(crate) struct TableRow {
     pub(crate) table: String,
     pub(crate) name: String,
     pub(crate) other: String,
@@ -42,8 +42,8 @@ pub(crate) struct Found {
 }
 
 /// The tables that these rows are. A row whose columns and value disagree is damaged.
-pub(crate) fn tables(rows: impl IntoIterator<Item = Found>) -> Result<Tables, StoreError> {
-    let mut tables = Tables::default();
+pub(crate) fn tables(rows: impl IntoIterator<Item = TableRow>) -> Result<RunTables, StoreError> {
+    let mut tables = RunTables::default();
     for row in rows {
         place(&mut tables, row)?;
     }
@@ -51,7 +51,7 @@ pub(crate) fn tables(rows: impl IntoIterator<Item = Found>) -> Result<Tables, St
     Ok(tables)
 }
 
-fn place(tables: &mut Tables, row: Found) -> Result<(), StoreError> {
+fn place(tables: &mut RunTables, row: TableRow) -> Result<(), StoreError> {
     let (table, name) = (row.table.as_str(), row.name.as_str());
     match table {
         "runs" => {
@@ -93,7 +93,7 @@ fn place(tables: &mut Tables, row: Found) -> Result<(), StoreError> {
             agree(table, name, &(name, row.other.as_str(), row.mark), &told)?;
             tables.deliveries.insert(delivery.delivery_id, delivery);
         }
-        _ => tables.claims.push(Claim { scope: row.other, key: row.name, fingerprint: row.body }),
+        _ => tables.claims.push(KeyClaim { scope: row.other, key: row.name, fingerprint: row.body }),
     }
     Ok(())
 }

@@ -5,12 +5,12 @@
 
 /// The end of a journal: the newest position and the chained checksum there. `chain` is 0 where the entry has none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Head {
+pub(crate) struct JournalHead {
     pub(crate) seq: i64,
     pub(crate) chain: i64,
 }
 
-impl Head {
+impl JournalHead {
     /// The head after one more entry with this checksum.
     pub(crate) fn next(self, checksum: i64) -> Self {
         Self { seq: self.seq + 1, chain: next(self.chain, checksum) }

@@ -2,10 +2,10 @@
 
 use std::str::FromStr;
 
-use abide_ports::store::{Page, StoreError};
+use abide_ports::store::{PageRequest, StoreError};
 
 /// The item after which the page starts, if it is not the first page.
-pub(crate) fn position<Id: FromStr>(page: &Page) -> Result<Option<Id>, StoreError> {
+pub(crate) fn position<Id: FromStr>(page: &PageRequest) -> Result<Option<Id>, StoreError> {
     let parsed = page.cursor.as_deref().map(str::parse).transpose();
     parsed.map_err(|_| StoreError::Invalid { what: "the cursor".to_owned() })
 }

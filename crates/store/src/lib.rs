@@ -25,8 +25,8 @@ mod witness;
 pub mod wrapped;
 
 #[cfg(feature = "_records")]
-pub use witness::Loss;
+pub use witness::LossPolicy;
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
-struct Readme;
+struct StoreReadme;

@@ -12,19 +12,20 @@ use std::{
 use abide_domain::{
     deadline::Deadline,
     delivery::{Delivery, DeliveryStatus},
-    effect::{EffectNumber, Owed},
-    event::Claim,
+    effect::{EffectNumber, PendingEffect},
+    event::KeyClaim,
     id::{DeliveryId, InteractionId, RunId, TurnId},
     inbound::{Inbound, MessageKey},
     interaction::Interaction,
-    run::{Run, Status},
-    slots::Occupancy,
+    run::{Run, RunStatus},
+    slots::SlotOccupancy,
     time::Timestamp,
     turn::Turn,
 };
 use abide_ports::store::{
-    Answer, Change, Claimed, Claims, Commit, Committed, Cursors, Deliveries, Effects, Entry, Inbounds,
-    Interactions, Journal, Listing, Page, Runs, Seq, StoreError, Tables, Turns, Upkeep,
+    ClaimHolder, ClaimQueries, CommitReceipt, CursorStore, DeliveryQueries, EffectQueries, InboundQueries,
+    InteractionQueries, Journal, JournalCommit, JournalEntry, JournalSeq, ListPage, PageRequest, RunChange,
+    RunQueries, RunTables, StoreError, StoreFuture, StoreMaintenance, TurnQueries,
 };
 use serde::Serialize;
 
@@ -33,7 +34,7 @@ use crate::cursor::position;
 /// A store that lives as long as the value does.
 #[derive(Debug, Default)]
 pub struct MemoryStore {
-    contents: Mutex<Contents>,
+    contents: Mutex<MemoryState>,
 }
 
 /// Where a staged crash cuts a commit off.
@@ -46,12 +47,12 @@ pub enum CrashPoint {
 }
 
 #[derive(Clone, Debug, Default)]
-struct Contents {
+struct MemoryState {
     crash: Option<CrashPoint>,
-    journal: Vec<Entry>,
-    tables: BTreeMap<RunId, Tables>,
-    claims: BTreeMap<(String, String), Claimed>,
-    cursors: BTreeMap<String, Seq>,
+    journal: Vec<JournalEntry>,
+    tables: BTreeMap<RunId, RunTables>,
+    claims: BTreeMap<(String, String), ClaimHolder>,
+    cursors: BTreeMap<String, JournalSeq>,
 }
 
 impl MemoryStore {
@@ -76,14 +77,14 @@ impl MemoryStore {
     }
 
     /// Reads everything under one lock. A writer that panicked left its commit undone, so poison says nothing.
-    fn contents(&self) -> MutexGuard<'_, Contents> {
+    fn contents(&self) -> MutexGuard<'_, MemoryState> {
         self.contents.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn answer<T: Send + 'static>(
         &self,
-        read: impl FnOnce(&Contents) -> Result<T, StoreError>,
-    ) -> Answer<'_, T> {
+        read: impl FnOnce(&MemoryState) -> Result<T, StoreError>,
+    ) -> StoreFuture<'_, T> {
         let answer = read(&self.contents());
         Box::pin(async move { answer })
     }
@@ -91,9 +92,9 @@ impl MemoryStore {
     /// Rows of one kind, of all runs, in the order of their keys.
     fn page<Id: FromStr + Ord + fmt::Display, T: Clone + Serialize + Send + 'static>(
         &self,
-        page: &Page,
-        rows: impl FnOnce(&Contents) -> Vec<(Id, T)>,
-    ) -> Answer<'_, Listing<T>> {
+        page: &PageRequest,
+        rows: impl FnOnce(&MemoryState) -> Vec<(Id, T)>,
+    ) -> StoreFuture<'_, ListPage<T>> {
         let cursor = position::<Id>(page);
         self.answer(|contents| {
             let cursor = cursor?;
@@ -105,11 +106,14 @@ impl MemoryStore {
 }
 
 /// The beginning of these rows that fits into the page. Their bytes are counted as a database would store them.
-fn listing<Id: fmt::Display, T: Serialize>(rows: impl Iterator<Item = (Id, T)>, page: &Page) -> Listing<T> {
+fn listing<Id: fmt::Display, T: Serialize>(
+    rows: impl Iterator<Item = (Id, T)>,
+    page: &PageRequest,
+) -> ListPage<T> {
     let (mut items, mut last, mut bytes) = (Vec::new(), None, 0_usize);
     for (id, row) in rows {
         if items.len() == page.limit || (bytes >= page.max_bytes && !items.is_empty()) {
-            return Listing { items, next_cursor: last };
+            return ListPage { items, next_cursor: last };
         }
         if page.max_bytes < usize::MAX {
             bytes = bytes.saturating_add(serde_json::to_vec(&row).map_or(0, |body| body.len()));
@@ -117,15 +121,15 @@ fn listing<Id: fmt::Display, T: Serialize>(rows: impl Iterator<Item = (Id, T)>, 
         items.push(row);
         last = Some(id.to_string());
     }
-    Listing { items, next_cursor: None }
+    ListPage { items, next_cursor: None }
 }
 
-impl Contents {
+impl MemoryState {
     /// Checks a whole commit before a single row is written.
-    fn check(&self, commit: &Commit) -> Result<(), StoreError> {
+    fn check(&self, commit: &JournalCommit) -> Result<(), StoreError> {
         let mut revisions: BTreeMap<RunId, u64> = BTreeMap::new();
-        let mut claimed: BTreeMap<(String, String), Claimed> = BTreeMap::new();
-        for Change { run, event, .. } in &commit.changes {
+        let mut claimed: BTreeMap<(String, String), ClaimHolder> = BTreeMap::new();
+        for RunChange { run, event, .. } in &commit.changes {
             let run_id = run.run_id;
             let stored = || self.run(run_id).map_or(0, |run| run.revision);
             let found = *revisions.entry(run_id).or_insert_with(stored);
@@ -134,25 +138,25 @@ impl Contents {
                 return Err(StoreError::Conflict { run_id, expected, found });
             }
             revisions.insert(run_id, run.revision);
-            for Claim { scope, key, fingerprint } in event.claims() {
+            for KeyClaim { scope, key, fingerprint } in event.claims() {
                 let name = (scope, key);
                 if let Some(holder) = self.claims.get(&name).or_else(|| claimed.get(&name)).cloned() {
                     return Err(StoreError::Taken { scope: name.0, key: name.1, holder });
                 }
-                claimed.insert(name, Claimed { run_id, fingerprint });
+                claimed.insert(name, ClaimHolder { run_id, fingerprint });
             }
         }
         Ok(())
     }
 
-    fn write(&mut self, commit: Commit) -> Committed {
+    fn write(&mut self, commit: JournalCommit) -> CommitReceipt {
         for change in commit.changes {
             let run_id = change.run.run_id;
-            for Claim { scope, key, fingerprint } in change.claims() {
-                self.claims.insert((scope, key), Claimed { run_id, fingerprint });
+            for KeyClaim { scope, key, fingerprint } in change.claims() {
+                self.claims.insert((scope, key), ClaimHolder { run_id, fingerprint });
             }
-            self.journal.push(Entry {
-                seq: Seq(self.journal.len() as u64 + 1),
+            self.journal.push(JournalEntry {
+                seq: JournalSeq(self.journal.len() as u64 + 1),
                 run_id,
                 revision: change.run.revision,
                 stamp: change.stamp,
@@ -160,11 +164,11 @@ impl Contents {
             });
             self.tables.entry(run_id).or_default().write(change);
         }
-        Committed { last: self.head() }
+        CommitReceipt { last: self.head() }
     }
 
-    fn head(&self) -> Seq {
-        Seq(self.journal.len() as u64)
+    fn head(&self) -> JournalSeq {
+        JournalSeq(self.journal.len() as u64)
     }
 
     fn run(&self, id: RunId) -> Option<&Run> {
@@ -177,7 +181,7 @@ impl Contents {
 }
 
 impl Journal for MemoryStore {
-    fn commit(&self, commit: Commit) -> Answer<'_, Committed> {
+    fn commit(&self, commit: JournalCommit) -> StoreFuture<'_, CommitReceipt> {
         let mut contents = self.contents();
         let committed = match (contents.check(&commit), contents.crash.take()) {
             (Err(error), _) => Err(error),
@@ -193,29 +197,29 @@ impl Journal for MemoryStore {
         Box::pin(async move { committed })
     }
 
-    fn entries(&self, after: Seq, limit: usize) -> Answer<'_, Vec<Entry>> {
+    fn entries(&self, after: JournalSeq, limit: usize) -> StoreFuture<'_, Vec<JournalEntry>> {
         let skipped = usize::try_from(after.0).unwrap_or(usize::MAX);
         self.answer(|contents| Ok(contents.journal.iter().skip(skipped).take(limit).cloned().collect()))
     }
 
-    fn entries_of(&self, run: RunId, after: Seq, limit: usize) -> Answer<'_, Vec<Entry>> {
+    fn entries_of(&self, run: RunId, after: JournalSeq, limit: usize) -> StoreFuture<'_, Vec<JournalEntry>> {
         self.answer(|contents| {
             let of_run = contents.journal.iter().filter(|entry| entry.run_id == run && entry.seq > after);
             Ok(of_run.take(limit).cloned().collect())
         })
     }
 
-    fn head(&self) -> Answer<'_, Seq> {
+    fn head(&self) -> StoreFuture<'_, JournalSeq> {
         self.answer(|contents| Ok(contents.head()))
     }
 }
 
-impl Runs for MemoryStore {
-    fn run(&self, id: RunId) -> Answer<'_, Option<Run>> {
+impl RunQueries for MemoryStore {
+    fn run(&self, id: RunId) -> StoreFuture<'_, Option<Run>> {
         self.answer(|contents| Ok(contents.run(id).cloned()))
     }
 
-    fn runs(&self, status: Option<Status>, page: Page) -> Answer<'_, Listing<Run>> {
+    fn runs(&self, status: Option<RunStatus>, page: PageRequest) -> StoreFuture<'_, ListPage<Run>> {
         let before = position::<RunId>(&page);
         self.answer(|contents| {
             let before = before?;
@@ -228,7 +232,7 @@ impl Runs for MemoryStore {
         })
     }
 
-    fn due(&self, until: Timestamp, limit: usize) -> Answer<'_, Vec<(RunId, Deadline)>> {
+    fn due(&self, until: Timestamp, limit: usize) -> StoreFuture<'_, Vec<(RunId, Deadline)>> {
         self.answer(|contents| {
             let deadlines = contents.runs().filter_map(|run| Some((run.run_id, run.deadline()?)));
             let mut due: Vec<_> = deadlines.filter(|(_, deadline)| deadline.at <= until).collect();
@@ -238,14 +242,14 @@ impl Runs for MemoryStore {
         })
     }
 
-    fn occupying(&self) -> Answer<'_, Vec<(RunId, Occupancy)>> {
+    fn occupying(&self) -> StoreFuture<'_, Vec<(RunId, SlotOccupancy)>> {
         self.answer(|contents| {
             let occupancies = contents.runs().map(|run| (run.run_id, run.occupancy()));
-            Ok(occupancies.filter(|(_, occupancy)| *occupancy != Occupancy::None).collect())
+            Ok(occupancies.filter(|(_, occupancy)| *occupancy != SlotOccupancy::None).collect())
         })
     }
 
-    fn tally(&self) -> Answer<'_, BTreeMap<Status, u64>> {
+    fn tally(&self) -> StoreFuture<'_, BTreeMap<RunStatus, u64>> {
         self.answer(|contents| {
             let mut tally = BTreeMap::new();
             for run in contents.runs() {
@@ -256,12 +260,12 @@ impl Runs for MemoryStore {
     }
 }
 
-impl Turns for MemoryStore {
-    fn turn(&self, id: TurnId) -> Answer<'_, Option<Turn>> {
+impl TurnQueries for MemoryStore {
+    fn turn(&self, id: TurnId) -> StoreFuture<'_, Option<Turn>> {
         self.answer(|contents| Ok(contents.tables.values().find_map(|tables| tables.turns.get(&id)).cloned()))
     }
 
-    fn turns_of(&self, run: RunId, page: Page) -> Answer<'_, Listing<Turn>> {
+    fn turns_of(&self, run: RunId, page: PageRequest) -> StoreFuture<'_, ListPage<Turn>> {
         self.page(&page, |contents| {
             let turns = contents.tables.get(&run).into_iter().flat_map(|tables| &tables.turns);
             turns.map(|(id, turn)| (*id, turn.clone())).collect()
@@ -269,29 +273,29 @@ impl Turns for MemoryStore {
     }
 }
 
-impl Inbounds for MemoryStore {
-    fn inbound(&self, key: MessageKey) -> Answer<'_, Option<Inbound>> {
+impl InboundQueries for MemoryStore {
+    fn inbound(&self, key: MessageKey) -> StoreFuture<'_, Option<Inbound>> {
         self.answer(|contents| {
             Ok(contents.tables.values().find_map(|tables| tables.inbound.get(&key)).cloned())
         })
     }
 }
 
-impl Interactions for MemoryStore {
-    fn interaction(&self, id: InteractionId) -> Answer<'_, Option<Interaction>> {
+impl InteractionQueries for MemoryStore {
+    fn interaction(&self, id: InteractionId) -> StoreFuture<'_, Option<Interaction>> {
         self.answer(|contents| {
             Ok(contents.tables.values().find_map(|tables| tables.interactions.get(&id)).cloned())
         })
     }
 
-    fn interactions_of(&self, run: RunId, page: Page) -> Answer<'_, Listing<Interaction>> {
+    fn interactions_of(&self, run: RunId, page: PageRequest) -> StoreFuture<'_, ListPage<Interaction>> {
         self.page(&page, |contents| {
             let questions = contents.tables.get(&run).into_iter().flat_map(|tables| &tables.interactions);
             questions.map(|(id, question)| (*id, question.clone())).collect()
         })
     }
 
-    fn open_interactions(&self, page: Page) -> Answer<'_, Listing<Interaction>> {
+    fn open_interactions(&self, page: PageRequest) -> StoreFuture<'_, ListPage<Interaction>> {
         self.page(&page, |contents| {
             let questions = contents.tables.values().flat_map(|tables| &tables.interactions);
             let open: BTreeMap<_, _> = questions.filter(|(_, question)| question.is_open()).collect();
@@ -299,7 +303,7 @@ impl Interactions for MemoryStore {
         })
     }
 
-    fn count_open(&self) -> Answer<'_, u64> {
+    fn count_open(&self) -> StoreFuture<'_, u64> {
         self.answer(|contents| {
             let questions = contents.tables.values().flat_map(|tables| tables.interactions.values());
             Ok(questions.filter(|question| question.is_open()).count() as u64)
@@ -307,21 +311,21 @@ impl Interactions for MemoryStore {
     }
 }
 
-impl Deliveries for MemoryStore {
-    fn delivery(&self, id: DeliveryId) -> Answer<'_, Option<Delivery>> {
+impl DeliveryQueries for MemoryStore {
+    fn delivery(&self, id: DeliveryId) -> StoreFuture<'_, Option<Delivery>> {
         self.answer(|contents| {
             Ok(contents.tables.values().find_map(|tables| tables.deliveries.get(&id)).cloned())
         })
     }
 
-    fn deliveries_of(&self, run: RunId, page: Page) -> Answer<'_, Listing<Delivery>> {
+    fn deliveries_of(&self, run: RunId, page: PageRequest) -> StoreFuture<'_, ListPage<Delivery>> {
         self.page(&page, |contents| {
             let deliveries = contents.tables.get(&run).into_iter().flat_map(|tables| &tables.deliveries);
             deliveries.map(|(id, delivery)| (*id, delivery.clone())).collect()
         })
     }
 
-    fn undelivered_to(&self, conversation_ref: &str) -> Answer<'_, Vec<RunId>> {
+    fn undelivered_to(&self, conversation_ref: &str) -> StoreFuture<'_, Vec<RunId>> {
         self.answer(|contents| {
             let deliveries = contents.tables.values().flat_map(|tables| tables.deliveries.values());
             let waiting = deliveries.filter(|delivery| {
@@ -335,29 +339,34 @@ impl Deliveries for MemoryStore {
     }
 }
 
-impl Effects for MemoryStore {
-    fn owed(&self, after: Option<(RunId, EffectNumber)>, limit: usize) -> Answer<'_, Vec<(RunId, Owed)>> {
+impl EffectQueries for MemoryStore {
+    fn owed(
+        &self,
+        after: Option<(RunId, EffectNumber)>,
+        limit: usize,
+    ) -> StoreFuture<'_, Vec<(RunId, PendingEffect)>> {
         self.answer(|contents| {
             let owed = contents.runs().flat_map(|run| run.owed.iter().map(|owed| (run.run_id, owed.clone())));
-            let later = |(run, owed): &(RunId, Owed)| after.is_none_or(|after| (*run, owed.number) > after);
+            let later =
+                |(run, owed): &(RunId, PendingEffect)| after.is_none_or(|after| (*run, owed.number) > after);
             Ok(owed.filter(later).take(limit).collect())
         })
     }
 }
 
-impl Claims for MemoryStore {
-    fn claimed(&self, scope: &str, key: &str) -> Answer<'_, Option<Claimed>> {
+impl ClaimQueries for MemoryStore {
+    fn claimed(&self, scope: &str, key: &str) -> StoreFuture<'_, Option<ClaimHolder>> {
         let name = (scope.to_owned(), key.to_owned());
         self.answer(|contents| Ok(contents.claims.get(&name).cloned()))
     }
 }
 
-impl Cursors for MemoryStore {
-    fn cursor(&self, reader: &str) -> Answer<'_, Seq> {
+impl CursorStore for MemoryStore {
+    fn cursor(&self, reader: &str) -> StoreFuture<'_, JournalSeq> {
         self.answer(|contents| Ok(contents.cursors.get(reader).copied().unwrap_or_default()))
     }
 
-    fn advance(&self, reader: &str, to: Seq) -> Answer<'_, ()> {
+    fn advance(&self, reader: &str, to: JournalSeq) -> StoreFuture<'_, ()> {
         let mut contents = self.contents();
         let cursor = contents.cursors.entry(reader.to_owned()).or_default();
         *cursor = to.max(*cursor);
@@ -365,8 +374,8 @@ impl Cursors for MemoryStore {
     }
 }
 
-impl Upkeep for MemoryStore {
-    fn known_runs(&self, after: Option<RunId>, limit: usize) -> Answer<'_, Vec<RunId>> {
+impl StoreMaintenance for MemoryStore {
+    fn known_runs(&self, after: Option<RunId>, limit: usize) -> StoreFuture<'_, Vec<RunId>> {
         self.answer(|contents| {
             let known =
                 contents.journal.iter().map(|entry| entry.run_id).chain(contents.tables.keys().copied());
@@ -375,21 +384,21 @@ impl Upkeep for MemoryStore {
         })
     }
 
-    fn tables_of(&self, run: RunId) -> Answer<'_, Tables> {
+    fn tables_of(&self, run: RunId) -> StoreFuture<'_, RunTables> {
         self.answer(|contents| Ok(contents.tables.get(&run).cloned().unwrap_or_default()))
     }
 
-    fn replace_tables(&self, run: RunId, tables: Tables) -> Answer<'_, ()> {
+    fn replace_tables(&self, run: RunId, tables: RunTables) -> StoreFuture<'_, ()> {
         let mut contents = self.contents();
         contents.claims.retain(|_, claimed| claimed.run_id != run);
-        for Claim { scope, key, fingerprint } in tables.claims.clone() {
-            contents.claims.insert((scope, key), Claimed { run_id: run, fingerprint });
+        for KeyClaim { scope, key, fingerprint } in tables.claims.clone() {
+            contents.claims.insert((scope, key), ClaimHolder { run_id: run, fingerprint });
         }
         contents.tables.insert(run, tables);
         Box::pin(async { Ok(()) })
     }
 
-    fn backup(&self, _to: &Path) -> Answer<'_, ()> {
+    fn backup(&self, _to: &Path) -> StoreFuture<'_, ()> {
         let hint = "memory is not kept; use SQLite".to_owned();
         Box::pin(async { Err(StoreError::Unsupported { hint }) })
     }

@@ -6,7 +6,7 @@ use abide_ports::store::StoreError;
 
 /// One step.
 #[derive(Debug)]
-pub(crate) struct Migration {
+pub(crate) struct SchemaMigration {
     /// Its place, from 1.
     pub(crate) number: i64,
     pub(crate) name: &'static str,
@@ -15,13 +15,13 @@ pub(crate) struct Migration {
 
 /// A step that a database says it has taken.
 #[derive(Debug)]
-pub(crate) struct Applied {
+pub(crate) struct AppliedMigration {
     pub(crate) number: i64,
     pub(crate) name: String,
     pub(crate) checksum: i64,
 }
 
-impl Migration {
+impl SchemaMigration {
     /// Changes with every edit of the step.
     pub(crate) fn checksum(&self) -> i64 {
         i64::from(crc32fast::hash(self.sql.as_bytes()))
@@ -30,9 +30,9 @@ impl Migration {
 
 /// The steps that are still to be taken.
 pub(crate) fn pending<'a>(
-    steps: &'a [Migration],
-    applied: &[Applied],
-) -> Result<&'a [Migration], StoreError> {
+    steps: &'a [SchemaMigration],
+    applied: &[AppliedMigration],
+) -> Result<&'a [SchemaMigration], StoreError> {
     let mismatched = |reason| Err(StoreError::Mismatched { reason });
     for (place, taken) in applied.iter().enumerate() {
         let Some(step) = steps.get(place) else {
@@ -63,13 +63,13 @@ pub(crate) fn pending<'a>(
 mod tests {
     use super::*;
 
-    const STEPS: [Migration; 2] = [
-        Migration { number: 1, name: "one", sql: "create one" },
-        Migration { number: 2, name: "two", sql: "create two" },
+    const STEPS: [SchemaMigration; 2] = [
+        SchemaMigration { number: 1, name: "one", sql: "create one" },
+        SchemaMigration { number: 2, name: "two", sql: "create two" },
     ];
 
-    fn taken(step: &Migration) -> Applied {
-        Applied { number: step.number, name: step.name.to_owned(), checksum: step.checksum() }
+    fn taken(step: &SchemaMigration) -> AppliedMigration {
+        AppliedMigration { number: step.number, name: step.name.to_owned(), checksum: step.checksum() }
     }
 
     #[test]
@@ -81,8 +81,8 @@ mod tests {
 
     #[test]
     fn an_edited_or_unknown_past_is_refused() {
-        let edited = Applied { checksum: 7, ..taken(&STEPS[0]) };
-        let renamed = Applied { name: "uno".to_owned(), ..taken(&STEPS[0]) };
+        let edited = AppliedMigration { checksum: 7, ..taken(&STEPS[0]) };
+        let renamed = AppliedMigration { name: "uno".to_owned(), ..taken(&STEPS[0]) };
         for past in [vec![edited], vec![renamed], vec![taken(&STEPS[1])]] {
             assert!(matches!(pending(&STEPS, &past), Err(StoreError::Mismatched { .. })));
         }

@@ -6,7 +6,7 @@
 use std::{fmt::Display, io::Write, ops::Index};
 
 use abide_domain::{delivery::Delivery, inbound::Inbound, interaction::Interaction, turn::Turn};
-use abide_ports::store::{Change, StoreError};
+use abide_ports::store::{RunChange, StoreError};
 use serde::Serialize;
 
 use crate::record::{DeliveryKeys, EntryRow, InteractionKeys, digest, number};
@@ -16,80 +16,83 @@ const ROOM: usize = 8 << 10;
 
 /// What was written.
 #[derive(Debug)]
-pub(crate) struct Text(String);
+pub(crate) struct RowText(String);
 
 /// Where one of the texts stands.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Part {
+pub(crate) struct TextRange {
     start: usize,
     end: usize,
 }
 
-impl Index<Part> for Text {
+impl Index<TextRange> for RowText {
     type Output = str;
 
-    fn index(&self, part: Part) -> &str {
+    fn index(&self, part: TextRange) -> &str {
         &self.0[part.start..part.end]
     }
 }
 
 /// Who writes.
-pub(crate) struct Pen(Vec<u8>);
+pub(crate) struct RowBuffer(Vec<u8>);
 
-impl Pen {
+impl RowBuffer {
     pub(crate) fn new() -> Self {
         Self(Vec::with_capacity(ROOM))
     }
 
-    pub(crate) fn done(self) -> Result<Text, StoreError> {
-        String::from_utf8(self.0).map(Text).map_err(|error| invalid(&error.to_string()))
+    pub(crate) fn done(self) -> Result<RowText, StoreError> {
+        String::from_utf8(self.0).map(RowText).map_err(|error| invalid(&error.to_string()))
     }
 
     /// A name.
-    pub(crate) fn word(&mut self, word: impl Display) -> Part {
+    pub(crate) fn word(&mut self, word: impl Display) -> TextRange {
         let start = self.0.len();
         // Memory takes everything.
         let _ = write!(self.0, "{word}");
-        Part { start, end: self.0.len() }
+        TextRange { start, end: self.0.len() }
     }
 
     /// A value.
-    pub(crate) fn json(&mut self, value: &impl Serialize) -> Result<Part, StoreError> {
+    pub(crate) fn json(&mut self, value: &impl Serialize) -> Result<TextRange, StoreError> {
         let start = self.0.len();
         serde_json::to_writer(&mut self.0, value)
             .map_err(|error| invalid(&format!("a value that JSON cannot hold ({error})")))?;
-        Ok(Part { start, end: self.0.len() })
+        Ok(TextRange { start, end: self.0.len() })
     }
 
-    pub(crate) fn inbound(&mut self, row: &Inbound) -> Result<(Part, Part, Part), StoreError> {
+    pub(crate) fn inbound(&mut self, row: &Inbound) -> Result<(TextRange, TextRange, TextRange), StoreError> {
         let key = &row.message.key;
         Ok((self.word(&key.channel), self.word(&key.message_id), self.json(row)?))
     }
 
-    pub(crate) fn turn(&mut self, row: &Turn) -> Result<(Part, Part), StoreError> {
+    pub(crate) fn turn(&mut self, row: &Turn) -> Result<(TextRange, TextRange), StoreError> {
         Ok((self.word(row.turn_id), self.json(row)?))
     }
 
     pub(crate) fn interaction(
         &mut self,
         row: &Interaction,
-    ) -> Result<(Part, InteractionKeys, Part), StoreError> {
+    ) -> Result<(TextRange, InteractionKeys, TextRange), StoreError> {
         Ok((self.word(row.interaction_id), InteractionKeys::of(row), self.json(row)?))
     }
 
-    pub(crate) fn delivery(&mut self, row: &Delivery) -> Result<(Part, DeliveryKeys, Part), StoreError> {
+    pub(crate) fn delivery(
+        &mut self,
+        row: &Delivery,
+    ) -> Result<(TextRange, DeliveryKeys, TextRange), StoreError> {
         Ok((self.word(row.delivery_id), DeliveryKeys::of(row), self.json(row)?))
     }
 
     /// The entry of a change of the run that is named there.
-    pub(crate) fn entry(&mut self, run: Part, change: &Change) -> Result<EntryRow, StoreError> {
+    pub(crate) fn entry(&mut self, run: TextRange, change: &RunChange) -> Result<EntryRow, StoreError> {
         let (revision, at) = (number(change.run.revision), change.stamp.at.0);
         let (fresh, event) = (self.word(change.stamp.fresh), self.json(&change.event)?);
         let digest = digest(self.at(run), revision, at, self.at(fresh), self.at(event));
         Ok(EntryRow { revision, at, fresh, event, digest })
     }
 
-    fn at(&self, part: Part) -> &[u8] {
+    fn at(&self, part: TextRange) -> &[u8] {
         &self.0[part.start..part.end]
     }
 }

@@ -5,23 +5,23 @@
 
 use abide_domain::{
     delivery::{Delivery, DeliveryStatus},
-    effect::{EffectNumber, Owed},
-    event::Claim,
+    effect::{EffectNumber, PendingEffect},
+    event::KeyClaim,
     id::RunId,
     interaction::Interaction,
-    run::{Run, Status},
-    slots::Occupancy,
-    time::{Stamp, Timestamp},
+    run::{Run, RunStatus},
+    slots::SlotOccupancy,
+    time::{EventStamp, Timestamp},
 };
-use abide_ports::store::{Change, Commit, Entry, Seq, StoreError, Tables};
+use abide_ports::store::{JournalCommit, JournalEntry, JournalSeq, RunChange, RunTables, StoreError};
 use crc32fast::Hasher;
 use serde::de::DeserializeOwned;
 
-use crate::pen::{Part, Pen, Text, invalid};
+use crate::pen::{RowBuffer, RowText, TextRange, invalid};
 
 /// One run's changes in a commit. What each of them wrote and a later one writes over is left out.
 #[derive(Debug)]
-pub(crate) struct Record {
+pub(crate) struct CommitRow {
     pub(crate) run_id: RunId,
     /// The revision that must be found.
     pub(crate) expected: u64,
@@ -32,16 +32,16 @@ pub(crate) struct Record {
 /// Rows of one run, as far as they are to be written, and the text of all of them.
 #[derive(Debug)]
 pub(crate) struct TableRows {
-    pub(crate) text: Text,
+    pub(crate) text: RowText,
     /// The run's id as text, which all of its rows bear.
-    pub(crate) run: Part,
-    pub(crate) state: Option<(RunKeys, Part)>,
+    pub(crate) run: TextRange,
+    pub(crate) state: Option<(RunKeys, TextRange)>,
     /// By channel and message id.
-    pub(crate) inbound: Vec<(Part, Part, Part)>,
-    pub(crate) turns: Vec<(Part, Part)>,
-    pub(crate) interactions: Vec<(Part, InteractionKeys, Part)>,
-    pub(crate) deliveries: Vec<(Part, DeliveryKeys, Part)>,
-    pub(crate) claims: Vec<Claim>,
+    pub(crate) inbound: Vec<(TextRange, TextRange, TextRange)>,
+    pub(crate) turns: Vec<(TextRange, TextRange)>,
+    pub(crate) interactions: Vec<(TextRange, InteractionKeys, TextRange)>,
+    pub(crate) deliveries: Vec<(TextRange, DeliveryKeys, TextRange)>,
+    pub(crate) claims: Vec<KeyClaim>,
 }
 
 /// An entry of the journal before it has a place there.
@@ -49,13 +49,13 @@ pub(crate) struct TableRows {
 pub(crate) struct EntryRow {
     pub(crate) revision: i64,
     pub(crate) at: i64,
-    pub(crate) fresh: Part,
-    pub(crate) event: Part,
+    pub(crate) fresh: TextRange,
+    pub(crate) event: TextRange,
     pub(crate) digest: Hasher,
 }
 
 /// An entry as it was found.
-pub(crate) struct FoundEntry<'a> {
+pub(crate) struct StoredEntry<'a> {
     pub(crate) seq: i64,
     pub(crate) run_id: &'a str,
     pub(crate) revision: i64,
@@ -105,10 +105,10 @@ pub(crate) const BOTH: i64 = OCCUPIES + OWES;
 
 fn astir(run: &Run) -> Option<i64> {
     match (run.occupancy(), run.owed.is_empty()) {
-        (Occupancy::None, true) => None,
-        (Occupancy::None, false) => Some(OWES),
-        (Occupancy::Holding | Occupancy::Queued(_), true) => Some(OCCUPIES),
-        (Occupancy::Holding | Occupancy::Queued(_), false) => Some(BOTH),
+        (SlotOccupancy::None, true) => None,
+        (SlotOccupancy::None, false) => Some(OWES),
+        (SlotOccupancy::Holding | SlotOccupancy::Queued(_), true) => Some(OCCUPIES),
+        (SlotOccupancy::Holding | SlotOccupancy::Queued(_), false) => Some(BOTH),
     }
 }
 
@@ -131,29 +131,29 @@ pub(crate) fn owed_after(
     runs: impl IntoIterator<Item = Run>,
     after: Option<(RunId, EffectNumber)>,
     most: usize,
-) -> Vec<(RunId, Owed)> {
+) -> Vec<(RunId, PendingEffect)> {
     let owed = runs.into_iter().flat_map(|run| run.owed.into_iter().map(move |owed| (run.run_id, owed)));
     owed.filter(|(run, owed)| after.is_none_or(|after| (*run, owed.number) > after)).take(most).collect()
 }
 
 /// The records of a commit: one for each stretch of consecutive changes of one run.
-pub(crate) fn records(commit: &Commit) -> Result<Vec<Record>, StoreError> {
-    let goes_on = |one: &Change, next: &Change| {
+pub(crate) fn records(commit: &JournalCommit) -> Result<Vec<CommitRow>, StoreError> {
+    let goes_on = |one: &RunChange, next: &RunChange| {
         one.run.run_id == next.run.run_id && next.run.revision == one.run.revision + 1
     };
-    commit.changes.chunk_by(goes_on).map(Record::of).collect()
+    commit.changes.chunk_by(goes_on).map(CommitRow::of).collect()
 }
 
-impl Record {
+impl CommitRow {
     /// The record of consecutive changes of one run.
-    fn of(stretch: &[Change]) -> Result<Self, StoreError> {
+    fn of(stretch: &[RunChange]) -> Result<Self, StoreError> {
         let [first, ..] = stretch else { return Err(invalid("a commit of nothing")) };
         let last = &*stretch[stretch.len() - 1].run;
         let expected = first.run.revision.checked_sub(1).ok_or_else(|| invalid("revision 0"))?;
-        let mut pen = Pen::new();
+        let mut pen = RowBuffer::new();
         let run = pen.word(last.run_id);
         let mut entries = Vec::with_capacity(stretch.len());
-        let mut ledger = Ledger::default();
+        let mut ledger = LedgerRows::default();
         for (place, change) in stretch.iter().enumerate() {
             entries.push(pen.entry(run, change)?);
             let later = &stretch[place + 1..];
@@ -180,7 +180,7 @@ impl Record {
             }
         }
         let state = Some((RunKeys::of(last), pen.json(last)?));
-        let claims = stretch.iter().flat_map(Change::claims).collect();
+        let claims = stretch.iter().flat_map(RunChange::claims).collect();
         let rows = ledger.rows(pen.done()?, run, state, claims);
         Ok(Self { run_id: last.run_id, expected, entries, rows })
     }
@@ -194,14 +194,14 @@ impl Record {
 
 impl TableRows {
     /// All rows of a run.
-    pub(crate) fn of(run: RunId, tables: &Tables) -> Result<Self, StoreError> {
-        let mut pen = Pen::new();
+    pub(crate) fn of(run: RunId, tables: &RunTables) -> Result<Self, StoreError> {
+        let mut pen = RowBuffer::new();
         let name = pen.word(run);
         let state = match &tables.run {
             Some(run) => Some((RunKeys::of(run), pen.json(run)?)),
             None => None,
         };
-        let ledger = Ledger {
+        let ledger = LedgerRows {
             inbound: tables.inbound.values().map(|row| pen.inbound(row)).collect::<Result<_, _>>()?,
             turns: tables.turns.values().map(|row| pen.turn(row)).collect::<Result<_, _>>()?,
             interactions: tables
@@ -222,15 +222,21 @@ impl TableRows {
 
 /// The rows besides the run's own, while they are being written down.
 #[derive(Default)]
-struct Ledger {
-    inbound: Vec<(Part, Part, Part)>,
-    turns: Vec<(Part, Part)>,
-    interactions: Vec<(Part, InteractionKeys, Part)>,
-    deliveries: Vec<(Part, DeliveryKeys, Part)>,
+struct LedgerRows {
+    inbound: Vec<(TextRange, TextRange, TextRange)>,
+    turns: Vec<(TextRange, TextRange)>,
+    interactions: Vec<(TextRange, InteractionKeys, TextRange)>,
+    deliveries: Vec<(TextRange, DeliveryKeys, TextRange)>,
 }
 
-impl Ledger {
-    fn rows(self, text: Text, run: Part, state: Option<(RunKeys, Part)>, claims: Vec<Claim>) -> TableRows {
+impl LedgerRows {
+    fn rows(
+        self,
+        text: RowText,
+        run: TextRange,
+        state: Option<(RunKeys, TextRange)>,
+        claims: Vec<KeyClaim>,
+    ) -> TableRows {
         let Self { inbound, turns, interactions, deliveries } = self;
         TableRows { text, run, state, inbound, turns, interactions, deliveries, claims }
     }
@@ -243,9 +249,9 @@ impl EntryRow {
     }
 }
 
-impl FoundEntry<'_> {
+impl StoredEntry<'_> {
     /// The entry, if it is as it was written.
-    pub(crate) fn check(&self) -> Result<Entry, StoreError> {
+    pub(crate) fn check(&self) -> Result<JournalEntry, StoreError> {
         let damaged =
             |how: &str| StoreError::Damaged { what: format!("entry {} of the journal {how}", self.seq) };
         let (run, fresh, event) = (self.run_id.as_bytes(), self.fresh.as_bytes(), self.event.as_bytes());
@@ -254,11 +260,11 @@ impl FoundEntry<'_> {
             return Err(damaged("does not match its checksum"));
         }
         let unreadable = |_| damaged("has an id that is none");
-        Ok(Entry {
-            seq: Seq(self.seq as u64),
+        Ok(JournalEntry {
+            seq: JournalSeq(self.seq as u64),
             run_id: self.run_id.parse().map_err(unreadable)?,
             revision: self.revision as u64,
-            stamp: Stamp { at: Timestamp(self.at), fresh: self.fresh.parse().map_err(unreadable)? },
+            stamp: EventStamp { at: Timestamp(self.at), fresh: self.fresh.parse().map_err(unreadable)? },
             event: serde_json::from_str(self.event)
                 .map_err(|error| damaged(&format!("holds an event that cannot be read ({error})")))?,
         })
@@ -284,7 +290,7 @@ pub(crate) fn id<Id: std::str::FromStr>(table: &str, text: &str) -> Result<Id, S
 pub(crate) const TALLY: &str = "SELECT status, COUNT(*) FROM runs GROUP BY status";
 
 /// A status that a table holds.
-pub(crate) fn status(name: &str) -> Result<Status, StoreError> {
+pub(crate) fn status(name: &str) -> Result<RunStatus, StoreError> {
     let word = serde_json::Value::from(name);
     serde_json::from_value(word).map_err(|_| damaged_row("runs", name, "has a status that is none"))
 }

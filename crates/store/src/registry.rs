@@ -2,64 +2,64 @@
 
 use std::{path::PathBuf, sync::Arc};
 
-use abide_ports::store::{Answer, Store, StoreError};
+use abide_ports::store::{Store, StoreError, StoreFuture};
 
 #[cfg(feature = "_records")]
-use crate::witness::Loss;
+use crate::witness::LossPolicy;
 
 /// A kind of store.
 #[derive(Clone, Copy, Debug)]
-pub struct Kind {
+pub struct StoreKind {
     /// What its URLs begin with, without the colon.
     pub scheme: &'static str,
     /// What its URLs look like, for people.
     pub example: &'static str,
-    open: fn(String, Opening) -> Answer<'static, Opened>,
+    open: fn(String, StoreOptions) -> StoreFuture<'static, OpenedStore>,
 }
 
 /// How a store is opened.
 #[derive(Clone, Debug, Default)]
-pub struct Opening {
+pub struct StoreOptions {
     /// The home of the daemon. A store that is not a file keeps its witness there.
     pub home: Option<PathBuf>,
     /// What to do if acknowledged input is missing.
     #[cfg(feature = "_records")]
-    pub loss: Loss,
+    pub loss: LossPolicy,
     /// Whether it is opened to be looked at. None is made where none is, and a daemon may have it.
     pub only_looks: bool,
 }
 
 /// A store that is open.
 #[derive(Clone)]
-pub struct Opened {
+pub struct OpenedStore {
     /// The store.
     pub store: Arc<dyn Store>,
     /// What an operator should know of how it was opened.
     pub notes: Vec<String>,
 }
 
-impl std::fmt::Debug for Opened {
+impl std::fmt::Debug for OpenedStore {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Opened").field("notes", &self.notes).finish_non_exhaustive()
+        f.debug_struct("OpenedStore").field("notes", &self.notes).finish_non_exhaustive()
     }
 }
 
 /// All kinds that this program was built with.
-pub const KINDS: &[Kind] = &[
-    Kind { scheme: "memory", example: "memory:", open: memory },
+pub const KINDS: &[StoreKind] = &[
+    StoreKind { scheme: "memory", example: "memory:", open: memory },
     #[cfg(feature = "sqlite")]
-    Kind { scheme: "sqlite", example: "sqlite:/var/lib/abide/abide.db", open: sqlite },
+    StoreKind { scheme: "sqlite", example: "sqlite:/var/lib/abide/abide.db", open: sqlite },
     #[cfg(feature = "postgres")]
-    Kind { scheme: "postgres", example: "postgres://user@host/database?schema=abide", open: postgres },
+    StoreKind { scheme: "postgres", example: "postgres://user@host/database?schema=abide", open: postgres },
 ];
 
 /// Opens the store that a URL names.
 pub async fn open(url: &str) -> Result<Arc<dyn Store>, StoreError> {
-    Ok(open_with(url, Opening::default()).await?.store)
+    Ok(open_with(url, StoreOptions::default()).await?.store)
 }
 
 /// The same, and says what was found on the way.
-pub async fn open_with(url: &str, opening: Opening) -> Result<Opened, StoreError> {
+pub async fn open_with(url: &str, opening: StoreOptions) -> Result<OpenedStore, StoreError> {
     let scheme = url.split_once(':').map_or("", |(scheme, _)| scheme);
     match KINDS.iter().find(|kind| kind.scheme == scheme) {
         Some(kind) => (kind.open)(url.to_owned(), opening).await,
@@ -74,41 +74,42 @@ pub async fn open_with(url: &str, opening: Opening) -> Result<Opened, StoreError
 
 /// Opens a store to look at it, beside a daemon that has it if there is one. None is made where none is.
 pub async fn look(url: &str) -> Result<Arc<dyn Store>, StoreError> {
-    Ok(open_with(url, Opening { only_looks: true, ..Opening::default() }).await?.store)
+    Ok(open_with(url, StoreOptions { only_looks: true, ..StoreOptions::default() }).await?.store)
 }
 
-fn memory(_url: String, _opening: Opening) -> Answer<'static, Opened> {
+fn memory(_url: String, _opening: StoreOptions) -> StoreFuture<'static, OpenedStore> {
     let store: Arc<dyn Store> = Arc::new(crate::memory::MemoryStore::new());
-    Box::pin(async { Ok(Opened { store, notes: vec![] }) })
+    Box::pin(async { Ok(OpenedStore { store, notes: vec![] }) })
 }
 
 #[cfg(feature = "sqlite")]
-fn sqlite(url: String, opening: Opening) -> Answer<'static, Opened> {
-    use crate::sqlite::{Options, SqliteStore};
+fn sqlite(url: String, opening: StoreOptions) -> StoreFuture<'static, OpenedStore> {
+    use crate::sqlite::{SqliteOptions, SqliteStore};
     Box::pin(async move {
         let path = url.strip_prefix("sqlite:").unwrap_or(&url);
         if path.is_empty() {
             return Err(StoreError::Invalid { what: "a sqlite URL without a path".to_owned() });
         }
         let path = std::path::Path::new(path);
-        let options = Options { loss: opening.loss, ..Options::default() };
+        let options = SqliteOptions { loss: opening.loss, ..SqliteOptions::default() };
         let store = match opening.only_looks {
             true => SqliteStore::look(path)?,
             false => SqliteStore::open_with(path, &options)?,
         };
         let notes = store.notes().to_vec();
-        Ok(Opened { store: Arc::new(store), notes })
+        Ok(OpenedStore { store: Arc::new(store), notes })
     })
 }
 
 #[cfg(feature = "postgres")]
-fn postgres(url: String, opening: Opening) -> Answer<'static, Opened> {
-    use crate::postgres::{Options, PostgresStore};
+fn postgres(url: String, opening: StoreOptions) -> StoreFuture<'static, OpenedStore> {
+    use crate::postgres::{PostgresOptions, PostgresStore};
     Box::pin(async move {
-        let Opening { home, loss, only_looks } = opening;
-        let options = Options { witness_folder: home, loss, only_looks, ..Options::default() };
+        let StoreOptions { home, loss, only_looks } = opening;
+        let options =
+            PostgresOptions { witness_folder: home, loss, only_looks, ..PostgresOptions::default() };
         let store = PostgresStore::open_with(&url, &options).await?;
         let notes = store.notes().to_vec();
-        Ok(Opened { store: Arc::new(store), notes })
+        Ok(OpenedStore { store: Arc::new(store), notes })
     })
 }

@@ -3,7 +3,7 @@
 //! Memory stays bounded by the largest single run: the journal is read in pages and the tables run by run.
 
 use abide_domain::id::RunId;
-use abide_ports::store::{Difference, Flaw, Seq, Store, StoreError, Tables};
+use abide_ports::store::{JournalMismatch, JournalSeq, RunTables, Store, StoreError, StoreFlaw};
 
 /// How many entries or runs are read at once.
 const PAGE: usize = 500;
@@ -14,13 +14,13 @@ const PATIENCE: usize = 20;
 
 /// What was found.
 #[derive(Debug, Default)]
-pub struct Verification {
+pub struct VerificationReport {
     /// How many entries the journal has.
     pub entries: u64,
     /// How many runs were compared.
     pub runs: u64,
     /// What is wrong, as far as it is kept.
-    pub findings: Vec<Finding>,
+    pub findings: Vec<VerificationFinding>,
     /// How many more things are wrong.
     pub further_findings: u64,
     /// What is not wrong, but worth knowing.
@@ -29,7 +29,7 @@ pub struct Verification {
 
 /// Something that is wrong.
 #[derive(Debug, thiserror::Error)]
-pub enum Finding {
+pub enum VerificationFinding {
     /// The journal skips or repeats a position.
     #[error("the journal has entry {found} where {expected} is due")]
     Sequence {
@@ -54,28 +54,28 @@ pub enum Finding {
     },
     /// The tables are not what the journal adds up to.
     #[error(transparent)]
-    Difference(Difference),
+    Difference(JournalMismatch),
     /// The store as a whole is not what it must be.
     #[error(transparent)]
-    Flaw(Flaw),
+    Flaw(StoreFlaw),
 }
 
 /// How far the work has got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Progress {
+pub enum VerificationProgress {
     /// Entries read, of about so many.
     Entries(u64, u64),
     /// Runs compared or rebuilt.
     Runs(u64),
 }
 
-impl Verification {
+impl VerificationReport {
     /// Nothing is wrong.
     pub fn is_clean(&self) -> bool {
         self.findings.is_empty()
     }
 
-    fn finds(&mut self, finding: Finding) {
+    fn finds(&mut self, finding: VerificationFinding) {
         if self.findings.len() < MOST_FINDINGS {
             self.findings.push(finding);
         } else {
@@ -88,19 +88,19 @@ impl Verification {
 /// or a store in which runs are begun faster than they are compared would never be done.
 pub async fn verify(
     store: &dyn Store,
-    mut progress: impl FnMut(Progress) + Send,
-) -> Result<Verification, StoreError> {
-    let mut verification = Verification::default();
+    mut progress: impl FnMut(VerificationProgress) + Send,
+) -> Result<VerificationReport, StoreError> {
+    let mut verification = VerificationReport::default();
     let flaws = match store.inspect().await {
         Ok(flaws) => flaws,
-        Err(StoreError::Damaged { what }) => vec![Flaw::Journal { what }],
+        Err(StoreError::Damaged { what }) => vec![StoreFlaw::Journal { what }],
         Err(other) => return Err(other),
     };
     for flaw in flaws {
         match flaw {
-            Flaw::Note { what } => verification.notes.push(what),
-            Flaw::Lost { .. } | Flaw::Journal { .. } | Flaw::Derived { .. } => {
-                verification.finds(Finding::Flaw(flaw));
+            StoreFlaw::Note { what } => verification.notes.push(what),
+            StoreFlaw::Lost { .. } | StoreFlaw::Journal { .. } | StoreFlaw::Derived { .. } => {
+                verification.finds(VerificationFinding::Flaw(flaw));
             }
         }
     }
@@ -120,7 +120,7 @@ pub async fn verify(
             }
             verification.runs += 1;
         }
-        progress(Progress::Runs(verification.runs));
+        progress(VerificationProgress::Runs(verification.runs));
     }
     Ok(verification)
 }
@@ -129,7 +129,7 @@ pub async fn verify(
 /// A journal that is itself damaged is left alone, and so are the tables of every run from there on.
 pub async fn rebuild(
     store: &dyn Store,
-    mut progress: impl FnMut(Progress) + Send,
+    mut progress: impl FnMut(VerificationProgress) + Send,
 ) -> Result<u64, StoreError> {
     store.reindex().await?;
     let (mut rebuilt, mut last) = (0, None);
@@ -137,14 +137,14 @@ pub async fn rebuild(
         let runs = store.known_runs(last, PAGE).await?;
         let Some(end) = runs.last().copied() else { return Ok(rebuilt) };
         for run in runs {
-            let mut derived = Derived::default();
+            let mut derived = DerivedTables::default();
             if let Some(difference) = derived.catch_up(store, run).await? {
                 return Err(StoreError::Damaged { what: difference.to_string() });
             }
             store.replace_tables(run, derived.tables).await?;
             rebuilt += 1;
         }
-        progress(Progress::Runs(rebuilt));
+        progress(VerificationProgress::Runs(rebuilt));
         last = Some(end);
     }
 }
@@ -152,11 +152,11 @@ pub async fn rebuild(
 /// The whole journal, for gaps and damage.
 async fn walk_journal(
     store: &dyn Store,
-    verification: &mut Verification,
-    progress: &mut (impl FnMut(Progress) + Send),
+    verification: &mut VerificationReport,
+    progress: &mut (impl FnMut(VerificationProgress) + Send),
 ) -> Result<(), StoreError> {
     let head = store.head().await?;
-    let (mut at, mut size) = (Seq(0), PAGE);
+    let (mut at, mut size) = (JournalSeq(0), PAGE);
     while at < head {
         let entries = match store.entries(at, size).await {
             Ok(entries) => entries,
@@ -166,41 +166,41 @@ async fn walk_journal(
                 continue;
             }
             Err(StoreError::Damaged { what }) => {
-                verification.finds(Finding::Damaged { what });
-                at = Seq(at.0 + 1);
+                verification.finds(VerificationFinding::Damaged { what });
+                at = JournalSeq(at.0 + 1);
                 continue;
             }
             Err(other) => return Err(other),
         };
         if entries.is_empty() {
-            verification.finds(Finding::Short { expected: head.0, found: at.0 });
+            verification.finds(VerificationFinding::Short { expected: head.0, found: at.0 });
             return Ok(());
         }
         for entry in entries {
             if entry.seq.0 != at.0 + 1 {
-                verification.finds(Finding::Sequence { expected: at.0 + 1, found: entry.seq.0 });
+                verification.finds(VerificationFinding::Sequence { expected: at.0 + 1, found: entry.seq.0 });
             }
             at = entry.seq;
             verification.entries += 1;
         }
-        progress(Progress::Entries(verification.entries, head.0));
+        progress(VerificationProgress::Entries(verification.entries, head.0));
     }
     Ok(())
 }
 
 /// One run. If it changes while it is looked at, it is looked at again.
-async fn compare(store: &dyn Store, run: RunId) -> Result<Option<Finding>, StoreError> {
-    let mut derived = Derived::default();
+async fn compare(store: &dyn Store, run: RunId) -> Result<Option<VerificationFinding>, StoreError> {
+    let mut derived = DerivedTables::default();
     for _ in 0..PATIENCE {
         match derived.catch_up(store, run).await {
             Ok(None) => {}
-            Ok(Some(difference)) => return Ok(Some(Finding::Difference(difference))),
-            Err(StoreError::Damaged { what }) => return Ok(Some(Finding::Damaged { what })),
+            Ok(Some(difference)) => return Ok(Some(VerificationFinding::Difference(difference))),
+            Err(StoreError::Damaged { what }) => return Ok(Some(VerificationFinding::Damaged { what })),
             Err(other) => return Err(other),
         }
         let kept = match store.tables_of(run).await {
             Ok(kept) => kept,
-            Err(StoreError::Damaged { what }) => return Ok(Some(Finding::Damaged { what })),
+            Err(StoreError::Damaged { what }) => return Ok(Some(VerificationFinding::Damaged { what })),
             Err(other) => return Err(other),
         };
         let tables = derived.tables.differing(&kept);
@@ -208,7 +208,7 @@ async fn compare(store: &dyn Store, run: RunId) -> Result<Option<Finding>, Store
             return Ok(None);
         }
         if store.entries_of(run, derived.last, 1).await.is_ok_and(|more| more.is_empty()) {
-            return Ok(Some(Finding::Difference(Difference::Rows { run_id: run, tables })));
+            return Ok(Some(VerificationFinding::Difference(JournalMismatch::Rows { run_id: run, tables })));
         }
     }
     Err(StoreError::Unavailable { reason: format!("run {run} changes too fast to be compared") })
@@ -216,13 +216,17 @@ async fn compare(store: &dyn Store, run: RunId) -> Result<Option<Finding>, Store
 
 /// What a run's entries add up to, so far.
 #[derive(Default)]
-struct Derived {
-    tables: Tables,
-    last: Seq,
+struct DerivedTables {
+    tables: RunTables,
+    last: JournalSeq,
 }
 
-impl Derived {
-    async fn catch_up(&mut self, store: &dyn Store, run: RunId) -> Result<Option<Difference>, StoreError> {
+impl DerivedTables {
+    async fn catch_up(
+        &mut self,
+        store: &dyn Store,
+        run: RunId,
+    ) -> Result<Option<JournalMismatch>, StoreError> {
         loop {
             let entries = store.entries_of(run, self.last, PAGE).await?;
             let Some(end) = entries.last() else { return Ok(None) };

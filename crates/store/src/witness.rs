@@ -20,7 +20,7 @@ use std::{
 
 use abide_ports::store::StoreError;
 
-use crate::chain::Head;
+use crate::chain::JournalHead;
 
 /// The first bytes of a slot.
 const MAGIC: &[u8; 8] = b"abidewit";
@@ -33,7 +33,7 @@ const FILE_BYTES: u64 = 1024;
 
 /// What is to happen if acknowledged input is missing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Loss {
+pub enum LossPolicy {
     /// The store is not opened.
     #[default]
     Refuse,
@@ -43,18 +43,18 @@ pub enum Loss {
 
 /// What a witness file says.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Testimony {
+pub(crate) enum WitnessReading {
     /// There is no file.
     Missing,
     /// The file cannot be read, or neither slot is whole.
     Unreadable(String),
     /// The newest commit that was about to be acknowledged.
-    Head(Head),
+    Head(JournalHead),
 }
 
 /// A witness that is being written. One writer at a time.
 #[derive(Debug)]
-pub(crate) struct Witness {
+pub(crate) struct WitnessWriter {
     path: PathBuf,
     file: Arc<SyncedFile>,
     /// Increases by one with each write; the slot with the higher number is the newer one.
@@ -79,20 +79,20 @@ impl SyncedFile {
 }
 
 /// Reads a witness file.
-pub(crate) fn read(path: &Path) -> Testimony {
+pub(crate) fn read(path: &Path) -> WitnessReading {
     match fs::read(path) {
         Ok(bytes) => match newest(&bytes) {
-            Some((_, head)) => Testimony::Head(head),
-            None => Testimony::Unreadable(format!("{} is damaged", path.display())),
+            Some((_, head)) => WitnessReading::Head(head),
+            None => WitnessReading::Unreadable(format!("{} is damaged", path.display())),
         },
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Testimony::Missing,
-        Err(error) => Testimony::Unreadable(format!("{} cannot be read: {error}", path.display())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => WitnessReading::Missing,
+        Err(error) => WitnessReading::Unreadable(format!("{} cannot be read: {error}", path.display())),
     }
 }
 
-impl Witness {
+impl WitnessWriter {
     /// Makes the file say that this is the newest commit, durably, whatever it said before.
-    pub(crate) fn start(path: &Path, head: Head) -> Result<Self, StoreError> {
+    pub(crate) fn start(path: &Path, head: JournalHead) -> Result<Self, StoreError> {
         let cannot = |error: &io::Error| unwritable(path, error);
         let writes = fs::read(path).ok().and_then(|bytes| newest(&bytes)).map_or(0, |(writes, _)| writes);
         let is_new = !path.exists();
@@ -113,7 +113,7 @@ impl Witness {
     }
 
     /// Notes a commit. It is in the hands of the system afterwards, and not yet synced.
-    pub(crate) fn write(&mut self, head: Head) -> io::Result<()> {
+    pub(crate) fn write(&mut self, head: JournalHead) -> io::Result<()> {
         let writes = self.writes + 1;
         let offset = SLOT_OFFSETS[(writes % 2) as usize];
         self.file.file.write_all_at(&encode(writes, head), offset)?;
@@ -145,7 +145,7 @@ impl Witness {
     }
 }
 
-fn encode(writes: u64, head: Head) -> [u8; SLOT_BYTES] {
+fn encode(writes: u64, head: JournalHead) -> [u8; SLOT_BYTES] {
     let mut slot = [0; SLOT_BYTES];
     slot[..8].copy_from_slice(MAGIC);
     slot[8..12].copy_from_slice(&VERSION.to_le_bytes());
@@ -158,11 +158,11 @@ fn encode(writes: u64, head: Head) -> [u8; SLOT_BYTES] {
 }
 
 /// The newer of the slots that are whole.
-fn newest(bytes: &[u8]) -> Option<(u64, Head)> {
+fn newest(bytes: &[u8]) -> Option<(u64, JournalHead)> {
     SLOT_OFFSETS.iter().filter_map(|offset| decode(bytes.get(*offset as usize..)?)).max_by_key(|slot| slot.0)
 }
 
-fn decode(bytes: &[u8]) -> Option<(u64, Head)> {
+fn decode(bytes: &[u8]) -> Option<(u64, JournalHead)> {
     let slot = bytes.get(..SLOT_BYTES)?;
     let word = |at: usize| Some(u64::from_le_bytes(slot.get(at..at + 8)?.try_into().ok()?));
     let checksum = u32::from_le_bytes(slot[40..44].try_into().ok()?);
@@ -172,7 +172,7 @@ fn decode(bytes: &[u8]) -> Option<(u64, Head)> {
     if !is_whole {
         return None;
     }
-    Some((word(16)?, Head { seq: word(24)? as i64, chain: word(32)? as i64 }))
+    Some((word(16)?, JournalHead { seq: word(24)? as i64, chain: word(32)? as i64 }))
 }
 
 /// Makes the names in a file's folder durable.
@@ -192,8 +192,8 @@ pub(crate) fn unwritable(path: &Path, error: &io::Error) -> StoreError {
 /// goes that far.
 pub(crate) fn compare(
     database: &str,
-    witness: Head,
-    head: Head,
+    witness: JournalHead,
+    head: JournalHead,
     chain_at: Option<i64>,
 ) -> Result<(), StoreError> {
     let lost = |what: String| Err(StoreError::Lost { what });
@@ -219,33 +219,33 @@ pub(crate) fn compare(
 mod tests {
     use super::*;
 
-    fn head(seq: i64) -> Head {
-        Head { seq, chain: seq * 31 }
+    fn head(seq: i64) -> JournalHead {
+        JournalHead { seq, chain: seq * 31 }
     }
 
     #[test]
     fn the_newest_write_counts() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("w");
-        assert_eq!(read(&path), Testimony::Missing);
-        let mut witness = Witness::start(&path, head(3)).unwrap();
+        assert_eq!(read(&path), WitnessReading::Missing);
+        let mut witness = WitnessWriter::start(&path, head(3)).unwrap();
         for seq in 4..9 {
-            assert_eq!(read(&path), Testimony::Head(head(seq - 1)));
+            assert_eq!(read(&path), WitnessReading::Head(head(seq - 1)));
             witness.write(head(seq)).unwrap();
         }
         // Started anew, it may go back.
         drop(witness);
-        let mut witness = Witness::start(&path, head(2)).unwrap();
-        assert_eq!(read(&path), Testimony::Head(head(2)));
+        let mut witness = WitnessWriter::start(&path, head(2)).unwrap();
+        assert_eq!(read(&path), WitnessReading::Head(head(2)));
         witness.write(head(3)).unwrap();
-        assert_eq!(read(&path), Testimony::Head(head(3)));
+        assert_eq!(read(&path), WitnessReading::Head(head(3)));
     }
 
     #[test]
     fn a_torn_write_costs_one_commit_at_the_most() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("w");
-        let mut witness = Witness::start(&path, head(7)).unwrap();
+        let mut witness = WitnessWriter::start(&path, head(7)).unwrap();
         let before = fs::read(&path).unwrap();
         witness.write(head(8)).unwrap();
         let after = fs::read(&path).unwrap();
@@ -256,7 +256,7 @@ mod tests {
             fs::write(&path, &bytes).unwrap();
             let found = read(&path);
             assert!(
-                [Testimony::Head(head(7)), Testimony::Head(head(8))].contains(&found),
+                [WitnessReading::Head(head(7)), WitnessReading::Head(head(8))].contains(&found),
                 "{torn}: {found:?}"
             );
         }
@@ -266,13 +266,13 @@ mod tests {
     fn a_file_that_is_cut_or_garbage_is_unreadable() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("w");
-        drop(Witness::start(&path, head(7)).unwrap());
+        drop(WitnessWriter::start(&path, head(7)).unwrap());
         let whole = fs::read(&path).unwrap();
         for bytes in [&[][..], &whole[..20], &[0xa5; 1024], &[0; 1024]] {
             fs::write(&path, bytes).unwrap();
-            assert!(matches!(read(&path), Testimony::Unreadable(_)), "{} bytes", bytes.len());
+            assert!(matches!(read(&path), WitnessReading::Unreadable(_)), "{} bytes", bytes.len());
         }
         fs::write(&path, &whole[..600]).unwrap();
-        assert_eq!(read(&path), Testimony::Head(head(7)), "one slot is enough");
+        assert_eq!(read(&path), WitnessReading::Head(head(7)), "one slot is enough");
     }
 }

@@ -7,22 +7,24 @@ use std::{collections::BTreeMap, fmt, path::Path};
 use abide_domain::{
     deadline::Deadline,
     delivery::Delivery,
-    effect::{EffectNumber, Owed},
+    effect::{EffectNumber, PendingEffect},
     id::{DeliveryId, InteractionId, RunId, TurnId},
     inbound::{Inbound, MessageKey},
     interaction::Interaction,
-    run::{Run, Status},
-    slots::Occupancy,
+    run::{Run, RunStatus},
+    slots::SlotOccupancy,
     time::Timestamp,
     turn::Turn,
 };
 use abide_ports::store::{
-    Answer, Claimed, Claims, Commit, Committed, Cursors, DamagedRun, Deliveries, Effects, Entry, Flaw,
-    Inbounds, Interactions, Journal, Listing, Page, Runs, Seq, Store, StoreError, Tables, Turns, Upkeep,
+    ClaimHolder, ClaimQueries, CommitReceipt, CursorStore, DamagedRun, DeliveryQueries, EffectQueries,
+    InboundQueries, InteractionQueries, Journal, JournalCommit, JournalEntry, JournalSeq, ListPage,
+    PageRequest, RunQueries, RunTables, Store, StoreError, StoreFlaw, StoreFuture, StoreMaintenance,
+    TurnQueries,
 };
 
 /// Who stands around a store.
-pub trait Wrapper: Send + Sync {
+pub trait StoreObserver: Send + Sync {
     /// The store.
     fn store(&self) -> &dyn Store;
 
@@ -30,163 +32,167 @@ pub trait Wrapper: Send + Sync {
     fn asked(&self) {}
 
     /// Somebody commits.
-    fn commit(&self, commit: Commit) -> Answer<'_, Committed> {
+    fn commit(&self, commit: JournalCommit) -> StoreFuture<'_, CommitReceipt> {
         self.store().commit(commit)
     }
 
     /// Somebody wants to know how many runs there are.
-    fn tally(&self) -> Answer<'_, BTreeMap<Status, u64>> {
+    fn tally(&self) -> StoreFuture<'_, BTreeMap<RunStatus, u64>> {
         self.store().tally()
     }
 }
 
 /// A store with a wrapper around it.
-pub struct Wrapped<W>(pub W);
+pub struct ObservedStore<W>(pub W);
 
-impl<W: Wrapper> Wrapped<W> {
+impl<W: StoreObserver> ObservedStore<W> {
     fn ask(&self) -> &dyn Store {
         self.0.asked();
         self.0.store()
     }
 }
 
-impl<W: Wrapper> Journal for Wrapped<W> {
-    fn commit(&self, commit: Commit) -> Answer<'_, Committed> {
+impl<W: StoreObserver> Journal for ObservedStore<W> {
+    fn commit(&self, commit: JournalCommit) -> StoreFuture<'_, CommitReceipt> {
         self.0.commit(commit)
     }
 
-    fn entries(&self, after: Seq, limit: usize) -> Answer<'_, Vec<Entry>> {
+    fn entries(&self, after: JournalSeq, limit: usize) -> StoreFuture<'_, Vec<JournalEntry>> {
         self.ask().entries(after, limit)
     }
 
-    fn entries_of(&self, run: RunId, after: Seq, limit: usize) -> Answer<'_, Vec<Entry>> {
+    fn entries_of(&self, run: RunId, after: JournalSeq, limit: usize) -> StoreFuture<'_, Vec<JournalEntry>> {
         self.ask().entries_of(run, after, limit)
     }
 
-    fn head(&self) -> Answer<'_, Seq> {
+    fn head(&self) -> StoreFuture<'_, JournalSeq> {
         self.ask().head()
     }
 }
 
-impl<W: Wrapper> Runs for Wrapped<W> {
-    fn run(&self, id: RunId) -> Answer<'_, Option<Run>> {
+impl<W: StoreObserver> RunQueries for ObservedStore<W> {
+    fn run(&self, id: RunId) -> StoreFuture<'_, Option<Run>> {
         self.ask().run(id)
     }
 
-    fn runs(&self, status: Option<Status>, page: Page) -> Answer<'_, Listing<Run>> {
+    fn runs(&self, status: Option<RunStatus>, page: PageRequest) -> StoreFuture<'_, ListPage<Run>> {
         self.ask().runs(status, page)
     }
 
-    fn due(&self, until: Timestamp, limit: usize) -> Answer<'_, Vec<(RunId, Deadline)>> {
+    fn due(&self, until: Timestamp, limit: usize) -> StoreFuture<'_, Vec<(RunId, Deadline)>> {
         self.ask().due(until, limit)
     }
 
-    fn occupying(&self) -> Answer<'_, Vec<(RunId, Occupancy)>> {
+    fn occupying(&self) -> StoreFuture<'_, Vec<(RunId, SlotOccupancy)>> {
         self.ask().occupying()
     }
 
-    fn damaged(&self) -> Answer<'_, Vec<DamagedRun>> {
+    fn damaged(&self) -> StoreFuture<'_, Vec<DamagedRun>> {
         self.ask().damaged()
     }
 
-    fn tally(&self) -> Answer<'_, BTreeMap<Status, u64>> {
+    fn tally(&self) -> StoreFuture<'_, BTreeMap<RunStatus, u64>> {
         self.0.asked();
         self.0.tally()
     }
 }
 
-impl<W: Wrapper> Turns for Wrapped<W> {
-    fn turn(&self, id: TurnId) -> Answer<'_, Option<Turn>> {
+impl<W: StoreObserver> TurnQueries for ObservedStore<W> {
+    fn turn(&self, id: TurnId) -> StoreFuture<'_, Option<Turn>> {
         self.ask().turn(id)
     }
 
-    fn turns_of(&self, run: RunId, page: Page) -> Answer<'_, Listing<Turn>> {
+    fn turns_of(&self, run: RunId, page: PageRequest) -> StoreFuture<'_, ListPage<Turn>> {
         self.ask().turns_of(run, page)
     }
 }
 
-impl<W: Wrapper> Inbounds for Wrapped<W> {
-    fn inbound(&self, key: MessageKey) -> Answer<'_, Option<Inbound>> {
+impl<W: StoreObserver> InboundQueries for ObservedStore<W> {
+    fn inbound(&self, key: MessageKey) -> StoreFuture<'_, Option<Inbound>> {
         self.ask().inbound(key)
     }
 }
 
-impl<W: Wrapper> Interactions for Wrapped<W> {
-    fn interaction(&self, id: InteractionId) -> Answer<'_, Option<Interaction>> {
+impl<W: StoreObserver> InteractionQueries for ObservedStore<W> {
+    fn interaction(&self, id: InteractionId) -> StoreFuture<'_, Option<Interaction>> {
         self.ask().interaction(id)
     }
 
-    fn interactions_of(&self, run: RunId, page: Page) -> Answer<'_, Listing<Interaction>> {
+    fn interactions_of(&self, run: RunId, page: PageRequest) -> StoreFuture<'_, ListPage<Interaction>> {
         self.ask().interactions_of(run, page)
     }
 
-    fn open_interactions(&self, page: Page) -> Answer<'_, Listing<Interaction>> {
+    fn open_interactions(&self, page: PageRequest) -> StoreFuture<'_, ListPage<Interaction>> {
         self.ask().open_interactions(page)
     }
 
-    fn count_open(&self) -> Answer<'_, u64> {
+    fn count_open(&self) -> StoreFuture<'_, u64> {
         self.ask().count_open()
     }
 }
 
-impl<W: Wrapper> Deliveries for Wrapped<W> {
-    fn delivery(&self, id: DeliveryId) -> Answer<'_, Option<Delivery>> {
+impl<W: StoreObserver> DeliveryQueries for ObservedStore<W> {
+    fn delivery(&self, id: DeliveryId) -> StoreFuture<'_, Option<Delivery>> {
         self.ask().delivery(id)
     }
 
-    fn deliveries_of(&self, run: RunId, page: Page) -> Answer<'_, Listing<Delivery>> {
+    fn deliveries_of(&self, run: RunId, page: PageRequest) -> StoreFuture<'_, ListPage<Delivery>> {
         self.ask().deliveries_of(run, page)
     }
 
-    fn undelivered_to(&self, conversation_ref: &str) -> Answer<'_, Vec<RunId>> {
+    fn undelivered_to(&self, conversation_ref: &str) -> StoreFuture<'_, Vec<RunId>> {
         self.ask().undelivered_to(conversation_ref)
     }
 }
 
-impl<W: Wrapper> Effects for Wrapped<W> {
-    fn owed(&self, after: Option<(RunId, EffectNumber)>, limit: usize) -> Answer<'_, Vec<(RunId, Owed)>> {
+impl<W: StoreObserver> EffectQueries for ObservedStore<W> {
+    fn owed(
+        &self,
+        after: Option<(RunId, EffectNumber)>,
+        limit: usize,
+    ) -> StoreFuture<'_, Vec<(RunId, PendingEffect)>> {
         self.ask().owed(after, limit)
     }
 }
 
-impl<W: Wrapper> Claims for Wrapped<W> {
-    fn claimed(&self, scope: &str, key: &str) -> Answer<'_, Option<Claimed>> {
+impl<W: StoreObserver> ClaimQueries for ObservedStore<W> {
+    fn claimed(&self, scope: &str, key: &str) -> StoreFuture<'_, Option<ClaimHolder>> {
         self.ask().claimed(scope, key)
     }
 }
 
-impl<W: Wrapper> Cursors for Wrapped<W> {
-    fn cursor(&self, reader: &str) -> Answer<'_, Seq> {
+impl<W: StoreObserver> CursorStore for ObservedStore<W> {
+    fn cursor(&self, reader: &str) -> StoreFuture<'_, JournalSeq> {
         self.ask().cursor(reader)
     }
 
-    fn advance(&self, reader: &str, to: Seq) -> Answer<'_, ()> {
+    fn advance(&self, reader: &str, to: JournalSeq) -> StoreFuture<'_, ()> {
         self.ask().advance(reader, to)
     }
 }
 
-impl<W: Wrapper> Upkeep for Wrapped<W> {
-    fn known_runs(&self, after: Option<RunId>, limit: usize) -> Answer<'_, Vec<RunId>> {
+impl<W: StoreObserver> StoreMaintenance for ObservedStore<W> {
+    fn known_runs(&self, after: Option<RunId>, limit: usize) -> StoreFuture<'_, Vec<RunId>> {
         self.ask().known_runs(after, limit)
     }
 
-    fn tables_of(&self, run: RunId) -> Answer<'_, Tables> {
+    fn tables_of(&self, run: RunId) -> StoreFuture<'_, RunTables> {
         self.ask().tables_of(run)
     }
 
-    fn replace_tables(&self, run: RunId, tables: Tables) -> Answer<'_, ()> {
+    fn replace_tables(&self, run: RunId, tables: RunTables) -> StoreFuture<'_, ()> {
         self.ask().replace_tables(run, tables)
     }
 
-    fn backup(&self, to: &Path) -> Answer<'_, ()> {
+    fn backup(&self, to: &Path) -> StoreFuture<'_, ()> {
         self.ask().backup(to)
     }
 
-    fn inspect(&self) -> Answer<'_, Vec<Flaw>> {
+    fn inspect(&self) -> StoreFuture<'_, Vec<StoreFlaw>> {
         self.ask().inspect()
     }
 
-    fn reindex(&self) -> Answer<'_, ()> {
+    fn reindex(&self) -> StoreFuture<'_, ()> {
         self.ask().reindex()
     }
 
@@ -198,13 +204,13 @@ impl<W: Wrapper> Upkeep for Wrapped<W> {
         self.0.store().concern()
     }
 
-    fn close(&self) -> Answer<'_, ()> {
+    fn close(&self) -> StoreFuture<'_, ()> {
         self.ask().close()
     }
 }
 
-impl<W> fmt::Debug for Wrapped<W> {
+impl<W> fmt::Debug for ObservedStore<W> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Wrapped").finish_non_exhaustive()
+        f.debug_struct("ObservedStore").finish_non_exhaustive()
     }
 }

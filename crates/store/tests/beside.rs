@@ -11,12 +11,14 @@ use std::{
 };
 
 use abide_domain::id::RunId;
-use abide_ports::store::{Commit, Journal, Runs, Seq, StoreError, Tables, Upkeep};
+use abide_ports::store::{
+    Journal, JournalCommit, JournalSeq, RunQueries, RunTables, StoreError, StoreMaintenance,
+};
 use abide_store::{registry, sqlite::SqliteStore, upkeep};
-use abide_testkit::{history::Author, wait};
+use abide_testkit::{history::HistoryGenerator, wait};
 
 /// Somebody who commits as fast as the store answers, until told to stop.
-struct Busy {
+struct BusyWriter {
     store: Arc<SqliteStore>,
     stop: Arc<AtomicBool>,
     /// The journal's end as it was last acknowledged.
@@ -24,7 +26,7 @@ struct Busy {
     tasks: Vec<tokio::task::JoinHandle<Vec<RunId>>>,
 }
 
-impl Busy {
+impl BusyWriter {
     async fn on(path: &Path) -> Self {
         let store = Arc::new(SqliteStore::open(path).unwrap());
         let (stop, acknowledged) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
@@ -32,12 +34,12 @@ impl Busy {
             .map(|name| {
                 let (store, stop, acknowledged) = (store.clone(), stop.clone(), acknowledged.clone());
                 tokio::spawn(async move {
-                    let mut author = Author::new(u64::from(name), name + 1).with_runs(10_000);
+                    let mut author = HistoryGenerator::new(u64::from(name), name + 1).with_runs(10_000);
                     let mut runs = Vec::new();
                     while !stop.load(Ordering::Acquire) {
                         let change = author.create();
                         let run = change.run.run_id;
-                        let committed = store.commit(Commit { changes: vec![change] }).await.unwrap();
+                        let committed = store.commit(JournalCommit { changes: vec![change] }).await.unwrap();
                         runs.push(run);
                         acknowledged.fetch_max(committed.last.0, Ordering::AcqRel);
                     }
@@ -73,16 +75,16 @@ impl Busy {
 async fn a_copy_made_under_load_verifies_and_has_everything_acknowledged_before_it_began() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("abide.db");
-    let busy = Busy::on(&path).await;
+    let busy = BusyWriter::on(&path).await;
     let beside = registry::look(&format!("sqlite:{}", path.display())).await.unwrap();
     for round in 0..3_u64 {
         busy.reaches(50 + 200 * round).await;
         let before = busy.acknowledged.load(Ordering::Acquire);
-        let known = busy.store.entries(Seq(0), usize::MAX >> 1).await.unwrap();
+        let known = busy.store.entries(JournalSeq(0), usize::MAX >> 1).await.unwrap();
         let copy = folder.path().join(format!("copy-{round}.db"));
         beside.backup(&copy).await.unwrap();
         let copied = SqliteStore::open(&copy).unwrap();
-        assert!(copied.head().await.unwrap() >= Seq(before));
+        assert!(copied.head().await.unwrap() >= JournalSeq(before));
         for entry in known.iter().filter(|entry| entry.seq.0 <= before) {
             assert!(copied.run(entry.run_id).await.unwrap().is_some(), "{} is missing", entry.run_id);
         }
@@ -97,13 +99,13 @@ async fn a_copy_made_under_load_verifies_and_has_everything_acknowledged_before_
 async fn a_database_in_use_is_verified_beside_its_daemon_and_cannot_be_written_to() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("abide.db");
-    let busy = Busy::on(&path).await;
+    let busy = BusyWriter::on(&path).await;
     let beside = SqliteStore::look(&path).unwrap();
     let verification = upkeep::verify(&beside, |_| {}).await.unwrap();
     assert!(verification.is_clean(), "{:?}", verification.findings);
     assert!(verification.entries >= 50);
     let (_store, runs) = busy.end().await;
-    let refused = beside.replace_tables(runs[0], Tables::default()).await.unwrap_err();
+    let refused = beside.replace_tables(runs[0], RunTables::default()).await.unwrap_err();
     assert!(matches!(refused, StoreError::Unsupported { .. }), "{refused}");
     assert!(refused.to_string().contains("abide down --keep"), "{refused}");
 }

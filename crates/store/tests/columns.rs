@@ -8,9 +8,9 @@ mod server;
 
 use std::{fs, path::Path};
 
-use abide_ports::store::{Seq, Store, StoreError};
+use abide_ports::store::{JournalSeq, Store, StoreError};
 use abide_store::{registry, sqlite::SqliteStore, upkeep};
-use abide_testkit::history::Author;
+use abide_testkit::history::HistoryGenerator;
 use rusqlite::Connection;
 use tokio_postgres::NoTls;
 
@@ -18,10 +18,10 @@ use tokio_postgres::NoTls;
 const NOT_DERIVED: [&str; 3] = ["meta", "migrations", "cursors"];
 
 async fn filled(store: &dyn Store) {
-    for commit in Author::new(8, 1).with_runs(8).commits(60) {
+    for commit in HistoryGenerator::new(8, 1).with_runs(8).commits(60) {
         store.commit(commit).await.unwrap();
     }
-    store.advance("reader", Seq(3)).await.unwrap();
+    store.advance("reader", JournalSeq(3)).await.unwrap();
     // Files every entry under its run, which otherwise happens after thousands.
     store.reindex().await.unwrap();
     assert_eq!(complaints(store).await, Vec::<String>::new());
@@ -41,12 +41,12 @@ async fn complaints_about(path: &Path) -> Vec<String> {
     }
 }
 
-struct Template {
+struct DatabaseTemplate {
     folder: tempfile::TempDir,
     bytes: Vec<u8>,
 }
 
-impl Template {
+impl DatabaseTemplate {
     async fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("abide.db");
@@ -66,7 +66,7 @@ impl Template {
 
 #[tokio::test]
 async fn damage_to_each_column_of_a_file_is_found() {
-    let template = Template::new().await;
+    let template = DatabaseTemplate::new().await;
     let columns = columns_of_file(&template.fresh());
     assert!(columns.len() > 30, "{columns:?}");
     for (table, column, kind) in columns {
@@ -121,7 +121,7 @@ fn keys_of_file(path: &Path, table: &str) -> Vec<String> {
 
 #[tokio::test]
 async fn a_row_that_an_index_of_a_file_does_not_find_is_found_and_repaired() {
-    let template = Template::new().await;
+    let template = DatabaseTemplate::new().await;
     let indexes: Vec<(String, String)> = {
         let database = Connection::open(template.fresh()).unwrap();
         let mut query = database
@@ -250,9 +250,10 @@ async fn a_row_that_an_index_on_a_server_does_not_find_is_found_and_repaired() {
 async fn a_server_that_lost_acknowledged_input_is_refused_and_can_be_accepted() {
     let url = server::new_schema(&server::postgres_url());
     let home = tempfile::tempdir().unwrap();
-    let opening = |loss| registry::Opening { home: Some(home.path().to_owned()), loss, only_looks: false };
+    let opening =
+        |loss| registry::StoreOptions { home: Some(home.path().to_owned()), loss, only_looks: false };
     let open = async |loss| registry::open_with(&url, opening(loss)).await;
-    let opened = open(abide_store::Loss::Refuse).await.unwrap();
+    let opened = open(abide_store::LossPolicy::Refuse).await.unwrap();
     filled(&*opened.store).await;
     let head = opened.store.head().await.unwrap();
     let (client, connection) = tokio_postgres::connect(&server::postgres_url(), NoTls).await.unwrap();
@@ -265,21 +266,21 @@ async fn a_server_that_lost_acknowledged_input_is_refused_and_can_be_accepted() 
          UPDATE head SET (seq, chain) = (SELECT seq, chain FROM journal ORDER BY seq DESC LIMIT 1)"
     );
     client.batch_execute(&older).await.unwrap();
-    let error = opened.store.commit(Author::new(9, 7).commit()).await.unwrap_err();
+    let error = opened.store.commit(HistoryGenerator::new(9, 7).commit()).await.unwrap_err();
     assert!(matches!(error, StoreError::Lost { .. }), "{error}");
     assert!(opened.store.health().is_err());
     drop(opened);
-    let error = open(abide_store::Loss::Refuse).await.unwrap_err();
+    let error = open(abide_store::LossPolicy::Refuse).await.unwrap_err();
     assert!(matches!(error, StoreError::Lost { .. }), "{error}");
     assert!(error.to_string().contains(&format!("entry {} acknowledged", head.0)), "{error}");
-    let looked = registry::Opening { only_looks: true, ..opening(abide_store::Loss::Refuse) };
+    let looked = registry::StoreOptions { only_looks: true, ..opening(abide_store::LossPolicy::Refuse) };
     let looked = registry::open_with(&url, looked).await.unwrap();
     let found = complaints(&*looked.store).await;
     assert!(found[0].contains("acknowledged input is missing"), "{found:?}");
-    let accepted = open(abide_store::Loss::Accept).await.unwrap();
+    let accepted = open(abide_store::LossPolicy::Accept).await.unwrap();
     assert!(accepted.notes[0].contains("--accept-loss"), "{:?}", accepted.notes);
-    accepted.store.commit(Author::new(9, 7).commit()).await.expect("it goes on");
+    accepted.store.commit(HistoryGenerator::new(9, 7).commit()).await.expect("it goes on");
     drop(accepted);
-    let again = open(abide_store::Loss::Refuse).await.expect("once accepted, it is as good as any");
+    let again = open(abide_store::LossPolicy::Refuse).await.expect("once accepted, it is as good as any");
     assert_eq!(again.notes, Vec::<String>::new());
 }

@@ -9,12 +9,12 @@ use std::sync::{
     atomic::{AtomicU8, Ordering},
 };
 
-use abide_ports::store::{Commit, ErrorKind, Journal, Seq, Store, StoreError};
+use abide_ports::store::{Journal, JournalCommit, JournalSeq, Store, StoreError, StoreErrorKind};
 use abide_store::{
-    postgres::{Options, PostgresStore, Writers},
+    postgres::{PostgresOptions, PostgresStore, WriterPolicy},
     registry, upkeep,
 };
-use abide_testkit::history::Author;
+use abide_testkit::history::HistoryGenerator;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
@@ -27,13 +27,13 @@ const LOST_ON_ITS_WAY: u8 = 1;
 const ANSWER_LOST: u8 = 2;
 
 /// Stands between a store and its server, and cuts the line when told to.
-struct Line {
+struct CuttableProxy {
     fate: Arc<AtomicU8>,
     cut: watch::Sender<u32>,
     url: String,
 }
 
-impl Line {
+impl CuttableProxy {
     async fn open() -> Self {
         let server = server::postgres_url();
         let (credentials, rest) = server.rsplit_once('@').unwrap();
@@ -92,16 +92,16 @@ async fn relay(mut client: TcpStream, mut server: TcpStream, fate: &AtomicU8) {
     }
 }
 
-async fn opened(line: &Line) -> (Arc<dyn Store>, Author) {
+async fn opened(line: &CuttableProxy) -> (Arc<dyn Store>, HistoryGenerator) {
     let store = registry::open(&line.url).await.unwrap();
-    let mut author = Author::new(12, 1);
+    let mut author = HistoryGenerator::new(12, 1);
     for commit in author.commits(5) {
         store.commit(commit).await.unwrap();
     }
     (store, author)
 }
 
-async fn goes_on(store: &dyn Store, commit: Commit) {
+async fn goes_on(store: &dyn Store, commit: JournalCommit) {
     store.commit(commit).await.unwrap();
     let verification = upkeep::verify(store, |_| {}).await.unwrap();
     assert!(verification.is_clean(), "{:?}", verification.findings);
@@ -109,7 +109,7 @@ async fn goes_on(store: &dyn Store, commit: Commit) {
 
 #[tokio::test]
 async fn a_line_cut_between_commits_is_made_again() {
-    let line = Line::open().await;
+    let line = CuttableProxy::open().await;
     let (store, mut author) = opened(&line).await;
     for commit in author.commits(5) {
         line.cut();
@@ -122,7 +122,7 @@ async fn a_line_cut_between_commits_is_made_again() {
 
 #[tokio::test]
 async fn a_commit_whose_answer_is_lost_has_an_unknown_outcome_and_may_be_there() {
-    let line = Line::open().await;
+    let line = CuttableProxy::open().await;
     let (store, mut author) = opened(&line).await;
     for (fate, written) in [(ANSWER_LOST, true), (LOST_ON_ITS_WAY, false)] {
         let before = store.head().await.unwrap();
@@ -131,14 +131,14 @@ async fn a_commit_whose_answer_is_lost_has_an_unknown_outcome_and_may_be_there()
         let changes = commit.changes.len() as u64;
         let error = store.commit(commit.clone()).await.unwrap_err();
         assert!(matches!(error, StoreError::OutcomeUnknown { .. }), "{error}");
-        assert_eq!(error.kind(), ErrorKind::Retry);
+        assert_eq!(error.kind(), StoreErrorKind::Retry);
         // Whoever reads before trying again finds out.
-        let expected = if written { Seq(before.0 + changes) } else { before };
+        let expected = if written { JournalSeq(before.0 + changes) } else { before };
         assert_eq!(store.head().await.unwrap(), expected);
         let again = store.commit(commit).await;
         match written {
             true => assert!(matches!(again, Err(StoreError::Conflict { .. })), "{again:?}"),
-            false => assert_eq!(again.unwrap().last, Seq(before.0 + changes)),
+            false => assert_eq!(again.unwrap().last, JournalSeq(before.0 + changes)),
         }
     }
     goes_on(&*store, author.commit()).await;
@@ -160,10 +160,10 @@ async fn several_writers_of_one_schema_commit_in_one_order() {
     for name in 1..=4 {
         let url = url.clone();
         writers.push(tokio::spawn(async move {
-            let mut options = Options::default();
-            options.writers = Writers::Many;
+            let mut options = PostgresOptions::default();
+            options.writers = WriterPolicy::Many;
             let store = PostgresStore::open_with(&url, &options).await.unwrap();
-            for commit in Author::new(13, name).commits(25) {
+            for commit in HistoryGenerator::new(13, name).commits(25) {
                 store.commit(commit).await.unwrap();
             }
         }));
@@ -172,5 +172,5 @@ async fn several_writers_of_one_schema_commit_in_one_order() {
         writer.await.unwrap();
     }
     let store = registry::open(&url).await.expect("the journal has no gap");
-    goes_on(&*store, Author::new(13, 9).commit()).await;
+    goes_on(&*store, HistoryGenerator::new(13, 9).commit()).await;
 }

@@ -10,24 +10,24 @@ use std::{
     process::{Child, Command, Stdio},
 };
 
-use abide_ports::store::{Journal, Seq, StoreError};
+use abide_ports::store::{Journal, JournalSeq, StoreError};
 use abide_store::{
-    sqlite::{Options, SqliteStore},
+    sqlite::{SqliteOptions, SqliteStore},
     upkeep,
 };
-use abide_testkit::{dice::Dice, history::Author, skip::skip};
+use abide_testkit::{dice::SeededRng, history::HistoryGenerator, skip::skip};
 
 const WRITERS: u16 = 8;
 const COMMITS: usize = 60;
 
 /// What a committer said: the last position of each commit, by writer and number.
-type Acknowledged = BTreeMap<(u16, usize), u64>;
+type AcknowledgedCommits = BTreeMap<(u16, usize), u64>;
 
 #[tokio::test]
 async fn after_kill_9_everything_acknowledged_is_there_once() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("abide.db");
-    let mut dice = Dice::new(9);
+    let mut dice = SeededRng::new(9);
     for round in 0..12 {
         let mut child = committer(&path, round);
         let patience = dice.below(300);
@@ -69,12 +69,13 @@ async fn a_database_that_is_full_says_so_and_loses_nothing() {
     for pages in 1..90 {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("abide.db");
-        let mut options = Options::default();
+        let mut options = SqliteOptions::default();
         options.most_pages = Some(pages);
-        let mut acknowledged = Acknowledged::new();
+        let mut acknowledged = AcknowledgedCommits::new();
         match SqliteStore::open_with(&path, &options) {
             Ok(store) => {
-                for (count, commit) in Author::new(5, 500).commits(COMMITS).into_iter().enumerate() {
+                for (count, commit) in HistoryGenerator::new(5, 500).commits(COMMITS).into_iter().enumerate()
+                {
                     match store.commit(commit).await {
                         Ok(committed) => drop(acknowledged.insert((0, count), committed.last.0)),
                         Err(StoreError::Full { .. }) => {
@@ -112,8 +113,8 @@ async fn when_there_is_room_again_the_store_goes_on() {
 async fn fill_and_empty(path: &Path) {
     let store = SqliteStore::open(path).unwrap();
     let ballast = path.with_file_name("ballast");
-    let mut commits = Author::new(6, 600).commits(400).into_iter().enumerate();
-    let mut acknowledged = Acknowledged::new();
+    let mut commits = HistoryGenerator::new(6, 600).commits(400).into_iter().enumerate();
+    let mut acknowledged = AcknowledgedCommits::new();
     for (count, commit) in commits.by_ref().take(10) {
         acknowledged.insert((0, count), store.commit(commit).await.unwrap().last.0);
     }
@@ -148,14 +149,14 @@ async fn fill_and_empty(path: &Path) {
 }
 
 /// Opens the database anew and holds it against what was acknowledged.
-async fn check(path: &Path, seed: u64, acknowledged: &Acknowledged) {
+async fn check(path: &Path, seed: u64, acknowledged: &AcknowledgedCommits) {
     let store = SqliteStore::open(path).expect("the next start works");
     let verification = upkeep::verify(&store, |_| {}).await.unwrap();
     assert!(verification.is_clean(), "{:?}", verification.findings);
-    let entries = store.entries(Seq(0), usize::MAX).await.unwrap();
+    let entries = store.entries(JournalSeq(0), usize::MAX).await.unwrap();
     assert_eq!(verification.entries, entries.len() as u64);
     for writer in 0..WRITERS {
-        let mut author = Author::new(seed, seed as u16 * 100 + writer);
+        let mut author = HistoryGenerator::new(seed, seed as u16 * 100 + writer);
         for (count, commit) in author.commits(COMMITS).iter().enumerate() {
             let Some(last) = acknowledged.get(&(writer, count)) else { continue };
             let expected = commit.changes.last().unwrap();
@@ -166,12 +167,12 @@ async fn check(path: &Path, seed: u64, acknowledged: &Acknowledged) {
             assert_eq!(times.count(), 1, "none twice");
         }
     }
-    let commit = Author::new(seed, 60_000 + seed as u16).commit();
+    let commit = HistoryGenerator::new(seed, 60_000 + seed as u16).commit();
     store.commit(commit).await.expect("it goes on");
 }
 
-fn acknowledged(said: &[String]) -> Acknowledged {
-    let mut acknowledged = Acknowledged::new();
+fn acknowledged(said: &[String]) -> AcknowledgedCommits {
+    let mut acknowledged = AcknowledgedCommits::new();
     for line in said {
         let words: Vec<_> = line.split(' ').collect();
         if let ["ack", writer, count, seq] = words[..] {

@@ -3,16 +3,16 @@
 #![expect(clippy::unwrap_used, reason = "all of this is a test")]
 
 use abide_domain::{id::RunId, time::Timestamp};
-use abide_ports::store::{Page, Store};
+use abide_ports::store::{PageRequest, Store};
 use abide_store::registry;
-use abide_testkit::history::Author;
+use abide_testkit::history::HistoryGenerator;
 
 /// The runs of each list that loops over runs go by.
 async fn lists(store: &dyn Store) -> [Vec<RunId>; 4] {
     let due = store.due(Timestamp(i64::MAX), usize::MAX).await.unwrap();
     let occupying = store.occupying().await.unwrap();
     let owed = store.owed(None, usize::MAX).await.unwrap();
-    let listed = store.runs(None, Page::first(10_000)).await.unwrap();
+    let listed = store.runs(None, PageRequest::first(10_000)).await.unwrap();
     [
         due.into_iter().map(|(run, _)| run).collect(),
         occupying.into_iter().map(|(run, _)| run).collect(),
@@ -26,7 +26,7 @@ async fn a_damaged_run_hides_no_other() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("abide.db");
     let store = registry::open(&format!("sqlite:{}", path.display())).await.unwrap();
-    for commit in Author::new(11, 1).with_runs(40).commits(400) {
+    for commit in HistoryGenerator::new(11, 1).with_runs(40).commits(400) {
         store.commit(commit).await.unwrap();
     }
     let before = lists(&*store).await;

@@ -8,16 +8,16 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use abide_ports::store::{Journal, Seq, StoreError, Upkeep};
+use abide_ports::store::{Journal, JournalSeq, StoreError, StoreMaintenance};
 use abide_store::{sqlite::SqliteStore, upkeep};
-use abide_testkit::history::Author;
+use abide_testkit::history::HistoryGenerator;
 use tempfile::TempDir;
 
-async fn written(commits: usize) -> (TempDir, PathBuf, SqliteStore, Author) {
+async fn written(commits: usize) -> (TempDir, PathBuf, SqliteStore, HistoryGenerator) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("abide.db");
     let store = SqliteStore::open(&path).unwrap();
-    let mut author = Author::new(3, 1);
+    let mut author = HistoryGenerator::new(3, 1);
     for commit in author.commits(commits) {
         store.commit(commit).await.unwrap();
     }
@@ -109,8 +109,11 @@ async fn a_torn_end_of_the_log_costs_nothing_that_was_acknowledged_before() {
             let copied = SqliteStore::open(&copy).unwrap();
             assert!(copied.head().await.unwrap() >= acknowledged);
             verified(&copied).await;
-            let next =
-                if copied.head().await.unwrap() == acknowledged { Author::new(4, 2) } else { author.clone() };
+            let next = if copied.head().await.unwrap() == acknowledged {
+                HistoryGenerator::new(4, 2)
+            } else {
+                author.clone()
+            };
             copied.commit(next.clone().commit()).await.expect("it goes on");
         }
     }
@@ -174,7 +177,7 @@ async fn a_gap_or_a_rotten_end_of_the_journal_is_seen_at_once() {
     ];
     for (sql, expected) in rot {
         let (_folder, path, store, _) = written(20).await;
-        assert!(store.head().await.unwrap() > Seq(5));
+        assert!(store.head().await.unwrap() > JournalSeq(5));
         drop(store);
         rusqlite::Connection::open(&path).unwrap().execute(sql, []).unwrap();
         let error = refused(&path);

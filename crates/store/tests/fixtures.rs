@@ -12,9 +12,9 @@ use std::{
     sync::Arc,
 };
 
-use abide_ports::store::{Seq, Store};
+use abide_ports::store::{JournalSeq, Store};
 use abide_store::{registry, upkeep};
-use abide_testkit::history::Author;
+use abide_testkit::history::HistoryGenerator;
 
 fn folders() -> Vec<PathBuf> {
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures");
@@ -26,15 +26,15 @@ fn folders() -> Vec<PathBuf> {
 
 async fn check(store: Arc<dyn Store>, folder: &Path) {
     let head: u64 = fs::read_to_string(folder.join("head")).unwrap().trim().parse().unwrap();
-    assert_eq!(store.head().await.unwrap(), Seq(head));
-    assert_eq!(store.cursor("fixture").await.unwrap(), Seq(head / 2));
+    assert_eq!(store.head().await.unwrap(), JournalSeq(head));
+    assert_eq!(store.cursor("fixture").await.unwrap(), JournalSeq(head / 2));
     let verification = upkeep::verify(&*store, |_| {}).await.unwrap();
     assert!(verification.is_clean(), "{}: {:?}", folder.display(), verification.findings);
     assert_eq!(verification.entries, head);
     // Old runs go on as if nothing had happened, and new ones begin.
     let before = upkeep::rebuild(&*store, |_| {}).await.unwrap();
     assert_eq!(before, verification.runs);
-    for commit in Author::new(1, 77).commits(10) {
+    for commit in HistoryGenerator::new(1, 77).commits(10) {
         store.commit(commit).await.unwrap();
     }
     let verification = upkeep::verify(&*store, |_| {}).await.unwrap();

@@ -4,14 +4,14 @@
 
 use std::{fs, path::Path};
 
-use abide_ports::store::{Cursors, ErrorKind, Journal, Seq, StoreError, Upkeep};
+use abide_ports::store::{CursorStore, Journal, JournalSeq, StoreError, StoreErrorKind, StoreMaintenance};
 use abide_store::sqlite::SqliteStore;
-use abide_testkit::{history::Author, wait};
+use abide_testkit::{history::HistoryGenerator, wait};
 
-type Harm = fn(&Path, &[u8]);
+type FileHarm = fn(&Path, &[u8]);
 
 /// What is done to the files, and what must be said about it. The bytes are those of an older copy.
-const HARMS: [(&str, &str, Harm); 7] = [
+const HARMS: [(&str, &str, FileHarm); 7] = [
     ("deleted", "abide.db was deleted", |path, _| fs::remove_file(path).unwrap()),
     ("replaced", "abide.db was replaced", |path, old| {
         fs::write(path.with_file_name("new"), old).unwrap();
@@ -39,8 +39,8 @@ const HARMS: [(&str, &str, Harm); 7] = [
     ("home deleted", "abide.db was deleted", |path, _| fs::remove_dir_all(path.parent().unwrap()).unwrap()),
 ];
 
-async fn opened(path: &Path) -> (SqliteStore, Author, Vec<u8>) {
-    let mut author = Author::new(3, 1);
+async fn opened(path: &Path) -> (SqliteStore, HistoryGenerator, Vec<u8>) {
+    let mut author = HistoryGenerator::new(3, 1);
     let store = SqliteStore::open(path).unwrap();
     store.commit(author.commit()).await.unwrap();
     drop(store);
@@ -68,10 +68,10 @@ async fn no_commit_is_acknowledged_after_the_files_were_harmed() {
         harm(&home.join("abide.db"), &old);
         let error = store.commit(author.commit()).await.unwrap_err();
         assert!(matches!(error, StoreError::Gone { .. }), "{name}: {error}");
-        assert_eq!(error.kind(), ErrorKind::CallOperator);
+        assert_eq!(error.kind(), StoreErrorKind::CallOperator);
         assert!(error.to_string().contains(expected), "{name}: {error}");
         assert!(store.health().is_err(), "{name}");
-        let moved = store.advance("reader", Seq(1)).await;
+        let moved = store.advance("reader", JournalSeq(1)).await;
         assert!(matches!(moved, Err(StoreError::Gone { .. })), "{name}: {moved:?}");
         store.close().await.expect("it can be left");
     }
@@ -96,7 +96,7 @@ async fn what_a_store_does_to_its_own_files_is_no_harm() {
     let path = folder.path().join("abide.db");
     let store = SqliteStore::open(&path).unwrap();
     let before = fs::metadata(&path).unwrap().len();
-    let mut author = Author::new(4, 1).with_runs(400);
+    let mut author = HistoryGenerator::new(4, 1).with_runs(400);
     for round in 0.. {
         for commit in author.commits(50) {
             store.commit(commit).await.unwrap();

@@ -7,17 +7,17 @@ mod server;
 
 use std::{path::Path, sync::Arc};
 
-use abide_ports::store::{ErrorKind, Store, StoreError};
+use abide_ports::store::{Store, StoreError, StoreErrorKind};
 use abide_store::{
-    Loss,
-    registry::{self, Opening},
+    LossPolicy,
+    registry::{self, StoreOptions},
     upkeep,
 };
-use abide_testkit::{history::Author, wait::until_async as until};
+use abide_testkit::{history::HistoryGenerator, wait::until_async as until};
 use tokio_postgres::{Client, NoTls};
 
 async fn open(url: &str, home: &Path) -> Result<Arc<dyn Store>, StoreError> {
-    let opening = Opening { home: Some(home.to_owned()), loss: Loss::Refuse, only_looks: false };
+    let opening = StoreOptions { home: Some(home.to_owned()), loss: LossPolicy::Refuse, only_looks: false };
     Ok(registry::open_with(url, opening).await?.store)
 }
 
@@ -51,11 +51,11 @@ async fn a_second_daemon_is_refused_with_the_name_of_the_first_and_may_look() {
     let url = server::new_schema(&server::postgres_url());
     let (first_home, second_home) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let first = open(&url, first_home.path()).await.unwrap();
-    let mut author = Author::new(15, 1);
+    let mut author = HistoryGenerator::new(15, 1);
     first.commit(author.commit()).await.unwrap();
     let error = open(&url, second_home.path()).await.err().expect("the schema is held");
     assert!(matches!(error, StoreError::InUse { .. }), "{error}");
-    assert_eq!(error.kind(), ErrorKind::CallOperator);
+    assert_eq!(error.kind(), StoreErrorKind::CallOperator);
     let text = error.to_string();
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
     for part in [
@@ -98,7 +98,7 @@ async fn a_connection_that_is_cut_is_made_again_with_its_lock_although_nothing_i
     let url = server::new_schema(&server::postgres_url());
     let home = tempfile::tempdir().unwrap();
     let store = open(&url, home.path()).await.unwrap();
-    let mut author = Author::new(15, 2);
+    let mut author = HistoryGenerator::new(15, 2);
     store.commit(author.commit()).await.unwrap();
     let operator = operator(&url).await;
     for _ in 0..3 {
@@ -116,10 +116,10 @@ async fn a_connection_that_is_cut_is_made_again_with_its_lock_although_nothing_i
 #[tokio::test]
 async fn a_lock_that_an_own_lost_connection_still_holds_is_taken_from_it() {
     let url = server::new_schema(&server::postgres_url());
-    let proxy = Proxy::open(&url).await;
+    let proxy = PostgresProxy::open(&url).await;
     let home = tempfile::tempdir().unwrap();
     let store = open(&proxy.url, home.path()).await.unwrap();
-    let mut author = Author::new(15, 3);
+    let mut author = HistoryGenerator::new(15, 3);
     store.commit(author.commit()).await.unwrap();
     let operator = operator(&url).await;
     let first = backend(&operator).await;
@@ -134,9 +134,9 @@ async fn a_lock_that_an_own_lost_connection_still_holds_is_taken_from_it() {
 async fn a_daemon_that_lost_its_connection_to_another_one_says_whose_it_is_and_writes_nothing_more() {
     let url = server::new_schema(&server::postgres_url());
     let (first_home, second_home) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    let proxy = Proxy::open(&url).await;
+    let proxy = PostgresProxy::open(&url).await;
     let first = open(&proxy.url, first_home.path()).await.unwrap();
-    let mut author = Author::new(15, 4);
+    let mut author = HistoryGenerator::new(15, 4);
     first.commit(author.commit()).await.unwrap();
     let operator = operator(&url).await;
     // Its network is away for a while, and the server ends its connection.
@@ -144,7 +144,7 @@ async fn a_daemon_that_lost_its_connection_to_another_one_says_whose_it_is_and_w
     let lost = backend(&operator).await;
     cut(&operator, lost).await;
     let second = open(&url, second_home.path()).await.expect("nobody holds it");
-    second.commit(Author::new(15, 5).commit()).await.unwrap();
+    second.commit(HistoryGenerator::new(15, 5).commit()).await.unwrap();
     proxy.reopen();
     until("it finds out without being asked", async || first.health().is_err()).await;
     let text = first.health().unwrap_err().to_string();
@@ -168,9 +168,9 @@ async fn a_daemon_that_lost_its_connection_to_another_one_says_whose_it_is_and_w
 async fn a_daemon_that_came_and_went_while_the_connection_was_lost_is_noticed() {
     let url = server::new_schema(&server::postgres_url());
     let (first_home, second_home) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    let proxy = Proxy::open(&url).await;
+    let proxy = PostgresProxy::open(&url).await;
     let first = open(&proxy.url, first_home.path()).await.unwrap();
-    let mut author = Author::new(15, 6);
+    let mut author = HistoryGenerator::new(15, 6);
     first.commit(author.commit()).await.unwrap();
     let operator = operator(&url).await;
     proxy.close();
@@ -186,29 +186,29 @@ async fn a_daemon_that_came_and_went_while_the_connection_was_lost_is_noticed() 
 }
 
 /// Stands between a store and its server.
-struct Proxy {
+struct PostgresProxy {
     url: String,
-    state: tokio::sync::watch::Sender<Network>,
+    state: tokio::sync::watch::Sender<ProxyNetwork>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Network {
+enum ProxyNetwork {
     Up(u32),
     Down,
 }
 
-impl Proxy {
+impl PostgresProxy {
     async fn open(url: &str) -> Self {
         let (credentials, rest) = url.rsplit_once('@').unwrap();
         let (address, database) = rest.split_once('/').unwrap();
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let here = listener.local_addr().unwrap();
-        let (state, network) = tokio::sync::watch::channel(Network::Up(0));
+        let (state, network) = tokio::sync::watch::channel(ProxyNetwork::Up(0));
         let address = address.to_owned();
         tokio::spawn(async move {
             while let Ok((mut client, _)) = listener.accept().await {
                 let (address, mut network) = (address.clone(), network.clone());
-                if *network.borrow_and_update() == Network::Down {
+                if *network.borrow_and_update() == ProxyNetwork::Down {
                     continue;
                 }
                 tokio::spawn(async move {
@@ -231,17 +231,17 @@ impl Proxy {
     fn forsake(&self) {
         self.state.send_modify(|network| {
             *network = match network {
-                Network::Up(times) => Network::Up(*times + 1),
-                Network::Down => Network::Up(0),
+                ProxyNetwork::Up(times) => ProxyNetwork::Up(*times + 1),
+                ProxyNetwork::Down => ProxyNetwork::Up(0),
             }
         });
     }
 
     fn close(&self) {
-        self.state.send_replace(Network::Down);
+        self.state.send_replace(ProxyNetwork::Down);
     }
 
     fn reopen(&self) {
-        self.state.send_replace(Network::Up(0));
+        self.state.send_replace(ProxyNetwork::Up(0));
     }
 }

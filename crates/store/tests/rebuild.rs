@@ -5,19 +5,19 @@ mod server;
 
 use std::sync::Arc;
 
-use abide_ports::store::{Store, Tables};
+use abide_ports::store::{RunTables, Store};
 use abide_store::{registry::KINDS, sqlite::SqliteStore, upkeep};
 use abide_testkit::{
-    dice::Dice,
-    history::Author,
-    store::{Place, see},
+    dice::SeededRng,
+    history::HistoryGenerator,
+    store::{TestStorePlace, see},
 };
 
 const SEEDS: u64 = 6;
 
-async fn told(place: &dyn Place, seed: u64) -> (Arc<dyn Store>, Author) {
+async fn told(place: &dyn TestStorePlace, seed: u64) -> (Arc<dyn Store>, HistoryGenerator) {
     let store = place.open().await.expect("the store opens");
-    let mut author = Author::new(seed, 1);
+    let mut author = HistoryGenerator::new(seed, 1);
     for commit in author.commits(50) {
         store.commit(commit).await.expect("a legal commit is taken");
     }
@@ -43,7 +43,7 @@ async fn rebuilt_tables_equal_the_live_ones() {
             assert_eq!(runs as usize, author.runs().len());
             assert_eq!(see(&*store).await, before, "{} seed {seed}", kind.scheme);
             for &run in author.runs().keys() {
-                store.replace_tables(run, Tables::default()).await.expect("it can be emptied");
+                store.replace_tables(run, RunTables::default()).await.expect("it can be emptied");
             }
             upkeep::rebuild(&*store, |_| {}).await.expect("it can be rebuilt");
             assert_eq!(see(&*store).await, before, "{} seed {seed}", kind.scheme);
@@ -56,7 +56,7 @@ async fn a_row_that_the_journal_does_not_know_is_found_and_named() {
     for kind in KINDS {
         let place = places::of(kind.scheme).fresh();
         let (store, author) = told(&*place, 7).await;
-        let mut dice = Dice::new(7);
+        let mut dice = SeededRng::new(7);
         let before = see(&*store).await;
         for (table, tamper) in TAMPERINGS {
             let runs: Vec<_> = author.runs().keys().copied().collect();
@@ -79,10 +79,10 @@ async fn a_row_that_the_journal_does_not_know_is_found_and_named() {
     }
 }
 
-type Tamper = fn(&mut Tables) -> bool;
+type TableTampering = fn(&mut RunTables) -> bool;
 
 /// Ways to spoil a run's tables; each says whether there was anything to spoil.
-const TAMPERINGS: [(&str, Tamper); 6] = [
+const TAMPERINGS: [(&str, TableTampering); 6] = [
     ("runs", |tables| tables.run.as_mut().map(|run| run.auto_decision_count += 1).is_some()),
     ("inbound", |tables| tables.inbound.pop_first().is_some()),
     ("turns", |tables| tables.turns.first_entry().map(|mut turn| turn.get_mut().turn_index += 1).is_some()),
@@ -118,7 +118,7 @@ async fn rot_in_a_file_is_found_and_named() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("abide.db");
         let store = SqliteStore::open(&path).unwrap();
-        for commit in Author::new(8, 1).commits(80) {
+        for commit in HistoryGenerator::new(8, 1).commits(80) {
             abide_ports::store::Journal::commit(&store, commit).await.unwrap();
         }
         rusqlite::Connection::open(&path).unwrap().execute(sql, []).unwrap();

@@ -11,7 +11,7 @@ use std::{
 
 use abide_ports::store::{Store, StoreError};
 use abide_store::registry;
-use abide_testkit::history::Author;
+use abide_testkit::history::HistoryGenerator;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpListener,
@@ -39,7 +39,7 @@ fn url(name: &str, parameters: &str) -> String {
 
 async fn opens(url: &str) -> Arc<dyn Store> {
     let store = registry::open(url).await.unwrap_or_else(|error| panic!("{url}: {error}"));
-    store.commit(Author::new(16, 1).commit()).await.unwrap();
+    store.commit(HistoryGenerator::new(16, 1).commit()).await.unwrap();
     store
 }
 

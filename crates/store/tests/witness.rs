@@ -8,29 +8,29 @@ use std::{
     sync::atomic::{AtomicU16, Ordering},
 };
 
-use abide_ports::store::{ErrorKind, Journal, Runs, Seq, StoreError, Upkeep};
+use abide_ports::store::{Journal, JournalSeq, RunQueries, StoreError, StoreErrorKind, StoreMaintenance};
 use abide_store::{
-    Loss,
-    sqlite::{Options, SqliteStore, restore},
+    LossPolicy,
+    sqlite::{SqliteOptions, SqliteStore, restore},
     upkeep,
 };
-use abide_testkit::history::Author;
+use abide_testkit::history::HistoryGenerator;
 use tempfile::TempDir;
 
 /// A database as a daemon leaves it that was killed: with commits in its log.
-struct Killed {
+struct KilledDatabase {
     folder: TempDir,
     path: PathBuf,
-    head: Seq,
-    author: Author,
+    head: JournalSeq,
+    author: HistoryGenerator,
 }
 
-impl Killed {
+impl KilledDatabase {
     async fn after(commits: usize) -> Self {
         let live = tempfile::tempdir().unwrap();
         let path = live.path().join("abide.db");
         let store = SqliteStore::open(&path).unwrap();
-        let mut author = Author::new(3, 1);
+        let mut author = HistoryGenerator::new(3, 1);
         for commit in author.commits(commits) {
             store.commit(commit).await.unwrap();
         }
@@ -60,30 +60,30 @@ impl Killed {
     }
 }
 
-fn accepting() -> Options {
-    let mut options = Options::default();
-    options.loss = Loss::Accept;
+fn accepting() -> SqliteOptions {
+    let mut options = SqliteOptions::default();
+    options.loss = LossPolicy::Accept;
     options
 }
 
 fn refused(path: &Path) -> String {
     let error = SqliteStore::open(path).expect_err("it must not open");
     assert!(matches!(error, StoreError::Lost { .. }), "{error}");
-    assert_eq!(error.kind(), ErrorKind::CallOperator);
+    assert_eq!(error.kind(), StoreErrorKind::CallOperator);
     error.to_string()
 }
 
 async fn goes_on(store: &SqliteStore) {
     static NAMES: AtomicU16 = AtomicU16::new(1000);
     let name = NAMES.fetch_add(1, Ordering::Relaxed);
-    store.commit(Author::new(77, name).commit()).await.expect("it goes on");
+    store.commit(HistoryGenerator::new(77, name).commit()).await.expect("it goes on");
     let verification = upkeep::verify(store, |_| {}).await.unwrap();
     assert!(verification.is_clean(), "{:?}", verification.findings);
 }
 
 #[tokio::test]
 async fn what_a_killed_daemon_leaves_is_complete() {
-    let killed = Killed::after(30).await;
+    let killed = KilledDatabase::after(30).await;
     let store = SqliteStore::open(&killed.path).unwrap();
     assert_eq!(store.head().await.unwrap(), killed.head);
     assert_eq!(store.notes(), &[] as &[String]);
@@ -93,7 +93,7 @@ async fn what_a_killed_daemon_leaves_is_complete() {
 #[tokio::test]
 async fn an_emptied_or_cut_log_is_refused_and_can_be_accepted() {
     for keep in [0.0, 0.3, 0.5, 0.9] {
-        let mut killed = Killed::after(40).await;
+        let mut killed = KilledDatabase::after(40).await;
         let log = killed.file("abide.db-wal");
         let whole = fs::read(&log).unwrap();
         let kept = (whole.len() as f64 * keep) as usize;
@@ -109,7 +109,7 @@ async fn an_emptied_or_cut_log_is_refused_and_can_be_accepted() {
         let head = SqliteStore::look(&killed.path).unwrap().head().await.unwrap();
         assert_eq!(head, killed.head);
 
-        let killed_again = Killed::after(40).await;
+        let killed_again = KilledDatabase::after(40).await;
         let log = killed_again.file("abide.db-wal");
         fs::write(&log, &whole[..kept]).unwrap();
         let store = SqliteStore::open_with(&killed_again.path, &accepting()).unwrap();
@@ -126,7 +126,7 @@ async fn an_emptied_or_cut_log_is_refused_and_can_be_accepted() {
 
 #[tokio::test]
 async fn a_deleted_log_is_refused_and_can_be_accepted() {
-    let killed = Killed::after(30).await;
+    let killed = KilledDatabase::after(30).await;
     fs::remove_file(killed.file("abide.db-wal")).unwrap();
     let said = SqliteStore::open(&killed.path).unwrap_err().to_string();
     assert!(said.contains("abide.db-wal is missing") && said.contains("--accept-loss"), "{said}");
@@ -136,7 +136,7 @@ async fn a_deleted_log_is_refused_and_can_be_accepted() {
 
 #[tokio::test]
 async fn a_log_that_another_program_moved_into_the_database_is_not_missed() {
-    let killed = Killed::after(30).await;
+    let killed = KilledDatabase::after(30).await;
     let other = rusqlite::Connection::open(&killed.path).unwrap();
     let entries: i64 = other.query_row("SELECT count(*) FROM journal", [], |row| row.get(0)).unwrap();
     assert!(entries > 0);
@@ -152,7 +152,7 @@ async fn a_log_that_another_program_moved_into_the_database_is_not_missed() {
 async fn an_older_or_another_copy_in_its_place_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("abide.db");
-    let mut author = Author::new(5, 1);
+    let mut author = HistoryGenerator::new(5, 1);
     let mut open = async |commits: usize| {
         let store = SqliteStore::open(&path).unwrap();
         for commit in author.commits(commits) {
@@ -169,7 +169,7 @@ async fn an_older_or_another_copy_in_its_place_is_refused() {
     let other = tempfile::tempdir().unwrap();
     let longer = other.path().join("abide.db");
     let store = SqliteStore::open(&longer).unwrap();
-    for commit in Author::new(6, 1).commits(60) {
+    for commit in HistoryGenerator::new(6, 1).commits(60) {
         store.commit(commit).await.unwrap();
     }
     drop(store);
@@ -187,19 +187,19 @@ async fn an_older_or_another_copy_in_its_place_is_refused() {
 
 #[tokio::test]
 async fn an_accepted_loss_of_everything_starts_anew_and_keeps_the_log() {
-    let killed = Killed::after(30).await;
+    let killed = KilledDatabase::after(30).await;
     let log = fs::read(killed.file("abide.db-wal")).unwrap();
     fs::remove_file(&killed.path).unwrap();
     assert!(SqliteStore::open(&killed.path).is_err());
     let store = SqliteStore::open_with(&killed.path, &accepting()).unwrap();
-    assert_eq!(store.head().await.unwrap(), Seq(0));
+    assert_eq!(store.head().await.unwrap(), JournalSeq(0));
     assert_eq!(fs::read(killed.file("abide.db-wal-lost-1")).unwrap(), log);
     goes_on(&store).await;
 }
 
 #[tokio::test]
 async fn a_missing_index_of_the_log_costs_nothing() {
-    let killed = Killed::after(30).await;
+    let killed = KilledDatabase::after(30).await;
     fs::remove_file(killed.file("abide.db-shm")).unwrap();
     let store = SqliteStore::open(&killed.path).unwrap();
     assert_eq!(store.head().await.unwrap(), killed.head);
@@ -208,7 +208,7 @@ async fn a_missing_index_of_the_log_costs_nothing() {
 #[tokio::test]
 async fn a_missing_or_broken_witness_is_told_and_made_anew() {
     for broken in [None, Some(vec![]), Some(vec![0xa5; 1024])] {
-        let killed = Killed::after(20).await;
+        let killed = KilledDatabase::after(20).await;
         let witness = killed.file("abide.db-witness");
         match &broken {
             None => fs::remove_file(&witness).unwrap(),
@@ -230,7 +230,7 @@ async fn a_missing_or_broken_witness_is_told_and_made_anew() {
 
 #[tokio::test]
 async fn a_witness_that_lags_behind_its_database_is_normal() {
-    let killed = Killed::after(20).await;
+    let killed = KilledDatabase::after(20).await;
     let witness = fs::read(killed.file("abide.db-witness")).unwrap();
     let store = SqliteStore::open(&killed.path).unwrap();
     let mut author = killed.author.clone();
@@ -249,7 +249,7 @@ async fn a_restored_backup_is_what_it_was_and_the_old_database_is_kept() {
     let folder = tempfile::tempdir().unwrap();
     let (path, backup) = (folder.path().join("abide.db"), folder.path().join("a b%20?c.db"));
     let store = SqliteStore::open(&path).unwrap();
-    let mut author = Author::new(8, 1);
+    let mut author = HistoryGenerator::new(8, 1);
     for commit in author.commits(20) {
         store.commit(commit).await.unwrap();
     }
@@ -290,7 +290,7 @@ async fn a_backup_restores_over_garbage_and_where_nothing_was() {
     let folder = tempfile::tempdir().unwrap();
     let (path, backup) = (folder.path().join("abide.db"), folder.path().join("backup.db"));
     let store = SqliteStore::open(&path).unwrap();
-    store.commit(Author::new(8, 1).commit()).await.unwrap();
+    store.commit(HistoryGenerator::new(8, 1).commit()).await.unwrap();
     store.backup(&backup).await.unwrap();
     drop(store);
     fs::write(&path, "garbage").unwrap();
@@ -309,7 +309,7 @@ async fn what_is_no_backup_is_refused_and_changes_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let (path, backup) = (folder.path().join("abide.db"), folder.path().join("backup.db"));
     let store = SqliteStore::open(&path).unwrap();
-    for commit in Author::new(8, 1).commits(30) {
+    for commit in HistoryGenerator::new(8, 1).commits(30) {
         store.commit(commit).await.unwrap();
     }
     store.backup(&backup).await.unwrap();

@@ -23,7 +23,7 @@ fn main() {
     println!("binary {}", binary.display());
     for (command, rounds, most) in [("true", 3_000, BUILTIN), ("/bin/true", 500, PROGRAM)] {
         for shell in ["bash", "/bin/sh", "zsh"] {
-            let Measured { floor, own_floor, chain, ours } = commands(&binary, shell, command, rounds);
+            let CommandTimings { floor, own_floor, chain, ours } = commands(&binary, shell, command, rounds);
             println!(
                 "exec.run {command:9} {shell:7}  floor p50 {:>5} p99 {:>5} us   ours p50 {:>5} p99 {:>5} us   ratio p50 {:.2} p99 {:.2}   to {shell}'s own floor {:.2}",
                 micros(floor.0),
@@ -35,8 +35,8 @@ fn main() {
                 ratio(ours.0, own_floor.0),
             );
             let (base, whose) = match most.against {
-                Against::Bash => (floor, "bash"),
-                Against::Own => (own_floor, shell),
+                BudgetBaseline::Bash => (floor, "bash"),
+                BudgetBaseline::Own => (own_floor, shell),
             };
             judge(
                 ratio(ours.0, base.0) <= most.p50,
@@ -96,7 +96,7 @@ fn figures(binary: &PathBuf) {
     for (command, shell, rounds) in
         [("true", "bash", 600), ("true", "/bin/sh", 600), ("true", "zsh", 600), ("/bin/true", "bash", 150)]
     {
-        let mut client = Client::start(binary);
+        let mut client = RpcBenchClient::start(binary);
         let session = client.create(shell)["session_id"].clone();
         let request = json!({
             "jsonrpc": "2.0", "id": 1, "method": "exec.run",
@@ -116,28 +116,32 @@ fn figures(binary: &PathBuf) {
 
 /// What a command may cost, and what it costs most.
 #[derive(Clone, Copy)]
-struct Budget {
+struct CommandBudget {
     p50: f64,
     p99: f64,
-    against: Against,
+    against: BudgetBaseline,
     limit: &'static str,
 }
 
 /// Which bare shell it is held against. A program is started by the shell itself, so there each has its own floor.
 #[derive(Clone, Copy)]
-enum Against {
+enum BudgetBaseline {
     Bash,
     Own,
 }
 
-const BUILTIN: Budget = Budget {
+const BUILTIN: CommandBudget = CommandBudget {
     p50: 3.0,
     p99: 5.0,
-    against: Against::Bash,
+    against: BudgetBaseline::Bash,
     limit: "wake-ups: client, runtime, keeper, shell and back, against client, shell and back",
 };
-const PROGRAM: Budget =
-    Budget { p50: 1.3, p99: 5.0, against: Against::Own, limit: "the shell's own fork and exec" };
+const PROGRAM: CommandBudget = CommandBudget {
+    p50: 1.3,
+    p99: 5.0,
+    against: BudgetBaseline::Own,
+    limit: "the shell's own fork and exec",
+};
 
 fn judge(kept: bool, budget: &str) {
     println!("    {}  {budget}", if kept { "PASS" } else { "MISS" });
@@ -167,14 +171,14 @@ fn percentiles(mut times: Vec<Duration>) -> (Duration, Duration) {
 }
 
 /// A bare shell, a line in, a marker out.
-struct Floor {
+struct BareShell {
     child: Child,
     input: ChildStdin,
     output: ChildStdout,
     line: String,
 }
 
-impl Floor {
+impl BareShell {
     fn start(shell: &str, command: &str) -> Self {
         Self::of(&mut Command::new(shell), command)
     }
@@ -210,7 +214,7 @@ impl Floor {
 const CHAIN: &str = "cat | cat | bash | cat | cat";
 
 /// The median and the 99th percentile of the bash floor, of the shell's own floor, of the chain, and of ours.
-struct Measured {
+struct CommandTimings {
     floor: (Duration, Duration),
     own_floor: (Duration, Duration),
     chain: (Duration, Duration),
@@ -218,11 +222,11 @@ struct Measured {
 }
 
 /// Measures all four by turns, so that whatever else the machine does meets them alike.
-fn commands(binary: &PathBuf, shell: &str, command: &str, rounds: usize) -> Measured {
-    let mut bash = Floor::start("bash", command);
-    let mut own = Floor::start(shell, command);
-    let mut chain = Floor::through(CHAIN, command);
-    let mut client = Client::start(binary);
+fn commands(binary: &PathBuf, shell: &str, command: &str, rounds: usize) -> CommandTimings {
+    let mut bash = BareShell::start("bash", command);
+    let mut own = BareShell::start(shell, command);
+    let mut chain = BareShell::through(CHAIN, command);
+    let mut client = RpcBenchClient::start(binary);
     let session = client.create(shell)["session_id"].clone();
     let request = json!({
         "jsonrpc": "2.0", "id": 1, "method": "exec.run", "params": { "session_id": session, "command": command },
@@ -240,20 +244,20 @@ fn commands(binary: &PathBuf, shell: &str, command: &str, rounds: usize) -> Meas
     }
     client.end();
     let [floor, own_floor, chain, ours] = times.map(percentiles);
-    Measured { floor, own_floor, chain, ours }
+    CommandTimings { floor, own_floor, chain, ours }
 }
 
 /// How many rounds of one kind before the next kind has its turn.
 const TURN: usize = 100;
 
-struct Client {
+struct RpcBenchClient {
     child: Child,
     input: ChildStdin,
     output: BufReader<ChildStdout>,
     _home: tempfile::TempDir,
 }
 
-impl Client {
+impl RpcBenchClient {
     fn start(binary: &PathBuf) -> Self {
         let home = tempfile::tempdir().expect("a home can be made");
         let mut child = Command::new(binary)
@@ -319,7 +323,7 @@ fn spawn_bare(shell: &str, rounds: usize) -> Duration {
 }
 
 fn create(binary: &PathBuf, shell: &str, rounds: usize) -> Duration {
-    let mut client = Client::start(binary);
+    let mut client = RpcBenchClient::start(binary);
     let times = (0..rounds)
         .map(|_| {
             let start = Instant::now();
@@ -358,7 +362,7 @@ fn stream_bare() -> (u64, Duration) {
 }
 
 fn stream_ours(binary: &PathBuf, command: &str) -> (u64, Duration, u64) {
-    let mut client = Client::start(binary);
+    let mut client = RpcBenchClient::start(binary);
     let session = client.create("bash")["session_id"].clone();
     let start = Instant::now();
     client.call("exec.stream", &json!({ "session_id": session, "command": command }));
@@ -384,7 +388,7 @@ fn stream_ours(binary: &PathBuf, command: &str) -> (u64, Duration, u64) {
 
 /// The private memory of keepers and runtime, divided by the sessions.
 fn idle(binary: &PathBuf, sessions: u64) -> (u64, u64) {
-    let mut client = Client::start(binary);
+    let mut client = RpcBenchClient::start(binary);
     let mut total = 0;
     for _ in 0..sessions {
         let made = client.create("/bin/sh");

@@ -1,6 +1,6 @@
 //! What can be asked of a runtime, and what it answers: plain values without any encoding.
 
-use abide_keeper::protocol::Stream;
+use abide_keeper::protocol::OutputStream;
 
 use crate::error::TerminalError;
 use crate::room::AnswerPermit;
@@ -8,7 +8,7 @@ use crate::screen::ScreenSource;
 use crate::session::SessionId;
 
 /// The caller's name for a call.
-pub type Ticket = u64;
+pub type CallTicket = u64;
 
 /// The number of a command in its session, from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,17 +25,17 @@ impl std::str::FromStr for ExecId {
 
     fn from_str(text: &str) -> Result<Self, TerminalError> {
         let number = text.strip_prefix("e-").and_then(|number| number.parse().ok());
-        number
-            .map(Self)
-            .ok_or_else(|| TerminalError::new(crate::Code::InvalidParams, format!("{text} is no exec id")))
+        number.map(Self).ok_or_else(|| {
+            TerminalError::new(crate::TerminalErrorCode::InvalidParams, format!("{text} is no exec id"))
+        })
     }
 }
 
 /// A call.
 #[derive(Debug)]
-pub enum Call {
+pub enum TerminalCall {
     /// A new session.
-    Create(Create),
+    Create(CreateSessionRequest),
     /// How one session is.
     Info(SessionId),
     /// How all are.
@@ -48,9 +48,9 @@ pub enum Call {
         force: bool,
     },
     /// A command; answered when it has ended.
-    Run(Execute),
+    Run(ExecRequest),
     /// A command; answered at once, then chunks.
-    Stream(Execute),
+    Stream(ExecRequest),
     /// Text for the running command.
     Input {
         /// Which session.
@@ -67,12 +67,12 @@ pub enum Call {
     /// What the terminal shows.
     Screen(SessionId),
     /// A new size for the terminal.
-    Resize(SessionId, Size),
+    Resize(SessionId, TerminalSize),
     /// How the runtime is.
     Stats,
 }
 
-impl Call {
+impl TerminalCall {
     /// The session that it is about, if there is one yet.
     pub(crate) fn session(&self) -> Option<&SessionId> {
         match self {
@@ -89,24 +89,24 @@ impl Call {
     }
 }
 
-impl Event {
+impl TerminalEvent {
     /// How many bytes of output it carries, for flow control.
     pub fn output_bytes(&self) -> usize {
         match self {
-            Self::Chunk(_, Chunk::Output { bytes, .. }) => bytes.len(),
-            Self::Chunk(_, Chunk::Exit(_)) => 0,
+            Self::Chunk(_, ExecChunk::Output { bytes, .. }) => bytes.len(),
+            Self::Chunk(_, ExecChunk::Exit(_)) => 0,
             Self::Reply(_, answer) => match &**answer {
-                Ok(Reply::Ran(result)) => result.kept.iter().map(Vec::len).sum(),
-                Ok(Reply::Output(piece)) => piece.bytes.len(),
-                Ok(Reply::Screen(screen)) => screen.len(),
-                Ok(Reply::Sessions(all)) => all.len() * SESSION_BYTES,
+                Ok(TerminalReply::Ran(result)) => result.kept.iter().map(Vec::len).sum(),
+                Ok(TerminalReply::Output(piece)) => piece.bytes.len(),
+                Ok(TerminalReply::Screen(screen)) => screen.len(),
+                Ok(TerminalReply::Sessions(all)) => all.len() * SESSION_BYTES,
                 Ok(
-                    Reply::Session(_)
-                    | Reply::Destroyed(_)
-                    | Reply::Streaming(..)
-                    | Reply::Done
-                    | Reply::Cancelled
-                    | Reply::Stats(_),
+                    TerminalReply::Session(_)
+                    | TerminalReply::Destroyed(_)
+                    | TerminalReply::Streaming(..)
+                    | TerminalReply::Done
+                    | TerminalReply::Cancelled
+                    | TerminalReply::Stats(_),
                 )
                 | Err(_) => 0,
             },
@@ -114,24 +114,24 @@ impl Event {
     }
 }
 
-impl Event {
+impl TerminalEvent {
     /// The output that it carries.
     pub fn outputs(&self) -> [&[u8]; 2] {
         match self {
-            Self::Chunk(_, Chunk::Output { bytes, .. }) => [bytes, &[]],
-            Self::Chunk(_, Chunk::Exit(_)) => [&[]; 2],
+            Self::Chunk(_, ExecChunk::Output { bytes, .. }) => [bytes, &[]],
+            Self::Chunk(_, ExecChunk::Exit(_)) => [&[]; 2],
             Self::Reply(_, answer) => match &**answer {
-                Ok(Reply::Ran(RunResult { kept: [stdout, stderr], .. })) => [stdout, stderr],
-                Ok(Reply::Output(piece)) => [&piece.bytes, &[]],
-                Ok(Reply::Screen(screen)) => [&screen.bytes, &[]],
+                Ok(TerminalReply::Ran(ExecResult { kept: [stdout, stderr], .. })) => [stdout, stderr],
+                Ok(TerminalReply::Output(piece)) => [&piece.bytes, &[]],
+                Ok(TerminalReply::Screen(screen)) => [&screen.bytes, &[]],
                 Ok(
-                    Reply::Sessions(_)
-                    | Reply::Session(_)
-                    | Reply::Destroyed(_)
-                    | Reply::Streaming(..)
-                    | Reply::Done
-                    | Reply::Cancelled
-                    | Reply::Stats(_),
+                    TerminalReply::Sessions(_)
+                    | TerminalReply::Session(_)
+                    | TerminalReply::Destroyed(_)
+                    | TerminalReply::Streaming(..)
+                    | TerminalReply::Done
+                    | TerminalReply::Cancelled
+                    | TerminalReply::Stats(_),
                 )
                 | Err(_) => [&[]; 2],
             },
@@ -142,17 +142,17 @@ impl Event {
     pub(crate) fn keep(&mut self, permit: &mut Option<AnswerPermit>) {
         let Self::Reply(_, answer) = self else { return };
         match &mut **answer {
-            Ok(Reply::Ran(result)) => result.room = permit.take(),
-            Ok(Reply::Output(piece)) => piece.room = permit.take(),
-            Ok(Reply::Screen(screen)) => screen.room = permit.take(),
+            Ok(TerminalReply::Ran(result)) => result.room = permit.take(),
+            Ok(TerminalReply::Output(piece)) => piece.room = permit.take(),
+            Ok(TerminalReply::Screen(screen)) => screen.room = permit.take(),
             Ok(
-                Reply::Sessions(_)
-                | Reply::Session(_)
-                | Reply::Destroyed(_)
-                | Reply::Streaming(..)
-                | Reply::Done
-                | Reply::Cancelled
-                | Reply::Stats(_),
+                TerminalReply::Sessions(_)
+                | TerminalReply::Session(_)
+                | TerminalReply::Destroyed(_)
+                | TerminalReply::Streaming(..)
+                | TerminalReply::Done
+                | TerminalReply::Cancelled
+                | TerminalReply::Stats(_),
             )
             | Err(_) => {}
         }
@@ -164,7 +164,7 @@ const SESSION_BYTES: usize = 512;
 
 /// A new session.
 #[derive(Debug, Default)]
-pub struct Create {
+pub struct CreateSessionRequest {
     /// The shell; the configured one if none is given.
     pub shell: Option<String>,
     /// The working directory; the runtime's if none is given.
@@ -174,19 +174,19 @@ pub struct Create {
     /// For people.
     pub name: Option<String>,
     /// A terminal instead of pipes.
-    pub pty: Option<Size>,
+    pub pty: Option<TerminalSize>,
 }
 
 /// The size of a terminal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Size {
+pub struct TerminalSize {
     /// Height in lines.
     pub rows: u16,
     /// Width in columns.
     pub cols: u16,
 }
 
-impl Size {
+impl TerminalSize {
     /// The most lines, and the most columns. A screen of this size takes about 32 MiB to draw.
     pub const MOST: u16 = 1_000;
 
@@ -198,7 +198,7 @@ impl Size {
         }
         let message =
             format!("a terminal has 1 to {} rows and columns, not {} x {}", Self::MOST, self.rows, self.cols);
-        Err(TerminalError::new(crate::Code::InvalidParams, message))
+        Err(TerminalError::new(crate::TerminalErrorCode::InvalidParams, message))
     }
 
     /// The nearest size that a terminal may have; for sizes that were stored before there was a bound.
@@ -209,7 +209,7 @@ impl Size {
 
 /// A command.
 #[derive(Debug)]
-pub struct Execute {
+pub struct ExecRequest {
     /// Where.
     pub session: SessionId,
     /// The text.
@@ -232,7 +232,7 @@ pub struct OutputRange {
     /// Which command.
     pub exec: ExecId,
     /// Which stream.
-    pub stream: Stream,
+    pub stream: OutputStream,
     /// From which byte.
     pub offset: u64,
     /// How many bytes at most; never more than a page of 1 MiB.
@@ -241,16 +241,16 @@ pub struct OutputRange {
 
 /// What a runtime says.
 #[derive(Debug)]
-pub enum Event {
+pub enum TerminalEvent {
     /// The answer to a call.
-    Reply(Ticket, Box<Result<Reply, TerminalError>>),
+    Reply(CallTicket, Box<Result<TerminalReply, TerminalError>>),
     /// Output of a streamed command.
-    Chunk(Ticket, Chunk),
+    Chunk(CallTicket, ExecChunk),
 }
 
 /// The answer to a call.
 #[derive(Debug)]
-pub enum Reply {
+pub enum TerminalReply {
     /// To create and info.
     Session(SessionInfo),
     /// To list.
@@ -258,7 +258,7 @@ pub enum Reply {
     /// To destroy.
     Destroyed(SessionId),
     /// To run.
-    Ran(RunResult),
+    Ran(ExecResult),
     /// To stream.
     Streaming(SessionId, ExecId),
     /// To input and resize.
@@ -270,12 +270,12 @@ pub enum Reply {
     /// To screen.
     Screen(ScreenSource),
     /// To stats.
-    Stats(Stats),
+    Stats(RuntimeStats),
 }
 
 /// The state of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum State {
+pub enum SessionState {
     /// Its shell has not answered yet.
     Creating,
     /// It takes a command.
@@ -286,7 +286,7 @@ pub enum State {
     Terminated,
 }
 
-impl State {
+impl SessionState {
     /// As it is written on the wire.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -306,7 +306,7 @@ pub struct SessionInfo {
     /// Its name.
     pub name: Option<String>,
     /// Its state.
-    pub state: State,
+    pub state: SessionState,
     /// Its shell.
     pub shell: String,
     /// Where it began.
@@ -331,7 +331,7 @@ pub struct SessionInfo {
 
 /// How a command ended.
 #[derive(Debug, Clone)]
-pub struct Finished {
+pub struct CommandExit {
     /// Exit code, 128 + n for death by signal n.
     pub exit_code: i32,
     /// How long it took.
@@ -347,11 +347,11 @@ pub struct Finished {
 
 /// The result of a command.
 #[derive(Debug)]
-pub struct RunResult {
+pub struct ExecResult {
     /// Which command.
     pub exec: ExecId,
     /// How it ended.
-    pub finished: Finished,
+    pub finished: CommandExit,
     /// The first bytes of its output: stdout, stderr.
     pub kept: [Vec<u8>; 2],
     /// How many bytes each stream had.
@@ -362,18 +362,18 @@ pub struct RunResult {
 
 /// A piece of a streamed command's output.
 #[derive(Debug)]
-pub enum Chunk {
+pub enum ExecChunk {
     /// Bytes.
     Output {
         /// Which stream.
-        stream: Stream,
+        stream: OutputStream,
         /// Where in it.
         offset: u64,
         /// The bytes.
         bytes: Vec<u8>,
     },
     /// The last: how it ended, or why that is not known.
-    Exit(Result<Finished, TerminalError>),
+    Exit(Result<CommandExit, TerminalError>),
 }
 
 /// A stretch of output, and how it stands in the whole.
@@ -388,14 +388,14 @@ pub struct OutputPiece {
     /// How many of its first bytes are no longer kept.
     pub dropped: u64,
     /// How the command ended, if it has.
-    pub finished: Option<Finished>,
+    pub finished: Option<CommandExit>,
     /// The room that its bytes take in the runtime until it is dropped.
     pub room: Option<AnswerPermit>,
 }
 
 /// How the runtime is.
 #[derive(Debug, Clone)]
-pub struct Stats {
+pub struct RuntimeStats {
     /// Living sessions.
     pub sessions: usize,
     /// Those in which a command runs.

@@ -7,11 +7,11 @@
 
 use std::path::Path;
 
-use abide_keeper::protocol::Script;
+use abide_keeper::protocol::ShellTemplates;
 
 /// A kind of shell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Dialect {
+pub(crate) enum ShellDialect {
     Posix,
     Bash,
     Zsh,
@@ -19,12 +19,12 @@ pub(crate) enum Dialect {
 
 /// Whether a shell runs on a terminal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Terminal {
+pub(crate) enum ShellIo {
     Yes,
     No,
 }
 
-impl Dialect {
+impl ShellDialect {
     /// By the name of the program that really runs, so that a `/bin/sh` that is bash counts as bash.
     pub(crate) fn of(shell: &str) -> Self {
         let real = std::fs::canonicalize(shell).unwrap_or_else(|_| Path::new(shell).to_owned());
@@ -59,12 +59,12 @@ impl Dialect {
     }
 
     /// The texts for a shell on pipes, or for one on a terminal, which is typed to and keeps its own settings.
-    pub(crate) fn script(self, terminal: Terminal) -> Script {
+    pub(crate) fn script(self, terminal: ShellIo) -> ShellTemplates {
         let (init, line, slot, repair, trace, began) = match self {
             Self::Posix => {
                 let slot = match terminal {
-                    Terminal::Yes => POSIX_TYPED_SLOT,
-                    Terminal::No => POSIX_SLOT,
+                    ShellIo::Yes => POSIX_TYPED_SLOT,
+                    ShellIo::No => POSIX_SLOT,
                 };
                 (POSIX_INIT, "", slot, POSIX_REPAIR, "\\set -x; ", POSIX_BEGAN)
             }
@@ -76,27 +76,27 @@ impl Dialect {
         };
         // How many files a command of ours is sourced through before its own text begins.
         let (depth, guard) = match (self, terminal) {
-            (Self::Bash, Terminal::No) => ("2", BASH_GUARD.to_owned()),
+            (Self::Bash, ShellIo::No) => ("2", BASH_GUARD.to_owned()),
             // As on pipes, `set -e` and a trap on returns last for one command: later ones would end the session or
             // report a wrong status.
-            (Self::Bash, Terminal::Yes) => (
+            (Self::Bash, ShellIo::Yes) => (
                 "0",
                 format!("\\builtin set +e; \\builtin trap - RETURN; \\builtin {BASH_STOP}; {BASH_GUARD}"),
             ),
-            (Self::Posix, Terminal::Yes) => ("", format!("\\set +e; {POSIX_TYPED_STOP}")),
-            (Self::Zsh, Terminal::Yes) => ("", format!("\\builtin unsetopt errexit; {ZSH_STOP}; ")),
-            (Self::Posix | Self::Zsh, Terminal::No) => ("", String::new()),
+            (Self::Posix, ShellIo::Yes) => ("", format!("\\set +e; {POSIX_TYPED_STOP}")),
+            (Self::Zsh, ShellIo::Yes) => ("", format!("\\builtin unsetopt errexit; {ZSH_STOP}; ")),
+            (Self::Posix | Self::Zsh, ShellIo::No) => ("", String::new()),
         };
         let inner = if depth == "2" { "3" } else { "1" };
         let (kept, reopen) = match terminal {
-            Terminal::Yes => ("3", ZSH_REOPEN),
-            Terminal::No => ("0", ""),
+            ShellIo::Yes => ("3", ZSH_REOPEN),
+            ShellIo::No => ("0", ""),
         };
         let fill = |text: &str| {
             let text = text.replace("{depth}", depth).replace("{inner}", inner);
             text.replace("{kept}", kept).replace("{reopen}", reopen)
         };
-        Script {
+        ShellTemplates {
             init: fill(init),
             line: line.to_owned(),
             slot: slot.to_owned(),
@@ -105,7 +105,7 @@ impl Dialect {
             rescue: if self == Self::Posix { POSIX_RESCUE } else { RESCUE }.to_owned(),
             began: began.to_owned(),
             guard: fill(&guard),
-            is_interruptible: self == Self::Posix || (self == Self::Bash && terminal == Terminal::Yes),
+            is_interruptible: self == Self::Posix || (self == Self::Bash && terminal == ShellIo::Yes),
             needs_descriptor_limit: matches!(self, Self::Bash | Self::Zsh),
             defers_trap_in_open: self == Self::Zsh,
         }

@@ -1,11 +1,11 @@
 //! Why a call was not done, by what the caller can do next.
 
 use abide_keeper::KeeperError;
-use abide_keeper::protocol::Refusal;
+use abide_keeper::protocol::KeeperRefusal;
 
 /// The codes that clients see.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Code {
+pub enum TerminalErrorCode {
     /// There is no such session.
     SessionNotFound,
     /// A command is running in it.
@@ -28,7 +28,7 @@ pub enum Code {
     Internal,
 }
 
-impl Code {
+impl TerminalErrorCode {
     /// As it is written on the wire.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -51,29 +51,32 @@ impl Code {
 #[error("{message}")]
 pub struct TerminalError {
     /// What kind of trouble.
-    pub code: Code,
+    pub code: TerminalErrorCode,
     /// For people.
     pub message: String,
 }
 
 impl TerminalError {
     /// An error of this kind.
-    pub fn new(code: Code, message: impl Into<String>) -> Self {
+    pub fn new(code: TerminalErrorCode, message: impl Into<String>) -> Self {
         Self { code, message: message.into() }
     }
 
     /// What a keeper's refusal means to a caller; while a session is being created, other trouble is the shell's.
-    pub(crate) fn refused(refusal: &Refusal) -> Self {
+    pub(crate) fn refused(refusal: &KeeperRefusal) -> Self {
         let code = match refusal {
-            Refusal::Busy => Code::SessionBusy,
-            Refusal::Ended => Code::SessionTerminated,
-            Refusal::NotRunning | Refusal::NoInput | Refusal::Unknown | Refusal::Unsupported(_) => {
-                Code::InvalidParams
+            KeeperRefusal::Busy => TerminalErrorCode::SessionBusy,
+            KeeperRefusal::Ended => TerminalErrorCode::SessionTerminated,
+            KeeperRefusal::NotRunning
+            | KeeperRefusal::NoInput
+            | KeeperRefusal::Unknown
+            | KeeperRefusal::Unsupported(_) => TerminalErrorCode::InvalidParams,
+            KeeperRefusal::Full(_) => TerminalErrorCode::ResourcePressure,
+            KeeperRefusal::Program(_) => TerminalErrorCode::ShellNotFound,
+            KeeperRefusal::Directory(_) => TerminalErrorCode::CwdUnusable,
+            KeeperRefusal::Stranger | KeeperRefusal::Owned | KeeperRefusal::System(_) => {
+                TerminalErrorCode::Internal
             }
-            Refusal::Full(_) => Code::ResourcePressure,
-            Refusal::Program(_) => Code::ShellNotFound,
-            Refusal::Directory(_) => Code::CwdUnusable,
-            Refusal::Stranger | Refusal::Owned | Refusal::System(_) => Code::Internal,
         };
         Self::new(code, refusal.to_string())
     }
@@ -83,14 +86,15 @@ impl From<KeeperError> for TerminalError {
     fn from(error: KeeperError) -> Self {
         match error {
             KeeperError::Refused(refusal) => Self::refused(&refusal),
-            KeeperError::Gone { .. } => Self::new(Code::SessionTerminated, error.to_string()),
-            KeeperError::Silent { .. } => Self::new(Code::Internal, error.to_string()),
+            KeeperError::Gone { .. } => Self::new(TerminalErrorCode::SessionTerminated, error.to_string()),
+            KeeperError::Silent { .. } => Self::new(TerminalErrorCode::Internal, error.to_string()),
             KeeperError::System { what, source } => {
                 let full = matches!(source.raw_os_error(), Some(11 | 12 | 23 | 24 | 28));
-                let code = if full { Code::ResourcePressure } else { Code::Internal };
+                let code =
+                    if full { TerminalErrorCode::ResourcePressure } else { TerminalErrorCode::Internal };
                 Self::new(code, format!("{what}: {source}"))
             }
-            KeeperError::Protocol(_) => Self::new(Code::Internal, error.to_string()),
+            KeeperError::Protocol(_) => Self::new(TerminalErrorCode::Internal, error.to_string()),
         }
     }
 }

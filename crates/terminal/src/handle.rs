@@ -11,19 +11,19 @@ use std::thread::JoinHandle;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::pipe::{PipeFlags, pipe_with};
 
-use crate::call::{Call, Chunk, Event, Reply, Ticket};
-use crate::error::{Code, TerminalError};
-use crate::runtime::{Config, Runtime};
+use crate::call::{CallTicket, ExecChunk, TerminalCall, TerminalEvent, TerminalReply};
+use crate::error::{TerminalError, TerminalErrorCode};
+use crate::runtime::{TerminalConfig, TerminalRuntime};
 use crate::session::SessionId;
 
-type Then = Box<dyn FnOnce(Result<Reply, TerminalError>) + Send>;
+type ReplyCallback = Box<dyn FnOnce(Result<TerminalReply, TerminalError>) + Send>;
 
 /// Hears what becomes of a client's calls, on the runtime's thread, so it must not wait for anything.
-pub type Listener = Arc<dyn Fn(Event) -> Flow + Send + Sync>;
+pub type EventListener = Arc<dyn Fn(TerminalEvent) -> ClientFlow + Send + Sync>;
 
 /// Whether a client keeps up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Flow {
+pub enum ClientFlow {
     /// More may come.
     Go,
     /// Until the client is released, sessions with a command of its own are held back, and its reads wait.
@@ -32,30 +32,30 @@ pub enum Flow {
 
 /// One of many who share a runtime.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Client(u64);
+pub struct RuntimeClient(u64);
 
 /// What is asked of the thread.
-enum Order {
-    Call(Call, Then),
-    Attend(Client, Ticket, Call, Listener),
-    Release(Client),
-    Leave(Client),
+enum RuntimeMessage {
+    Call(TerminalCall, ReplyCallback),
+    Attend(RuntimeClient, CallTicket, TerminalCall, EventListener),
+    Release(RuntimeClient),
+    Leave(RuntimeClient),
 }
 
 /// The way to a runtime on another thread. Dropping it ends the runtime in order.
 #[derive(Debug)]
-pub struct Handle {
-    orders: Option<Sender<Order>>,
+pub struct RuntimeHandle {
+    orders: Option<Sender<RuntimeMessage>>,
     clients: AtomicU64,
     bell: OwnedFd,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Handle {
+impl RuntimeHandle {
     /// Starts the thread.
-    pub fn start(config: Config) -> Result<Self, TerminalError> {
-        let runtime = Runtime::new(config)?;
-        let internal = |error: String| TerminalError::new(Code::Internal, error);
+    pub fn start(config: TerminalConfig) -> Result<Self, TerminalError> {
+        let runtime = TerminalRuntime::new(config)?;
+        let internal = |error: String| TerminalError::new(TerminalErrorCode::Internal, error);
         let (reader, bell) =
             pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK).map_err(|e| internal(e.to_string()))?;
         let (orders, receiver) = channel();
@@ -67,31 +67,41 @@ impl Handle {
     }
 
     /// Makes a call; `then` is called with the answer, on the runtime's thread. Streams need a listener.
-    pub fn call(&self, call: Call, then: impl FnOnce(Result<Reply, TerminalError>) + Send + 'static) {
-        self.order(Order::Call(call, Box::new(then)));
+    pub fn call(
+        &self,
+        call: TerminalCall,
+        then: impl FnOnce(Result<TerminalReply, TerminalError>) + Send + 'static,
+    ) {
+        self.order(RuntimeMessage::Call(call, Box::new(then)));
     }
 
     /// Somebody new.
-    pub fn client(&self) -> Client {
-        Client(self.clients.fetch_add(1, Ordering::Relaxed))
+    pub fn client(&self) -> RuntimeClient {
+        RuntimeClient(self.clients.fetch_add(1, Ordering::Relaxed))
     }
 
     /// Makes a call for a client under a ticket of its own; the listener hears the answer, and a stream's chunks.
-    pub fn attend(&self, client: Client, ticket: Ticket, call: Call, listener: Listener) {
-        self.order(Order::Attend(client, ticket, call, listener));
+    pub fn attend(
+        &self,
+        client: RuntimeClient,
+        ticket: CallTicket,
+        call: TerminalCall,
+        listener: EventListener,
+    ) {
+        self.order(RuntimeMessage::Attend(client, ticket, call, listener));
     }
 
     /// The client has caught up: its streams and reads go on.
-    pub fn release(&self, client: Client) {
-        self.order(Order::Release(client));
+    pub fn release(&self, client: RuntimeClient) {
+        self.order(RuntimeMessage::Release(client));
     }
 
     /// The client is gone: what it asked for to read is not read, and nothing is held back for it.
-    pub fn leave(&self, client: Client) {
-        self.order(Order::Leave(client));
+    pub fn leave(&self, client: RuntimeClient) {
+        self.order(RuntimeMessage::Leave(client));
     }
 
-    fn order(&self, order: Order) {
+    fn order(&self, order: RuntimeMessage) {
         if let Some(orders) = &self.orders {
             let _thread_is_there = orders.send(order);
             let _full_means_rung = rustix::io::write(&self.bell, b"!");
@@ -99,7 +109,7 @@ impl Handle {
     }
 }
 
-impl Drop for Handle {
+impl Drop for RuntimeHandle {
     fn drop(&mut self) {
         self.orders = None;
         let _full_means_rung = rustix::io::write(&self.bell, b"!");
@@ -110,15 +120,15 @@ impl Drop for Handle {
 }
 
 /// A call of a client that is not over.
-struct Attended {
-    client: Client,
-    ticket: Ticket,
-    listener: Listener,
-    kind: AttendedKind,
+struct ClientCall {
+    client: RuntimeClient,
+    ticket: CallTicket,
+    listener: EventListener,
+    kind: ClientCallKind,
 }
 
 /// How a call's output is held back.
-enum AttendedKind {
+enum ClientCallKind {
     /// By not hearing the session, whose output is this client's.
     Command(SessionId),
     /// By not asking for the next piece.
@@ -127,43 +137,45 @@ enum AttendedKind {
     Small,
 }
 
-impl AttendedKind {
-    fn of(call: &Call) -> Self {
+impl ClientCallKind {
+    fn of(call: &TerminalCall) -> Self {
         match call {
-            Call::Run(execute) | Call::Stream(execute) => Self::Command(execute.session.clone()),
-            Call::Output(_) | Call::Screen(_) => Self::Read,
-            Call::Create(_)
-            | Call::Info(_)
-            | Call::List
-            | Call::Destroy { .. }
-            | Call::Input { .. }
-            | Call::Cancel(_)
-            | Call::Resize(..)
-            | Call::Stats => Self::Small,
+            TerminalCall::Run(execute) | TerminalCall::Stream(execute) => {
+                Self::Command(execute.session.clone())
+            }
+            TerminalCall::Output(_) | TerminalCall::Screen(_) => Self::Read,
+            TerminalCall::Create(_)
+            | TerminalCall::Info(_)
+            | TerminalCall::List
+            | TerminalCall::Destroy { .. }
+            | TerminalCall::Input { .. }
+            | TerminalCall::Cancel(_)
+            | TerminalCall::Resize(..)
+            | TerminalCall::Stats => Self::Small,
         }
     }
 }
 
 /// The reads of one client: one at a time, so that their answers do not pile up.
 #[derive(Default)]
-struct Reads {
+struct ClientReads {
     is_reading: bool,
-    waiting: VecDeque<(Ticket, Call, Listener)>,
+    waiting: VecDeque<(CallTicket, TerminalCall, EventListener)>,
 }
 
 /// Everybody who waits for something.
 #[derive(Default)]
-struct Audience {
-    waiting: BTreeMap<Ticket, Then>,
-    attended: BTreeMap<Ticket, Attended>,
+struct PendingCalls {
+    waiting: BTreeMap<CallTicket, ReplyCallback>,
+    attended: BTreeMap<CallTicket, ClientCall>,
     /// Clients that do not keep up, and the sessions that are held back for each.
-    held: BTreeMap<Client, BTreeSet<SessionId>>,
-    reads: BTreeMap<Client, Reads>,
-    last: Ticket,
+    held: BTreeMap<RuntimeClient, BTreeSet<SessionId>>,
+    reads: BTreeMap<RuntimeClient, ClientReads>,
+    last: CallTicket,
 }
 
-fn turn(mut runtime: Runtime, orders: &Receiver<Order>, bell: &OwnedFd) {
-    let mut audience = Audience::default();
+fn turn(mut runtime: TerminalRuntime, orders: &Receiver<RuntimeMessage>, bell: &OwnedFd) {
+    let mut audience = PendingCalls::default();
     loop {
         let mut fds = [PollFd::new(bell, PollFlags::IN), PollFd::new(&runtime, PollFlags::IN)];
         let _retried = poll(&mut fds, None);
@@ -184,30 +196,30 @@ fn turn(mut runtime: Runtime, orders: &Receiver<Order>, bell: &OwnedFd) {
     }
 }
 
-impl Audience {
-    fn obey(&mut self, runtime: &mut Runtime, order: Order) {
+impl PendingCalls {
+    fn obey(&mut self, runtime: &mut TerminalRuntime, order: RuntimeMessage) {
         match order {
-            Order::Call(call, then) => {
+            RuntimeMessage::Call(call, then) => {
                 self.last += 1;
                 self.waiting.insert(self.last, then);
                 runtime.call(self.last, call);
             }
-            Order::Attend(client, ticket, call, listener) => match AttendedKind::of(&call) {
-                AttendedKind::Read => {
+            RuntimeMessage::Attend(client, ticket, call, listener) => match ClientCallKind::of(&call) {
+                ClientCallKind::Read => {
                     self.reads.entry(client).or_default().waiting.push_back((ticket, call, listener));
                     self.read_on(runtime, client);
                 }
-                kind @ (AttendedKind::Command(_) | AttendedKind::Small) => {
+                kind @ (ClientCallKind::Command(_) | ClientCallKind::Small) => {
                     self.last += 1;
-                    self.attended.insert(self.last, Attended { client, ticket, listener, kind });
+                    self.attended.insert(self.last, ClientCall { client, ticket, listener, kind });
                     runtime.call(self.last, call);
                     if self.held.contains_key(&client) {
                         self.hold(runtime, client);
                     }
                 }
             },
-            Order::Release(client) => self.release(runtime, client),
-            Order::Leave(client) => {
+            RuntimeMessage::Release(client) => self.release(runtime, client),
+            RuntimeMessage::Leave(client) => {
                 if let Some(reads) = self.reads.get_mut(&client) {
                     reads.waiting.clear();
                 }
@@ -216,7 +228,7 @@ impl Audience {
         }
     }
 
-    fn release(&mut self, runtime: &mut Runtime, client: Client) {
+    fn release(&mut self, runtime: &mut TerminalRuntime, client: RuntimeClient) {
         for session in self.held.remove(&client).unwrap_or_default() {
             if !self.held.values().any(|held| held.contains(&session)) {
                 runtime.hold(&session, false);
@@ -226,7 +238,7 @@ impl Audience {
     }
 
     /// Begins the client's next read, unless one is under way or the client does not keep up.
-    fn read_on(&mut self, runtime: &mut Runtime, client: Client) {
+    fn read_on(&mut self, runtime: &mut TerminalRuntime, client: RuntimeClient) {
         let Some(reads) = self.reads.get_mut(&client) else { return };
         if reads.is_reading || self.held.contains_key(&client) {
             return;
@@ -237,43 +249,43 @@ impl Audience {
         };
         reads.is_reading = true;
         self.last += 1;
-        self.attended.insert(self.last, Attended { client, ticket, listener, kind: AttendedKind::Read });
+        self.attended.insert(self.last, ClientCall { client, ticket, listener, kind: ClientCallKind::Read });
         runtime.call(self.last, call);
     }
 
-    fn tell(&mut self, runtime: &mut Runtime, event: Event) {
+    fn tell(&mut self, runtime: &mut TerminalRuntime, event: TerminalEvent) {
         match event {
-            Event::Reply(ticket, answer) => {
+            TerminalEvent::Reply(ticket, answer) => {
                 if let Some(then) = self.waiting.remove(&ticket) {
                     return then(*answer);
                 }
                 let Some(attended) = self.attended.remove(&ticket) else { return };
-                let streams = matches!(&*answer, Ok(Reply::Streaming(..)));
-                let flow = (attended.listener)(Event::Reply(attended.ticket, answer));
+                let streams = matches!(&*answer, Ok(TerminalReply::Streaming(..)));
+                let flow = (attended.listener)(TerminalEvent::Reply(attended.ticket, answer));
                 let client = attended.client;
-                if flow == Flow::Hold {
+                if flow == ClientFlow::Hold {
                     self.hold(runtime, client);
                 }
                 match attended.kind {
-                    AttendedKind::Read => {
+                    ClientCallKind::Read => {
                         if let Some(reads) = self.reads.get_mut(&client) {
                             reads.is_reading = false;
                         }
                         self.read_on(runtime, client);
                     }
-                    AttendedKind::Command(_) if streams => drop(self.attended.insert(ticket, attended)),
-                    AttendedKind::Command(_) | AttendedKind::Small => {}
+                    ClientCallKind::Command(_) if streams => drop(self.attended.insert(ticket, attended)),
+                    ClientCallKind::Command(_) | ClientCallKind::Small => {}
                 }
             }
-            Event::Chunk(ticket, chunk) => {
+            TerminalEvent::Chunk(ticket, chunk) => {
                 let Some(attended) = self.attended.get(&ticket) else { return };
-                let is_last = matches!(chunk, Chunk::Exit(_));
-                let flow = (attended.listener)(Event::Chunk(attended.ticket, chunk));
+                let is_last = matches!(chunk, ExecChunk::Exit(_));
+                let flow = (attended.listener)(TerminalEvent::Chunk(attended.ticket, chunk));
                 let client = attended.client;
                 if is_last {
                     self.attended.remove(&ticket);
                 }
-                if flow == Flow::Hold {
+                if flow == ClientFlow::Hold {
                     self.hold(runtime, client);
                 }
             }
@@ -281,10 +293,10 @@ impl Audience {
     }
 
     /// Holds back every session in which a command of the client's is at work.
-    fn hold(&mut self, runtime: &mut Runtime, client: Client) {
+    fn hold(&mut self, runtime: &mut TerminalRuntime, client: RuntimeClient) {
         let held = self.held.entry(client).or_default();
         for attended in self.attended.values().filter(|attended| attended.client == client) {
-            if let AttendedKind::Command(session) = &attended.kind
+            if let ClientCallKind::Command(session) = &attended.kind
                 && held.insert(session.clone())
             {
                 runtime.hold(session, true);

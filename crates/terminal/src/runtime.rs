@@ -13,21 +13,21 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use abide_keeper::identity::ProcessIdentity;
-use abide_keeper::launch::{Keeper, Spare, kill, sweep};
-use abide_keeper::link::Received;
-use abide_keeper::protocol::{Act, Answer, News, Owner};
-use abide_keeper::spin::Spin;
+use abide_keeper::launch::{KeeperConnection, StandbyKeeper, kill, sweep};
+use abide_keeper::link::ReceiveOutcome;
+use abide_keeper::protocol::{KeeperOwner, KeeperRequest, KeeperResponse, TaggedResponse};
+use abide_keeper::spin::AdaptiveSpin;
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 
-use crate::call::{Call, Event, State, Ticket};
+use crate::call::{CallTicket, SessionState, TerminalCall, TerminalEvent};
 use crate::clock::ticks;
-use crate::error::{Code, TerminalError};
+use crate::error::{TerminalError, TerminalErrorCode};
 use crate::failpoint;
 use crate::room::{AnswerRoom, SMALL_ANSWER_BYTES};
-use crate::session::{Session, SessionId, Waiting, reply};
+use crate::session::{PendingReply, RuntimeSession, SessionId, reply};
 
-pub use config::{Config, Limits};
+pub use config::{TerminalConfig, TerminalLimits};
 use house::{TIMER, timer};
 
 const ENDING_MS: u64 = 6_000;
@@ -38,8 +38,8 @@ const LOOK_US: u64 = 300;
 /// With more than this to be taken by the caller, no further keeper is heard.
 const MAX_EVENT_BYTES: usize = 4 << 20;
 
-/// The caller's number for an end of its own, see [`Runtime::watch`].
-pub type Own = u64;
+/// The caller's number for an end of its own, see [`TerminalRuntime::watch`].
+pub type ExternalFd = u64;
 /// Where such numbers begin among those of sessions.
 const OWN: u64 = 1 << 63;
 /// The number of the bell that tells of room for large answers.
@@ -47,7 +47,7 @@ const ROOM: u64 = OWN - 1;
 
 /// Whether to wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Wait {
+pub enum RuntimeWait {
     /// Until a keeper or an end of the caller's is ready.
     ForSomething,
     /// Take what there is.
@@ -56,16 +56,16 @@ pub enum Wait {
 
 /// The terminal runtime.
 #[derive(Debug)]
-pub struct Runtime {
-    config: Config,
-    owner: Owner,
+pub struct TerminalRuntime {
+    config: TerminalConfig,
+    owner: KeeperOwner,
     poller: OwnedFd,
-    sessions: BTreeMap<SessionId, Session>,
+    sessions: BTreeMap<SessionId, RuntimeSession>,
     /// Keepers of other sessions that have not answered yet.
-    asked: BTreeMap<SessionId, Keeper>,
+    asked: BTreeMap<SessionId, KeeperConnection>,
     numbers: BTreeMap<u64, SessionId>,
     next_number: u64,
-    events: Vec<Event>,
+    events: Vec<TerminalEvent>,
     /// How many bytes of output the events carry.
     event_bytes: usize,
     held: bool,
@@ -77,27 +77,28 @@ pub struct Runtime {
     commands: u64,
     adopted: u64,
     timer: OwnedFd,
-    spin: Spin,
+    spin: AdaptiveSpin,
     /// A keeper that waits for the next session. Who makes one session soon makes another, and most of the time that
     /// takes is the start of the keeper.
-    spare: Option<Spare>,
+    spare: Option<StandbyKeeper>,
     wants_spare: bool,
 }
 
-impl Runtime {
+impl TerminalRuntime {
     /// A runtime on this home. Sessions of dead runtimes are its own from now on.
-    pub fn new(config: Config) -> Result<Self, TerminalError> {
+    pub fn new(config: TerminalConfig) -> Result<Self, TerminalError> {
         let poller = epoll::create(epoll::CreateFlags::CLOEXEC)
-            .map_err(|error| TerminalError::new(Code::Internal, error.to_string()))?;
+            .map_err(|error| TerminalError::new(TerminalErrorCode::Internal, error.to_string()))?;
         let timer = timer(&poller, config.limits.housekeeping_ms)
-            .map_err(|error| TerminalError::new(Code::Internal, error.to_string()))?;
+            .map_err(|error| TerminalError::new(TerminalErrorCode::Internal, error.to_string()))?;
         let room = AnswerRoom::new()
             .and_then(|room| {
                 epoll::add(&poller, &*room, epoll::EventData::new_u64(ROOM), epoll::EventFlags::IN)?;
                 Ok(room)
             })
-            .map_err(|error| TerminalError::new(Code::Internal, error.to_string()))?;
-        let owner = if config.detached { Owner::Home } else { Owner::Process(ProcessIdentity::own()) };
+            .map_err(|error| TerminalError::new(TerminalErrorCode::Internal, error.to_string()))?;
+        let owner =
+            if config.detached { KeeperOwner::Home } else { KeeperOwner::Process(ProcessIdentity::own()) };
         let mut runtime = Self {
             config,
             owner,
@@ -115,7 +116,7 @@ impl Runtime {
             commands: 0,
             adopted: 0,
             timer,
-            spin: Spin::new(LOOK_US),
+            spin: AdaptiveSpin::new(LOOK_US),
             spare: None,
             wants_spare: false,
         };
@@ -124,14 +125,18 @@ impl Runtime {
     }
 
     /// Takes a call. Its answer is an event, now or later.
-    pub fn call(&mut self, ticket: Ticket, call: Call) {
+    pub fn call(&mut self, ticket: CallTicket, call: TerminalCall) {
         let session = call.session().cloned();
         let dispatched = self.contain(session.as_ref(), |runtime| {
             failpoint::reach(session.as_ref());
             runtime.dispatch(ticket, call)
         });
-        let broken =
-            || Err(TerminalError::new(Code::Internal, "the call broke an assumption; the log says which"));
+        let broken = || {
+            Err(TerminalError::new(
+                TerminalErrorCode::Internal,
+                "the call broke an assumption; the log says which",
+            ))
+        };
         if let Err(error) = dispatched.unwrap_or_else(broken) {
             self.events.push(reply(ticket, Err(error)));
         }
@@ -154,7 +159,7 @@ impl Runtime {
     fn break_off(&mut self, id: &SessionId) {
         if let Some(session) = self.sessions.get_mut(id) {
             // Its keeper ends everything that it holds. One that does not hear it is swept with its folder.
-            session.order(Act::End { force: true }, Waiting::Housekeeping).ok();
+            session.order(KeeperRequest::End { force: true }, PendingReply::Housekeeping).ok();
             if let Some(keeper) = &mut session.keeper {
                 keeper.link.flush().ok();
             }
@@ -166,37 +171,37 @@ impl Runtime {
     }
 
     /// What has happened since the last time.
-    pub fn events(&mut self) -> Vec<Event> {
+    pub fn events(&mut self) -> Vec<TerminalEvent> {
         self.event_bytes = 0;
         std::mem::take(&mut self.events)
     }
 
     /// Hears every keeper that has something to say, and keeps house. Never blocks; call it when [`AsFd`] is readable.
     pub fn work(&mut self) {
-        let _nobody_else_is_waited_for = self.wait(Wait::No);
+        let _nobody_else_is_waited_for = self.wait(RuntimeWait::No);
     }
 
     /// The same, after waiting until there is something to hear; says which of the caller's own ends are ready too.
     ///
     /// Who waits here is woken once for a keeper's answer; who polls the runtime from outside is woken through it.
-    pub fn wait(&mut self, wait: Wait) -> Vec<(Own, epoll::EventFlags)> {
+    pub fn wait(&mut self, wait: RuntimeWait) -> Vec<(ExternalFd, epoll::EventFlags)> {
         let mut ready = Vec::with_capacity(64);
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         let idle = Timespec { tv_sec: 0, tv_nsec: IDLE_NS };
         loop {
             let looking = self.spin.is_looking();
             let until = match wait {
-                Wait::No => Some(&now),
-                Wait::ForSomething if looking => Some(&now),
-                Wait::ForSomething if self.wants_spare && !self.is_creating() => Some(&idle),
-                Wait::ForSomething => None,
+                RuntimeWait::No => Some(&now),
+                RuntimeWait::ForSomething if looking => Some(&now),
+                RuntimeWait::ForSomething if self.wants_spare && !self.is_creating() => Some(&idle),
+                RuntimeWait::ForSomething => None,
             };
             if let Err(error) = epoll::wait(&self.poller, rustix::buffer::spare_capacity(&mut ready), until)
                 && error != Errno::INTR
             {
                 return Vec::new();
             }
-            if !ready.is_empty() || wait == Wait::No {
+            if !ready.is_empty() || wait == RuntimeWait::No {
                 break;
             }
             if looking {
@@ -233,11 +238,11 @@ impl Runtime {
 
     /// Whether somebody waits for a session. Starting the next one's keeper meanwhile would take its shell's processor.
     fn is_creating(&self) -> bool {
-        self.sessions.values().any(|session| session.state() == State::Creating)
+        self.sessions.values().any(|session| session.state() == SessionState::Creating)
     }
 
     /// Lets [`Self::wait`] also wait for an end of the caller's, or for other things at it than before.
-    pub fn watch(&self, end: impl AsFd, which: Own, flags: epoll::EventFlags) -> std::io::Result<()> {
+    pub fn watch(&self, end: impl AsFd, which: ExternalFd, flags: epoll::EventFlags) -> std::io::Result<()> {
         let data = epoll::EventData::new_u64(OWN + which);
         match epoll::modify(&self.poller, &end, data, flags) {
             Err(Errno::NOENT) => Ok(epoll::add(&self.poller, &end, data, flags)?),
@@ -280,12 +285,13 @@ impl Runtime {
         let ids: Vec<SessionId> = self.sessions.keys().cloned().collect();
         for id in &ids {
             if let Some(session) = self.sessions.get_mut(id) {
-                let _gone_is_fine = session.order(Act::End { force: false }, Waiting::Housekeeping);
+                let _gone_is_fine =
+                    session.order(KeeperRequest::End { force: false }, PendingReply::Housekeeping);
             }
         }
         self.wait_for_ends(ENDING_MS);
         for session in self.sessions.values_mut() {
-            let _gone_is_fine = session.order(Act::End { force: true }, Waiting::Housekeeping);
+            let _gone_is_fine = session.order(KeeperRequest::End { force: true }, PendingReply::Housekeeping);
         }
         self.wait_for_ends(ENDING_MS);
         for session in self.sessions.values() {
@@ -305,23 +311,29 @@ impl Runtime {
             self.held = false;
             self.work();
             // Results that are not taken any more would keep the room of others.
-            self.events.retain(|event| matches!(event, Event::Reply(..)) && event.output_bytes() == 0);
+            self.events
+                .retain(|event| matches!(event, TerminalEvent::Reply(..)) && event.output_bytes() == 0);
         }
     }
 
-    fn find(&mut self, id: &SessionId) -> Result<&mut Session, TerminalError> {
-        self.sessions
-            .get_mut(id)
-            .ok_or_else(|| TerminalError::new(Code::SessionNotFound, format!("there is no session {id}")))
+    fn find(&mut self, id: &SessionId) -> Result<&mut RuntimeSession, TerminalError> {
+        self.sessions.get_mut(id).ok_or_else(|| {
+            TerminalError::new(TerminalErrorCode::SessionNotFound, format!("there is no session {id}"))
+        })
     }
 
-    fn order(&mut self, id: &SessionId, act: Act, waiting: Waiting) -> Result<(), TerminalError> {
+    fn order(
+        &mut self,
+        id: &SessionId,
+        act: KeeperRequest,
+        waiting: PendingReply,
+    ) -> Result<(), TerminalError> {
         self.find(id)?.order(act, waiting)?;
         self.arm(id, false);
         Ok(())
     }
 
-    fn register(&mut self, session: Session) {
+    fn register(&mut self, session: RuntimeSession) {
         let number = self.next_number;
         self.next_number += 1;
         if let Some(keeper) = &session.keeper {
@@ -362,8 +374,8 @@ impl Runtime {
         let flushed = keeper.link.flush();
         // One read of the socket at a time, so that one loud session does not keep the others waiting.
         let mut permit = None;
-        let mut answer = keeper.link.receive_up_to::<Answer>(SMALL_ANSWER_BYTES);
-        if let Ok(Received::Large(length)) = answer {
+        let mut answer = keeper.link.receive_up_to::<TaggedResponse>(SMALL_ANSWER_BYTES);
+        if let Ok(ReceiveOutcome::Large(length)) = answer {
             permit = session.permit.take().filter(|permit| permit.bytes() >= length);
             permit = permit.or_else(|| self.room.take(length));
             // A keeper that has gone sends nothing more, so there is nothing to wait for.
@@ -371,10 +383,10 @@ impl Runtime {
                 self.crowded.insert(id.clone());
                 return self.arm(id, true);
             }
-            answer = keeper.link.receive_up_to::<Answer>(length);
+            answer = keeper.link.receive_up_to::<TaggedResponse>(length);
         }
-        while let Ok(Received::Message(heard)) = answer {
-            if matches!(heard.news, News::Ran(_)) {
+        while let Ok(ReceiveOutcome::Message(heard)) = answer {
+            if matches!(heard.news, KeeperResponse::Ran(_)) {
                 self.spin.came();
             }
             let known = self.events.len();
@@ -385,9 +397,9 @@ impl Runtime {
             }
             permit = None;
             let Some(keeper) = &mut session.keeper else { return };
-            answer = match keeper.link.buffered::<Answer>() {
-                Ok(Some(heard)) => Ok(Received::Message(heard)),
-                Ok(None) => Ok(Received::Nothing),
+            answer = match keeper.link.buffered::<TaggedResponse>() {
+                Ok(Some(heard)) => Ok(ReceiveOutcome::Message(heard)),
+                Ok(None) => Ok(ReceiveOutcome::Nothing),
                 Err(error) => Err(error),
             };
         }
@@ -407,7 +419,7 @@ impl Runtime {
         self.holding.remove(id);
         self.crowded.remove(id);
         let Some(session) = self.sessions.get_mut(id) else { return };
-        let failed_to_start = session.failed || session.state() == State::Creating;
+        let failed_to_start = session.failed || session.state() == SessionState::Creating;
         if let Some(mut keeper) = session.keeper.take() {
             let _ours = epoll::delete(&self.poller, &keeper.link);
             for _ in 0..100 {
@@ -428,7 +440,7 @@ impl Runtime {
     }
 }
 
-impl AsFd for Runtime {
+impl AsFd for TerminalRuntime {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.poller.as_fd()
     }

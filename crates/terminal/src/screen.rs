@@ -3,7 +3,7 @@
 use std::num::NonZero;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use crate::call::Size;
+use crate::call::TerminalSize;
 use crate::room::AnswerPermit;
 
 /// The screen as text, and where the cursor is (from 0).
@@ -16,7 +16,7 @@ pub struct ScreenText {
     /// Column of the cursor.
     pub col: u16,
     /// The size.
-    pub size: Size,
+    pub size: TerminalSize,
 }
 
 /// What a terminal shows, not drawn yet: drawing takes time, which is its reader's and not the runtime's.
@@ -26,7 +26,7 @@ pub struct ScreenSource {
     pub(crate) bytes: Vec<u8>,
     /// Whether something was printed before it.
     pub(crate) is_cut: bool,
-    pub(crate) size: Size,
+    pub(crate) size: TerminalSize,
     /// The room that its bytes take in the runtime.
     pub(crate) room: Option<AnswerPermit>,
 }
@@ -54,7 +54,7 @@ impl ScreenSource {
 const MAX_CUT_LINE: usize = 64 << 10;
 
 /// Draws these bytes on an empty screen. An emulator that fails on hostile output gives an empty screen, not a crash.
-pub fn draw(bytes: &[u8], size: Size) -> ScreenText {
+pub fn draw(bytes: &[u8], size: TerminalSize) -> ScreenText {
     let drawn = catch_unwind(AssertUnwindSafe(|| {
         let mut parser = vt100::Parser::new(at_least_one(size.rows), at_least_one(size.cols), 0);
         parser.process(bytes);
@@ -80,7 +80,7 @@ mod tests {
             room: None,
             bytes: b"5Hgarbage\r\nwhole".to_vec(),
             is_cut,
-            size: Size { rows: 2, cols: 20 },
+            size: TerminalSize { rows: 2, cols: 20 },
         };
         assert_eq!(source(true).draw().lines, ["whole", ""]);
         assert_eq!(source(false).draw().lines, ["5Hgarbage", "whole"]);
@@ -88,7 +88,7 @@ mod tests {
 
     #[test]
     fn a_screen_shows_where_the_cursor_was_sent() {
-        let screen = draw(b"one\r\ntwo\x1b[3;5Hhere", Size { rows: 4, cols: 20 });
+        let screen = draw(b"one\r\ntwo\x1b[3;5Hhere", TerminalSize { rows: 4, cols: 20 });
         assert_eq!(screen.lines, ["one", "two", "    here", ""]);
         assert_eq!((screen.row, screen.col), (2, 8));
     }

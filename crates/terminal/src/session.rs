@@ -3,18 +3,20 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use abide_keeper::launch::{FIRST, Keeper, resume};
-use abide_keeper::place::Place;
+use abide_keeper::launch::{FIRST, KeeperConnection, resume};
+use abide_keeper::place::KeeperDir;
 use abide_keeper::protocol::{
-    Act, Answer, JobId, MAX_PAGE_BYTES, News, Order, Outcome, Piece, Ran, Range, Status, Stream,
+    CommandResult, ExecOutcome, JobId, JobOutputRange, KeeperRequest, KeeperResponse, KeeperStatus,
+    MAX_PAGE_BYTES, OutputPage, OutputStream, TaggedRequest, TaggedResponse,
 };
 use serde::{Deserialize, Serialize};
 
 use crate::call::{
-    Chunk, Event, ExecId, Finished, OutputPiece, Reply, RunResult, SessionInfo, Size, State, Ticket,
+    CallTicket, CommandExit, ExecChunk, ExecId, ExecResult, OutputPiece, SessionInfo, SessionState,
+    TerminalEvent, TerminalReply, TerminalSize,
 };
 use crate::clock::{ticks, unix_micros};
-use crate::error::{Code, TerminalError};
+use crate::error::{TerminalError, TerminalErrorCode};
 use crate::room::AnswerPermit;
 use crate::screen::ScreenSource;
 
@@ -44,8 +46,8 @@ impl SessionId {
 
 /// The places of the sessions among all keepers, known by their names. What else lies there, such as the keepers of
 /// runs, is never looked at, let alone swept.
-pub fn session_places(keepers: &Path) -> Vec<(String, Place)> {
-    Place::all(keepers).into_iter().filter(|(name, _)| name.starts_with("s-")).collect()
+pub fn session_places(keepers: &Path) -> Vec<(String, KeeperDir)> {
+    KeeperDir::all(keepers).into_iter().filter(|(name, _)| name.starts_with("s-")).collect()
 }
 
 impl std::fmt::Display for SessionId {
@@ -71,22 +73,22 @@ pub struct SessionMeta {
 
 /// A session.
 #[derive(Debug)]
-pub(crate) struct Session {
+pub(crate) struct RuntimeSession {
     pub(crate) id: SessionId,
     pub(crate) meta: SessionMeta,
-    pub(crate) keeper: Option<Keeper>,
+    pub(crate) keeper: Option<KeeperConnection>,
     pub(crate) armed: bool,
     /// Its keeper has said that nothing is left.
     pub(crate) over: bool,
     /// It never began.
     pub(crate) failed: bool,
-    pub(crate) waiting: BTreeMap<u64, Waiting>,
+    pub(crate) waiting: BTreeMap<u64, PendingReply>,
     /// The room of an answer that has been read in part.
     pub(crate) permit: Option<AnswerPermit>,
     /// When its keeper was first told to end, in milliseconds of [`ticks`].
     pub(crate) ending_since: Option<u64>,
     next_tag: u64,
-    state: State,
+    state: SessionState,
     pid: u32,
     created_at: u64,
     pub(crate) last_activity_at: u64,
@@ -99,26 +101,26 @@ pub(crate) struct Session {
 
 /// Who waits for an answer of the keeper, and how it is passed on.
 #[derive(Debug)]
-pub(crate) enum Waiting {
-    Create(Ticket),
-    Info(Ticket),
-    Destroy(Ticket),
-    Run(Ticket),
-    Stream(Ticket),
-    Done(Ticket),
-    Cancel(Ticket),
-    Output(Ticket),
+pub(crate) enum PendingReply {
+    Create(CallTicket),
+    Info(CallTicket),
+    Destroy(CallTicket),
+    Run(CallTicket),
+    Stream(CallTicket),
+    Done(CallTicket),
+    Cancel(CallTicket),
+    Output(CallTicket),
     /// How much was printed to a terminal, before its end is read.
-    ScreenEnd(Ticket),
-    Screen(Ticket),
+    ScreenEnd(CallTicket),
+    Screen(CallTicket),
     /// The runtime itself, for a command of an earlier runtime.
     Inherited,
     /// Nobody.
     Housekeeping,
 }
 
-impl Waiting {
-    fn ticket(&self) -> Option<Ticket> {
+impl PendingReply {
+    fn ticket(&self) -> Option<CallTicket> {
         match self {
             Self::Create(ticket) | Self::Info(ticket) | Self::Destroy(ticket) | Self::Run(ticket) => {
                 Some(*ticket)
@@ -130,8 +132,8 @@ impl Waiting {
     }
 }
 
-impl Session {
-    pub(crate) fn new(id: SessionId, meta: SessionMeta, keeper: Keeper) -> Self {
+impl RuntimeSession {
+    pub(crate) fn new(id: SessionId, meta: SessionMeta, keeper: KeeperConnection) -> Self {
         let now = unix_micros();
         Self {
             id,
@@ -144,7 +146,7 @@ impl Session {
             permit: None,
             ending_since: None,
             next_tag: 1,
-            state: State::Creating,
+            state: SessionState::Creating,
             pid: 0,
             created_at: now,
             last_activity_at: now,
@@ -155,8 +157,12 @@ impl Session {
         }
     }
 
-    pub(crate) fn state(&self) -> State {
-        if self.state == State::Idle && self.running.is_some() { State::Running } else { self.state }
+    pub(crate) fn state(&self) -> SessionState {
+        if self.state == SessionState::Idle && self.running.is_some() {
+            SessionState::Running
+        } else {
+            self.state
+        }
     }
 
     pub(crate) fn info(&self) -> SessionInfo {
@@ -178,68 +184,73 @@ impl Session {
     }
 
     /// Waits for the first answer of a keeper that was just started.
-    pub(crate) fn expect_first(&mut self, ticket: Ticket) {
-        self.waiting.insert(FIRST, Waiting::Create(ticket));
+    pub(crate) fn expect_first(&mut self, ticket: CallTicket) {
+        self.waiting.insert(FIRST, PendingReply::Create(ticket));
     }
 
     /// Sends an order on behalf of somebody.
-    pub(crate) fn order(&mut self, act: Act, waiting: Waiting) -> Result<(), TerminalError> {
-        let gone = || TerminalError::new(Code::SessionTerminated, format!("session {} has ended", self.id));
+    pub(crate) fn order(&mut self, act: KeeperRequest, waiting: PendingReply) -> Result<(), TerminalError> {
+        let gone = || {
+            TerminalError::new(TerminalErrorCode::SessionTerminated, format!("session {} has ended", self.id))
+        };
         let keeper = self.keeper.as_mut().ok_or_else(gone)?;
         let tag = self.next_tag;
         self.next_tag += 1;
-        if matches!(act, Act::Run(_)) {
+        if matches!(act, KeeperRequest::Run(_)) {
             self.last_activity_at = unix_micros();
         }
-        if let Act::End { .. } | Act::EndExcept { .. } | Act::Interrupt = act {
+        if let KeeperRequest::End { .. } | KeeperRequest::EndExcept { .. } | KeeperRequest::Interrupt = act {
             // A command can stop the keeper of its session (SECURITY 10).
             resume(&keeper.place);
         }
-        if let Act::End { .. } | Act::EndExcept { .. } = act {
+        if let KeeperRequest::End { .. } | KeeperRequest::EndExcept { .. } = act {
             self.ending_since.get_or_insert(ticks());
         }
         // If the keeper has just gone away, that is about to be noticed, and then everybody who waits is told.
-        if keeper.link.send(&Order { tag, act }).is_err() && !keeper.link.is_closed() {
-            return Err(TerminalError::new(Code::InvalidParams, "the request is too large for a keeper"));
+        if keeper.link.send(&TaggedRequest { tag, act }).is_err() && !keeper.link.is_closed() {
+            return Err(TerminalError::new(
+                TerminalErrorCode::InvalidParams,
+                "the request is too large for a keeper",
+            ));
         }
         self.waiting.insert(tag, waiting);
         Ok(())
     }
 
     /// Where the keeper lies, if it was told to end long ago and has not.
-    pub(crate) fn keeper_that_does_not_end(&self) -> Option<Place> {
+    pub(crate) fn keeper_that_does_not_end(&self) -> Option<KeeperDir> {
         let waited = ticks().saturating_sub(self.ending_since?);
         let keeper = self.keeper.as_ref().filter(|_| waited > END_MS)?;
         Some(keeper.place.clone())
     }
 
     /// Takes an answer and says what callers have to be told.
-    pub(crate) fn hear(&mut self, answer: Answer, out: &mut Vec<Event>) {
-        let Answer { tag, news } = answer;
-        if let News::Exited(exit) = &news {
+    pub(crate) fn hear(&mut self, answer: TaggedResponse, out: &mut Vec<TerminalEvent>) {
+        let TaggedResponse { tag, news } = answer;
+        if let KeeperResponse::Exited(exit) = &news {
             self.exit_code = Some(exit.code);
-            self.state = State::Terminated;
+            self.state = SessionState::Terminated;
             self.running = None;
             self.last_activity_at = unix_micros();
         }
-        if let News::ShellRestarted(shell) = &news {
+        if let KeeperResponse::ShellRestarted(shell) = &news {
             self.pid = shell.pid;
             self.shell_restarted = true;
         }
         match (self.waiting.get(&tag), news) {
-            (Some(Waiting::Stream(ticket)), News::Started(job)) => {
+            (Some(PendingReply::Stream(ticket)), KeeperResponse::Started(job)) => {
                 let ticket = *ticket;
                 self.started(job);
-                out.push(reply(ticket, Ok(Reply::Streaming(self.id.clone(), ExecId(job)))));
+                out.push(reply(ticket, Ok(TerminalReply::Streaming(self.id.clone(), ExecId(job)))));
             }
-            (Some(Waiting::Stream(ticket)), News::Output(output)) => {
+            (Some(PendingReply::Stream(ticket)), KeeperResponse::Output(output)) => {
                 let chunk =
-                    Chunk::Output { stream: output.stream, offset: output.offset, bytes: output.bytes };
-                out.push(Event::Chunk(*ticket, chunk));
+                    ExecChunk::Output { stream: output.stream, offset: output.offset, bytes: output.bytes };
+                out.push(TerminalEvent::Chunk(*ticket, chunk));
             }
             // Whoever asked for the end is told when the keeper itself has gone.
-            (Some(Waiting::Destroy(_)), News::Done) => {
-                self.state = State::Terminated;
+            (Some(PendingReply::Destroy(_)), KeeperResponse::Done) => {
+                self.state = SessionState::Terminated;
                 self.running = None;
                 self.over = true;
             }
@@ -257,65 +268,69 @@ impl Session {
         self.running = Some((job, unix_micros()));
     }
 
-    fn answer(&mut self, waiting: Waiting, news: News, out: &mut Vec<Event>) {
+    fn answer(&mut self, waiting: PendingReply, news: KeeperResponse, out: &mut Vec<TerminalEvent>) {
         let ticket = waiting.ticket();
         let answer = match (waiting, news) {
-            (Waiting::Stream(ticket), News::Ended(outcome)) => {
+            (PendingReply::Stream(ticket), KeeperResponse::Ended(outcome)) => {
                 let finished = self.ended(&outcome);
-                return out.push(Event::Chunk(ticket, Chunk::Exit(finished)));
+                return out.push(TerminalEvent::Chunk(ticket, ExecChunk::Exit(finished)));
             }
-            (waiting, News::Refused(refusal)) => {
+            (waiting, KeeperResponse::Refused(refusal)) => {
                 let mut error = TerminalError::refused(&refusal);
-                if matches!(waiting, Waiting::Create(_)) {
+                if matches!(waiting, PendingReply::Create(_)) {
                     self.failed = true;
-                    if error.code == Code::Internal {
-                        error.code = Code::ShellFailed;
+                    if error.code == TerminalErrorCode::Internal {
+                        error.code = TerminalErrorCode::ShellFailed;
                     }
                 }
                 Err(error)
             }
-            (Waiting::Create(_) | Waiting::Info(_), News::Status(status)) => {
+            (PendingReply::Create(_) | PendingReply::Info(_), KeeperResponse::Status(status)) => {
                 self.learn(&status);
-                Ok(Reply::Session(self.info()))
+                Ok(TerminalReply::Session(self.info()))
             }
-            (Waiting::Run(_), News::Ran(ran)) => self.ran(*ran).map(Reply::Ran),
-            (Waiting::Cancel(_), News::Done) => Ok(Reply::Cancelled),
-            (Waiting::Done(_), News::Done) => Ok(Reply::Done),
-            (Waiting::Output(_), News::Piece(piece)) => Ok(Reply::Output(output(piece))),
-            (Waiting::ScreenEnd(ticket), News::Piece(piece)) => {
+            (PendingReply::Run(_), KeeperResponse::Ran(ran)) => self.ran(*ran).map(TerminalReply::Ran),
+            (PendingReply::Cancel(_), KeeperResponse::Done) => Ok(TerminalReply::Cancelled),
+            (PendingReply::Done(_), KeeperResponse::Done) => Ok(TerminalReply::Done),
+            (PendingReply::Output(_), KeeperResponse::Piece(piece)) => {
+                Ok(TerminalReply::Output(output(piece)))
+            }
+            (PendingReply::ScreenEnd(ticket), KeeperResponse::Piece(piece)) => {
                 let offset = piece.printed.saturating_sub(MAX_PAGE_BYTES);
-                let range = Range { job: 0, stream: Stream::Stdout, offset, limit: MAX_PAGE_BYTES };
-                match self.order(Act::Read(range), Waiting::Screen(ticket)) {
+                let range =
+                    JobOutputRange { job: 0, stream: OutputStream::Stdout, offset, limit: MAX_PAGE_BYTES };
+                match self.order(KeeperRequest::Read(range), PendingReply::Screen(ticket)) {
                     Ok(()) => return,
                     Err(error) => Err(error),
                 }
             }
-            (Waiting::Screen(_), News::Piece(piece)) => {
+            (PendingReply::Screen(_), KeeperResponse::Piece(piece)) => {
                 let (rows, cols) = self.meta.pty.unwrap_or((24, 80));
-                let size = Size { rows, cols }.bounded();
-                Ok(Reply::Screen(ScreenSource {
+                let size = TerminalSize { rows, cols }.bounded();
+                Ok(TerminalReply::Screen(ScreenSource {
                     is_cut: piece.offset > 0,
                     bytes: piece.bytes,
                     size,
                     room: None,
                 }))
             }
-            (Waiting::Inherited, News::Ended(outcome)) => {
+            (PendingReply::Inherited, KeeperResponse::Ended(outcome)) => {
                 let _nobody_asked = self.ended(&outcome);
                 return;
             }
-            (Waiting::Housekeeping | Waiting::Inherited, _) => return,
-            (_, _) => {
-                Err(TerminalError::new(Code::Internal, "the keeper gave another answer than was asked for"))
-            }
+            (PendingReply::Housekeeping | PendingReply::Inherited, _) => return,
+            (_, _) => Err(TerminalError::new(
+                TerminalErrorCode::Internal,
+                "the keeper gave another answer than was asked for",
+            )),
         };
         out.extend(ticket.map(|ticket| reply(ticket, answer)));
     }
 
-    fn ran(&mut self, ran: Ran) -> Result<RunResult, TerminalError> {
+    fn ran(&mut self, ran: CommandResult) -> Result<ExecResult, TerminalError> {
         self.command_count = self.command_count.max(ran.outcome.job);
         let finished = self.ended(&ran.outcome)?;
-        Ok(RunResult {
+        Ok(ExecResult {
             exec: ExecId(ran.outcome.job),
             finished,
             kept: [ran.stdout, ran.stderr],
@@ -324,57 +339,66 @@ impl Session {
         })
     }
 
-    fn ended(&mut self, outcome: &Outcome) -> Result<Finished, TerminalError> {
+    fn ended(&mut self, outcome: &ExecOutcome) -> Result<CommandExit, TerminalError> {
         self.last_activity_at = unix_micros();
         if self.running.is_some_and(|(job, _)| job == outcome.job) {
             self.running = None;
         }
         if let Some(exit) = &outcome.exit {
             self.exit_code = Some(exit.code);
-            self.state = State::Terminated;
+            self.state = SessionState::Terminated;
         }
         let shell_restarted = std::mem::take(&mut self.shell_restarted);
         match &outcome.lost {
-            Some(why) => Err(TerminalError::new(Code::ShellFailed, why.clone())),
-            None => Ok(Finished { shell_restarted, ..finished(outcome) }),
+            Some(why) => Err(TerminalError::new(TerminalErrorCode::ShellFailed, why.clone())),
+            None => Ok(CommandExit { shell_restarted, ..finished(outcome) }),
         }
     }
 
     /// Takes over what the keeper knows.
-    pub(crate) fn learn(&mut self, status: &Status) {
+    pub(crate) fn learn(&mut self, status: &KeeperStatus) {
         self.pid = status.child.pid;
         self.created_at = status.created_at;
         self.last_activity_at = status.last_activity_at;
         self.command_count = status.jobs;
         self.running = status.running;
         self.exit_code = status.exit.as_ref().map(|exit| exit.code);
-        self.state = if status.exit.is_some() { State::Terminated } else { State::Idle };
+        self.state = if status.exit.is_some() { SessionState::Terminated } else { SessionState::Idle };
     }
 
     /// The keeper is gone: everybody who waits is told.
-    pub(crate) fn lost(&mut self, out: &mut Vec<Event>) {
-        self.state = State::Terminated;
+    pub(crate) fn lost(&mut self, out: &mut Vec<TerminalEvent>) {
+        self.state = SessionState::Terminated;
         self.running = None;
         self.last_activity_at = unix_micros();
         for waiting in std::mem::take(&mut self.waiting).into_values() {
-            let gone = TerminalError::new(Code::SessionTerminated, format!("session {} has ended", self.id));
+            let gone = TerminalError::new(
+                TerminalErrorCode::SessionTerminated,
+                format!("session {} has ended", self.id),
+            );
             let event = match waiting {
-                Waiting::Stream(ticket) => Some(Event::Chunk(ticket, Chunk::Exit(Err(gone)))),
-                Waiting::Destroy(ticket) => Some(reply(ticket, Ok(Reply::Destroyed(self.id.clone())))),
-                Waiting::Info(ticket) => Some(reply(ticket, Ok(Reply::Session(self.info())))),
-                Waiting::Create(ticket) => {
-                    let failed =
-                        TerminalError::new(Code::ShellFailed, "the keeper ended before the shell answered");
+                PendingReply::Stream(ticket) => {
+                    Some(TerminalEvent::Chunk(ticket, ExecChunk::Exit(Err(gone))))
+                }
+                PendingReply::Destroy(ticket) => {
+                    Some(reply(ticket, Ok(TerminalReply::Destroyed(self.id.clone()))))
+                }
+                PendingReply::Info(ticket) => Some(reply(ticket, Ok(TerminalReply::Session(self.info())))),
+                PendingReply::Create(ticket) => {
+                    let failed = TerminalError::new(
+                        TerminalErrorCode::ShellFailed,
+                        "the keeper ended before the shell answered",
+                    );
                     Some(reply(ticket, Err(failed)))
                 }
-                other @ (Waiting::Run(_)
-                | Waiting::Done(_)
-                | Waiting::Cancel(_)
-                | Waiting::Output(_)
-                | Waiting::ScreenEnd(_)
-                | Waiting::Screen(_)
-                | Waiting::Inherited
-                | Waiting::Housekeeping) => other.ticket().map(|ticket| reply(ticket, Err(gone))),
+                other @ (PendingReply::Run(_)
+                | PendingReply::Done(_)
+                | PendingReply::Cancel(_)
+                | PendingReply::Output(_)
+                | PendingReply::ScreenEnd(_)
+                | PendingReply::Screen(_)
+                | PendingReply::Inherited
+                | PendingReply::Housekeeping) => other.ticket().map(|ticket| reply(ticket, Err(gone))),
             };
             out.extend(event);
         }
@@ -382,7 +406,7 @@ impl Session {
 
     /// Notes that a command was given, for those who ask before it ends.
     pub(crate) fn assume_running(&mut self) {
-        if self.running.is_none() && self.state == State::Idle {
+        if self.running.is_none() && self.state == SessionState::Idle {
             self.started(self.command_count + 1);
         }
     }
@@ -391,12 +415,12 @@ impl Session {
 /// How long a keeper may take to end everything below it, in milliseconds: longer than its own ladder.
 const END_MS: u64 = 15_000;
 
-pub(crate) fn reply(ticket: Ticket, answer: Result<Reply, TerminalError>) -> Event {
-    Event::Reply(ticket, Box::new(answer))
+pub(crate) fn reply(ticket: CallTicket, answer: Result<TerminalReply, TerminalError>) -> TerminalEvent {
+    TerminalEvent::Reply(ticket, Box::new(answer))
 }
 
-fn finished(outcome: &Outcome) -> Finished {
-    Finished {
+fn finished(outcome: &ExecOutcome) -> CommandExit {
+    CommandExit {
         exit_code: outcome.code,
         duration_us: outcome.duration_us,
         timed_out: outcome.timed_out,
@@ -405,7 +429,7 @@ fn finished(outcome: &Outcome) -> Finished {
     }
 }
 
-fn output(piece: Piece) -> OutputPiece {
+fn output(piece: OutputPage) -> OutputPiece {
     OutputPiece {
         offset: piece.offset,
         bytes: piece.bytes,

@@ -2,24 +2,24 @@
 //!
 //! For whoever talks to a keeper without the pool in between. Which words each kind of shell needs is in `dialect`.
 
-use abide_keeper::protocol::Shape;
+use abide_keeper::protocol::ChildMode;
 
-use crate::call::Size;
-use crate::dialect::{Dialect, Terminal};
-use crate::error::{Code, TerminalError};
+use crate::call::TerminalSize;
+use crate::dialect::{ShellDialect, ShellIo};
+use crate::error::{TerminalError, TerminalErrorCode};
 
 /// A shell that was found.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Shell {
+pub struct ShellProgram {
     program: String,
-    dialect: Dialect,
+    dialect: ShellDialect,
 }
 
-impl Shell {
+impl ShellProgram {
     /// The shell of this name or path, looked for in the `PATH` of this environment.
     pub fn find(name: &str, env: &[(String, String)]) -> Result<Self, TerminalError> {
         let program = find_program(name, env)?;
-        Ok(Self { dialect: Dialect::of(&program), program })
+        Ok(Self { dialect: ShellDialect::of(&program), program })
     }
 
     /// Whether a program of this name or path is a shell that can take commands.
@@ -33,17 +33,17 @@ impl Shell {
     }
 
     /// The program with its arguments and how a keeper holds it, on a terminal or on pipes.
-    pub fn start(&self, pty: Option<Size>) -> (Vec<String>, Shape) {
+    pub fn start(&self, pty: Option<TerminalSize>) -> (Vec<String>, ChildMode) {
         let mut argv = vec![self.program.clone()];
         match pty {
-            Some(Size { rows, cols }) => {
+            Some(TerminalSize { rows, cols }) => {
                 argv.push("-i".to_owned());
-                let script = Some(self.dialect.script(Terminal::Yes));
-                (argv, Shape::Pty { rows, cols, script })
+                let script = Some(self.dialect.script(ShellIo::Yes));
+                (argv, ChildMode::Pty { rows, cols, script })
             }
             None => {
                 argv.extend(self.dialect.arguments().iter().map(|argument| (*argument).to_owned()));
-                (argv, Shape::Shell(self.dialect.script(Terminal::No)))
+                (argv, ChildMode::Shell(self.dialect.script(ShellIo::No)))
             }
         }
     }
@@ -64,5 +64,7 @@ fn find_program(shell: &str, env: &[(String, String)]) -> Result<String, Termina
     path.split(':')
         .map(|directory| format!("{directory}/{shell}"))
         .find(|candidate| rustix::fs::access(candidate.as_str(), rustix::fs::Access::EXEC_OK).is_ok())
-        .ok_or_else(|| TerminalError::new(Code::ShellNotFound, format!("there is no shell {shell}")))
+        .ok_or_else(|| {
+            TerminalError::new(TerminalErrorCode::ShellNotFound, format!("there is no shell {shell}"))
+        })
 }

@@ -6,13 +6,13 @@
 use std::fs::File;
 use std::io::{self, Write};
 
-use abide_testkit::model::{Exchange, ModelServer, Script, faults};
+use abide_testkit::model::{ModelExchange, ModelScript, ModelServer, faults};
 
 fn main() -> io::Result<()> {
     let mut args = std::env::args().skip(1);
     let port = args.next().and_then(|port| port.parse().ok()).unwrap_or(0);
     let mut file = args.next().map(File::create).transpose()?;
-    let server = ModelServer::start_on(port, Script::new());
+    let server = ModelServer::start_on(port, ModelScript::new());
     println!("listening on {}", server.url(""));
     let mut told = 0;
     loop {
@@ -25,7 +25,7 @@ fn main() -> io::Result<()> {
     }
 }
 
-fn line(exchange: &Exchange) -> String {
+fn line(exchange: &ModelExchange) -> String {
     let heard = &exchange.heard;
     let results: Vec<String> = heard.returned().into_iter().map(|result| result.text).collect();
     let faults = faults(heard);

@@ -3,17 +3,17 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use abide_domain::{
-    id::Fresh,
-    time::{Stamp, Timestamp},
+    id::IdSeed,
+    time::{EventStamp, Timestamp},
 };
 use abide_ports::clock::Clock;
 
 /// The time of a world that is not real.
 #[derive(Debug, Default)]
-pub struct FakeClock(Mutex<Reading>);
+pub struct FakeClock(Mutex<FakeTime>);
 
 #[derive(Debug, Default)]
-struct Reading {
+struct FakeTime {
     now: i64,
     fresh: u128,
 }
@@ -37,17 +37,17 @@ impl FakeClock {
         self.reading().now += micros;
     }
 
-    fn reading(&self) -> MutexGuard<'_, Reading> {
+    fn reading(&self) -> MutexGuard<'_, FakeTime> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Clock for FakeClock {
-    fn stamp(&self) -> Stamp {
+    fn stamp(&self) -> EventStamp {
         let mut reading = self.reading();
         // Every event takes a moment, so no two have the same time.
         reading.now += 1;
         reading.fresh += IDS_PER_EVENT;
-        Stamp { at: Timestamp(reading.now), fresh: Fresh(reading.fresh) }
+        EventStamp { at: Timestamp(reading.now), fresh: IdSeed(reading.fresh) }
     }
 }

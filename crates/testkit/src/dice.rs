@@ -2,11 +2,11 @@
 
 /// A seeded source of numbers (SplitMix64).
 #[derive(Clone, Debug)]
-pub struct Dice {
+pub struct SeededRng {
     state: u64,
 }
 
-impl Dice {
+impl SeededRng {
     /// The throws of this seed.
     pub fn new(seed: u64) -> Self {
         Self { state: seed }

@@ -7,7 +7,9 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use abide_testkit::model::{Answer, End, Gate, Heard, ModelServer, Script, Treatment};
+use abide_testkit::model::{
+    AnswerEnd, AnswerSource, ModelScript, ModelServer, ReceivedRequest, ScriptedAnswer, TestGate,
+};
 use serde_json::{Value, json};
 
 /// Sends a request and does not wait for anything.
@@ -67,7 +69,7 @@ fn said(body: &str) -> Value {
 
 #[test]
 fn the_default_answer_proves_what_was_remembered() {
-    let server = ModelServer::start(Script::new());
+    let server = ModelServer::start(ModelScript::new());
     let (status, body, ended) = ask(&server, &chat("hello"));
     assert_eq!((status, ended), (200, true));
     assert_eq!(said(&body), "STUB users=1 last=<hello> history=[hello]");
@@ -76,12 +78,12 @@ fn the_default_answer_proves_what_was_remembered() {
 
 #[test]
 fn rules_come_before_the_queue_and_the_queue_before_the_default() {
-    let script = Script::new()
-        .once(|heard| heard.asks("a"), Answer::say("once"))
-        .when(|heard| heard.asks("b"), Answer::say("always"))
-        .then(Answer::say("first"))
-        .then(Answer::say("second"))
-        .otherwise(Answer::say("rest"));
+    let script = ModelScript::new()
+        .once(|heard| heard.asks("a"), ScriptedAnswer::say("once"))
+        .when(|heard| heard.asks("b"), ScriptedAnswer::say("always"))
+        .then(ScriptedAnswer::say("first"))
+        .then(ScriptedAnswer::say("second"))
+        .otherwise(ScriptedAnswer::say("rest"));
     let server = ModelServer::start(script);
     let answers: Vec<Value> =
         ["a", "b", "a", "b", "c", "c"].iter().map(|text| said(&ask(&server, &chat(text)).1)).collect();
@@ -91,7 +93,7 @@ fn rules_come_before_the_queue_and_the_queue_before_the_default() {
 
 #[test]
 fn a_side_request_takes_nothing_from_the_script() {
-    let server = ModelServer::start(Script::new().then(Answer::say("for the turn")));
+    let server = ModelServer::start(ModelScript::new().then(ScriptedAnswer::say("for the turn")));
     let title = json!({ "model": "m", "messages": [{ "role": "user", "content": "a title for: hello" }] });
     assert_eq!(said(&ask(&server, &title).1), "STUB");
     assert_eq!(said(&ask(&server, &chat("hello")).1), "for the turn");
@@ -100,28 +102,29 @@ fn a_side_request_takes_nothing_from_the_script() {
 
 #[test]
 fn a_side_request_may_have_a_rule_of_its_own() {
-    let yes = Answer::say(r#"{"outcome":"allow"}"#);
-    let verdict = move |_: &Heard| Some(yes.clone());
-    let server = ModelServer::start(Script::new().aside(verdict).then(Answer::raw(502, "<html>")));
+    let yes = ScriptedAnswer::say(r#"{"outcome":"allow"}"#);
+    let verdict = move |_: &ReceivedRequest| Some(yes.clone());
+    let server =
+        ModelServer::start(ModelScript::new().aside(verdict).then(ScriptedAnswer::raw(502, "<html>")));
     let review = chat("The following is the Codex agent history whose request action you are assessing.");
     assert_eq!(said(&ask(&server, &review).1), r#"{"outcome":"allow"}"#);
-    assert_eq!(server.exchanges()[0].treatment, Treatment::ScriptedSide);
+    assert_eq!(server.exchanges()[0].treatment, AnswerSource::ScriptedSide);
     assert_eq!(ask(&server, &chat("hello")), (502, "<html>".to_owned(), true));
 }
 
 #[test]
 fn a_key_may_be_demanded() {
-    let server = ModelServer::start(Script::new().demand_key("secret"));
+    let server = ModelServer::start(ModelScript::new().demand_key("secret"));
     let (status, ..) = receive(send(&server, "/v1/chat/completions", "wrong", &chat("hello")));
     assert_eq!(status, 401);
     let (status, ..) = receive(send(&server, "/v1/chat/completions", "secret", &chat("hello")));
     assert_eq!(status, 200);
-    assert_eq!(server.exchanges()[0].treatment, Treatment::Unauthorised);
+    assert_eq!(server.exchanges()[0].treatment, AnswerSource::Unauthorised);
 }
 
 #[test]
 fn messages_out_of_order_are_refused_with_the_reason() {
-    let server = ModelServer::start(Script::new().demand_order());
+    let server = ModelServer::start(ModelScript::new().demand_order());
     let mut request = chat("hello");
     request["messages"] = json!([{ "role": "tool", "tool_call_id": "c1", "content": "x" }]);
     let (status, body, _) = ask(&server, &request);
@@ -133,7 +136,7 @@ fn messages_out_of_order_are_refused_with_the_reason() {
 
 #[test]
 fn an_answer_may_come_in_one_piece_and_for_another_reason() {
-    let script = Script::new().then(Answer::say("cut sho").finishing("length").in_one_piece());
+    let script = ModelScript::new().then(ScriptedAnswer::say("cut sho").finishing("length").in_one_piece());
     let server = ModelServer::start(script);
     let (_, body, _) = ask(&server, &streamed("hello"));
     let answer: Value = serde_json::from_str(&body).unwrap();
@@ -143,22 +146,22 @@ fn an_answer_may_come_in_one_piece_and_for_another_reason() {
 
 #[test]
 fn a_held_answer_comes_when_its_gate_opens() {
-    let gate = Gate::new();
-    let server = ModelServer::start(Script::new().then(Answer::say("late").held(&gate)));
+    let gate = TestGate::new();
+    let server = ModelServer::start(ModelScript::new().then(ScriptedAnswer::say("late").held(&gate)));
     let stream = send(&server, "/v1/chat/completions", "k", &chat("hello"));
     assert_eq!(server.wait_for(|heard| heard.asks("hello")).at, 0);
     gate.reached();
-    assert_eq!(server.exchanges()[0].end, End::Open);
+    assert_eq!(server.exchanges()[0].end, AnswerEnd::Open);
     gate.open();
     assert_eq!(said(&receive(stream).1), "late");
-    assert_eq!(server.wait_until(|exchange| exchange.end != End::Open).end, End::Whole);
+    assert_eq!(server.wait_until(|exchange| exchange.end != AnswerEnd::Open).end, AnswerEnd::Whole);
 }
 
 #[test]
 fn an_answer_held_midway_has_begun() {
-    let gate = Gate::new();
-    let answer = Answer::say("the first half and the second half of it").held_midway(&gate);
-    let server = ModelServer::start(Script::new().then(answer));
+    let gate = TestGate::new();
+    let answer = ScriptedAnswer::say("the first half and the second half of it").held_midway(&gate);
+    let server = ModelServer::start(ModelScript::new().then(answer));
     let mut stream = send(&server, "/v1/chat/completions", "k", &streamed("hello"));
     gate.reached();
     let mut begun = [0; 15];
@@ -172,27 +175,28 @@ fn an_answer_held_midway_has_begun() {
 
 #[test]
 fn a_program_that_leaves_is_noticed() {
-    let gate = Gate::new();
-    let server = ModelServer::start(Script::new().then(Answer::say("never").held_midway(&gate)));
+    let gate = TestGate::new();
+    let server = ModelServer::start(ModelScript::new().then(ScriptedAnswer::say("never").held_midway(&gate)));
     let stream = send(&server, "/v1/chat/completions", "k", &streamed("hello"));
     gate.reached();
     drop(stream);
-    let end = server.wait_until(|exchange| exchange.end != End::Open).end;
-    assert_eq!(end, End::Abandoned);
+    let end = server.wait_until(|exchange| exchange.end != AnswerEnd::Open).end;
+    assert_eq!(end, AnswerEnd::Abandoned);
 }
 
 #[test]
 fn a_cut_answer_stops_at_its_byte() {
-    let server = ModelServer::start(Script::new().then(Answer::say("a long story").cut_after(100)));
+    let server =
+        ModelServer::start(ModelScript::new().then(ScriptedAnswer::say("a long story").cut_after(100)));
     let (status, body, ended) = ask(&server, &streamed("hello"));
     assert_eq!((status, body.len(), ended), (200, 100, false));
-    assert_eq!(server.wait_until(|exchange| exchange.end != End::Open).end, End::Cut);
+    assert_eq!(server.wait_until(|exchange| exchange.end != AnswerEnd::Open).end, AnswerEnd::Cut);
 }
 
 #[test]
 fn a_slow_answer_is_whole() {
-    let answer = Answer::say("in a few pieces").slow(Duration::from_millis(1)).costing(7, 8);
-    let server = ModelServer::start(Script::new().then(answer));
+    let answer = ScriptedAnswer::say("in a few pieces").slow(Duration::from_millis(1)).costing(7, 8);
+    let server = ModelServer::start(ModelScript::new().then(answer));
     let mut request = streamed("hello");
     request["stream_options"] = json!({ "include_usage": true });
     let (_, body, ended) = ask(&server, &request);
@@ -201,8 +205,8 @@ fn a_slow_answer_is_whole() {
 
 #[test]
 fn a_failure_is_told_in_the_words_of_its_wire() {
-    let refused = || Answer::status(429, "slow down").retry_after(3);
-    let server = ModelServer::start(Script::new().otherwise(refused()));
+    let refused = || ScriptedAnswer::status(429, "slow down").retry_after(3);
+    let server = ModelServer::start(ModelScript::new().otherwise(refused()));
     let (status, body, _) = ask(&server, &chat("hello"));
     assert_eq!((status, body.contains("rate_limit_error")), (429, true));
     let body = json!({ "contents": [], "tools": [{ "functionDeclarations": [{ "name": "x" }] }] });
@@ -212,17 +216,17 @@ fn a_failure_is_told_in_the_words_of_its_wire() {
 
 #[test]
 fn a_server_may_go_and_come_back_on_its_port() {
-    let server = ModelServer::start(Script::new());
+    let server = ModelServer::start(ModelScript::new());
     let port = server.port();
     drop(server);
     assert!(TcpStream::connect(("127.0.0.1", port)).is_err());
-    let server = ModelServer::start_on(port, Script::new());
+    let server = ModelServer::start_on(port, ModelScript::new());
     assert_eq!(ask(&server, &chat("hello")).0, 200);
 }
 
 #[test]
 fn whatever_else_is_asked_for_is_answered_and_noted() {
-    let server = ModelServer::start(Script::new());
+    let server = ModelServer::start(ModelScript::new());
     let body = json!({ "messages": [] });
     let mut stream = send(&server, "/v1/messages/count_tokens?beta=true", "k", &body);
     let mut answer = String::new();
@@ -234,8 +238,8 @@ fn whatever_else_is_asked_for_is_answered_and_noted() {
 
 #[tokio::test]
 async fn a_test_with_async_can_wait_as_well() {
-    let gate = Gate::new();
-    let server = ModelServer::start(Script::new().then(Answer::say("late").held(&gate)));
+    let gate = TestGate::new();
+    let server = ModelServer::start(ModelScript::new().then(ScriptedAnswer::say("late").held(&gate)));
     let stream = send(&server, "/v1/chat/completions", "k", &chat("hello"));
     assert!(server.wait_for_async(|heard| heard.asks("hello")).await.offers("bash"));
     gate.reached_async().await;

@@ -37,7 +37,8 @@ impl Permission {
 
 /// A token, without its secret.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Token {
+#[schema(as = Token)]
+pub struct AccessToken {
     /// Unique; `owner` is the token in the file `token` of Abide's home.
     pub name: String,
     /// What it permits.
@@ -53,7 +54,8 @@ pub struct Token {
 /// A token to be made.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct NewToken {
+#[schema(as = NewToken)]
+pub struct CreateTokenRequest {
     /// Unique; letters, digits, `.`, `_` and `-`, at most 64.
     #[schema(min_length = 1, max_length = 64, pattern = "^[A-Za-z0-9._-]{1,64}$")]
     pub name: String,
@@ -70,7 +72,7 @@ pub struct NewToken {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct IssuedToken {
     /// The token.
-    pub token: Token,
+    pub token: AccessToken,
     /// What its holder shows: `authorization: Bearer SECRET`.
     pub secret: String,
 }

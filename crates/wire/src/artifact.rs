@@ -5,7 +5,8 @@ use utoipa::ToSchema;
 
 /// A file in a run's artifacts folder.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Artifact {
+#[schema(as = Artifact)]
+pub struct ArtifactInfo {
     /// Where it is, from that folder.
     #[schema(example = "report.md")]
     pub path: String,
@@ -19,7 +20,7 @@ pub struct Artifact {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ArtifactPage {
     /// The files, by path.
-    pub items: Vec<Artifact>,
+    pub items: Vec<ArtifactInfo>,
     /// Where the next page starts; none if there is none.
     pub next_cursor: Option<String>,
     /// Whether the folder holds more than one listing looks at. The files that are missing can still be read by their path.

@@ -5,7 +5,8 @@ use utoipa::ToSchema;
 
 /// Something that happened to a run. Events are told in the order of `seq`, and none is left out.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Event {
+#[schema(as = Event)]
+pub struct EventEnvelope {
     /// Its place among all events, for ever.
     pub seq: u64,
     /// The run.

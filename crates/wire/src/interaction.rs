@@ -5,7 +5,8 @@ use utoipa::ToSchema;
 
 /// A question, as the ledger has it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Interaction {
+#[schema(as = Interaction)]
+pub struct InteractionView {
     /// Its name.
     pub interaction_id: String,
     /// Its run.
@@ -13,32 +14,32 @@ pub struct Interaction {
     /// The turn that asks.
     pub turn_id: String,
     /// A hint for front ends; it never restricts the answer.
-    pub kind: InteractionKind,
+    pub kind: InteractionKindValue,
     /// The question itself.
     pub prompt: String,
     /// Suggested answers.
-    pub options: Vec<Choice>,
+    pub options: Vec<InteractionOptionView>,
     /// Display hints of the engine.
     pub ui_hints: Option<serde_json::Value>,
     /// What an approval covers. The prompt is its text.
     #[serde(default)]
-    pub context: Option<Context>,
+    pub context: Option<ApprovalContextView>,
     /// What the prompt does not show because it is too long. Its full text is the interaction's content, and a yes counts
     /// only with the digits that stand at the end of it.
     #[serde(default)]
-    pub hidden: Option<Hidden>,
+    pub hidden: Option<HiddenContentView>,
     /// What to do if nobody answers and the run allows it.
-    pub default_decision_policy: DecisionPolicy,
+    pub default_decision_policy: DecisionPolicyValue,
     /// Who asks: `turn_end`, `approval`, `input` or `abide`.
     pub asked_by: String,
     /// Whether it can be answered.
-    pub state: InteractionState,
+    pub state: InteractionStateValue,
     /// When it was put.
     pub opened_at: String,
     /// When the wait for it ends.
     pub deadline_at: Option<String>,
     /// By a person or by policy.
-    pub resolution_mode: Option<ResolutionMode>,
+    pub resolution_mode: Option<ResolutionModeValue>,
     /// When it was answered or closed.
     pub resolved_at: Option<String>,
     /// By whom.
@@ -51,15 +52,16 @@ pub struct Interaction {
     pub closed_because: Option<String>,
     /// What the answer to an approval means.
     #[serde(default)]
-    pub verdict: Option<Verdict>,
+    pub verdict: Option<VerdictValue>,
 }
 
 /// What an approval covers. Which fields are there depends on the type.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Context {
+#[schema(as = Context)]
+pub struct ApprovalContextView {
     /// What would be done.
     #[serde(rename = "type")]
-    pub kind: ContextType,
+    pub kind: ApprovalContextType,
     /// `command`: the text that a shell reads.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shell: Option<String>,
@@ -71,7 +73,7 @@ pub struct Context {
     pub cwd: Option<String>,
     /// `file_change`: each file with its change.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub files: Option<Vec<FileChange>>,
+    pub files: Option<Vec<FileChangeView>>,
     /// `tool`: its name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
@@ -95,7 +97,8 @@ pub struct Context {
 /// What an approval is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum ContextType {
+#[schema(as = ContextType)]
+pub enum ApprovalContextType {
     /// A command is run.
     Command,
     /// Files are changed.
@@ -106,7 +109,8 @@ pub enum ContextType {
 
 /// The change of one file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct FileChange {
+#[schema(as = FileChange)]
+pub struct FileChangeView {
     /// The path as the engine gives it.
     pub path: String,
     /// `write`, `edit` or `delete`.
@@ -119,7 +123,8 @@ pub struct FileChange {
 
 /// Content that is too long for a question.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Hidden {
+#[schema(as = Hidden)]
+pub struct HiddenContentView {
     /// How many bytes of the content the prompt does not show.
     pub bytes: u64,
     /// How many bytes the content has.
@@ -131,7 +136,8 @@ pub struct Hidden {
 /// What the answer to an approval means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Verdict {
+#[schema(as = Verdict)]
+pub enum VerdictValue {
     /// Permission is given.
     Approved,
     /// It is not.
@@ -141,7 +147,8 @@ pub enum Verdict {
 /// The kinds of question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum InteractionKind {
+#[schema(as = InteractionKind)]
+pub enum InteractionKindValue {
     /// One of the options.
     ChooseOne,
     /// Yes or no.
@@ -157,7 +164,8 @@ pub enum InteractionKind {
 /// What to do if nobody answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum DecisionPolicy {
+#[schema(as = DecisionPolicy)]
+pub enum DecisionPolicyValue {
     /// The engine decides for itself.
     EngineJudgement,
     /// The option marked safe, or no.
@@ -168,7 +176,8 @@ pub enum DecisionPolicy {
 
 /// A suggested answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Choice {
+#[schema(as = Choice)]
+pub struct InteractionOptionView {
     /// What it says.
     pub label: String,
     /// Marked by the asker as the one that does no harm.
@@ -181,7 +190,8 @@ pub struct Choice {
 /// Whether a question can be answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum InteractionState {
+#[schema(as = InteractionState)]
+pub enum InteractionStateValue {
     /// It can.
     Open,
     /// It was.
@@ -193,7 +203,8 @@ pub enum InteractionState {
 /// By a person or by policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum ResolutionMode {
+#[schema(as = ResolutionMode)]
+pub enum ResolutionModeValue {
     /// A person answered.
     UserReply,
     /// Nobody did; the question's policy was applied.
@@ -203,7 +214,8 @@ pub enum ResolutionMode {
 /// An answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Reply {
+#[schema(as = Reply)]
+pub struct ReplyRequest {
     /// What is answered: any text.
     #[schema(max_length = 1_000_000)]
     pub text: String,
@@ -215,12 +227,13 @@ pub struct Reply {
 
 /// What became of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Replied {
+#[schema(as = Replied)]
+pub struct ReplyResponse {
     /// Whether it was the first.
     pub resolution: ReplyResolution,
     /// What it means, if it answers an approval.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub verdict: Option<Verdict>,
+    pub verdict: Option<VerdictValue>,
 }
 
 /// What became of an answer.

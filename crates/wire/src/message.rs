@@ -3,12 +3,13 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::run::OnBusy;
+use crate::run::OnBusyValue;
 
 /// Something to say to a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct NewMessage {
+#[schema(as = NewMessage)]
+pub struct SendMessageRequest {
     /// Your own name for it: the same one is never taken twice, for ever. A fresh one unless given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(min_length = 1, max_length = 200)]
@@ -18,12 +19,13 @@ pub struct NewMessage {
     pub text: String,
     /// What it does if a turn is at work; the run's own setting unless given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub on_busy: Option<OnBusy>,
+    pub on_busy: Option<OnBusyValue>,
 }
 
 /// A message was taken.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct MessageTaken {
+#[schema(as = MessageTaken)]
+pub struct SendMessageResponse {
     /// Its name.
     pub message_id: String,
     /// How far it has got.
@@ -34,7 +36,8 @@ pub struct MessageTaken {
 
 /// A message, as the ledger has it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Inbound {
+#[schema(as = Inbound)]
+pub struct InboundView {
     /// Where it came from.
     pub channel: String,
     /// Its name there.

@@ -5,7 +5,8 @@ use utoipa::ToSchema;
 
 /// A request.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-pub struct Request {
+#[schema(as = Request)]
+pub struct JsonRpcRequest {
     /// Always `2.0`.
     #[schema(example = "2.0", pattern = "^2\\.0$")]
     pub jsonrpc: String,
@@ -21,7 +22,8 @@ pub struct Request {
 
 /// An answer: a result or an error.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-pub struct Response {
+#[schema(as = Response)]
+pub struct JsonRpcResponse {
     /// Always `2.0`.
     pub jsonrpc: String,
     /// The request's name.
@@ -32,23 +34,25 @@ pub struct Response {
     pub result: Option<serde_json::Value>,
     /// Why it was not done.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub error: Option<Error>,
+    pub error: Option<JsonRpcError>,
 }
 
 /// Why a method was not done.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-pub struct Error {
+#[schema(as = Error)]
+pub struct JsonRpcError {
     /// The number that JSON-RPC has for it.
     pub code: i64,
     /// What people read.
     pub message: String,
     /// What programs go by.
-    pub data: ErrorData,
+    pub data: JsonRpcErrorData,
 }
 
 /// What programs go by.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct ErrorData {
+#[schema(as = ErrorData)]
+pub struct JsonRpcErrorData {
     /// Such as `SESSION_NOT_FOUND`.
     pub code: String,
 }

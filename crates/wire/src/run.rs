@@ -8,7 +8,8 @@ use utoipa::ToSchema;
 /// A run to be.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct NewRun {
+#[schema(as = NewRun)]
+pub struct CreateRunRequest {
     /// The engine, by its name in `GET /v1/engines`.
     #[schema(min_length = 1, max_length = 100, example = "parrot")]
     pub engine: String,
@@ -21,7 +22,7 @@ pub struct NewRun {
     pub workspace: Option<String>,
     /// Whether and how it may ask; `interactive` unless given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub execution_mode: Option<ExecutionMode>,
+    pub execution_mode: Option<ExecutionModeValue>,
     /// Where results go.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(max_length = 1000)]
@@ -59,23 +60,24 @@ pub struct RunOptions {
     pub turn_timeout_sec: Option<u32>,
     /// What a message does that finds a turn at work and does not say; `queue` unless given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub on_busy: Option<OnBusy>,
+    pub on_busy: Option<OnBusyValue>,
     /// The model, if not the engine's own choice.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(min_length = 1, max_length = 200, pattern = "^[^-]")]
     pub model: Option<String>,
     /// What the engine may touch: `read-only`, `workspace-write` or `danger-full-access`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub sandbox: Option<Sandbox>,
+    pub sandbox: Option<SandboxValue>,
     /// How the engine is kept from Abide's own files: `auto`, `namespace`, `landlock` or `off`; as configured unless given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub isolation: Option<Isolation>,
+    pub isolation: Option<IsolationValue>,
 }
 
 /// Whether and how a run may ask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum ExecutionMode {
+#[schema(as = ExecutionMode)]
+pub enum ExecutionModeValue {
     /// Never asks.
     Auto,
     /// May ask; over when the engine is done.
@@ -87,7 +89,8 @@ pub enum ExecutionMode {
 /// What a message does when it finds a turn at work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum OnBusy {
+#[schema(as = OnBusy)]
+pub enum OnBusyValue {
     /// It waits for its own turn.
     Queue,
     /// It is put into the running turn where the engine can take it; else it waits.
@@ -99,7 +102,8 @@ pub enum OnBusy {
 /// What an engine may touch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
-pub enum Sandbox {
+#[schema(as = Sandbox)]
+pub enum SandboxValue {
     /// Nothing.
     ReadOnly,
     /// Its workspace.
@@ -111,7 +115,8 @@ pub enum Sandbox {
 /// How an engine is kept from Abide's own files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
-pub enum Isolation {
+#[schema(as = Isolation)]
+pub enum IsolationValue {
     /// By a namespace where the machine allows one; otherwise not, with a warning.
     Auto,
     /// By a namespace, or the run is refused.
@@ -125,7 +130,8 @@ pub enum Isolation {
 /// What a run does, in one word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum RunStatus {
+#[schema(as = RunStatus)]
+pub enum RunStatusValue {
     /// No slot yet.
     Queued,
     /// Holds a slot and works.
@@ -142,7 +148,7 @@ pub enum RunStatus {
     Canceled,
 }
 
-impl RunStatus {
+impl RunStatusValue {
     /// It is never left.
     pub fn is_final(self) -> bool {
         match self {
@@ -154,7 +160,8 @@ impl RunStatus {
 
 /// A run as it stands.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Run {
+#[schema(as = Run)]
+pub struct RunView {
     /// Its name.
     pub run_id: String,
     /// Its engine.
@@ -162,17 +169,17 @@ pub struct Run {
     /// The directory that it works in.
     pub workspace: String,
     /// Whether and how it may ask.
-    pub execution_mode: ExecutionMode,
+    pub execution_mode: ExecutionModeValue,
     /// What it does.
-    pub status: RunStatus,
+    pub status: RunStatusValue,
     /// Why it failed or was canceled.
-    pub error: Option<RunError>,
+    pub error: Option<RunErrorView>,
     /// The number of its latest turn, 0 before the first.
     pub turn_index: u32,
     /// The open question.
     pub pending_interaction_id: Option<String>,
     /// How its engine waits, once that is known.
-    pub profile: Option<Profile>,
+    pub profile: Option<ProfileView>,
     /// The engine's own name for its session, once that is known. It means something to the engine alone.
     pub engine_session: Option<String>,
     /// When the wait ends without an answer.
@@ -184,7 +191,7 @@ pub struct Run {
     /// Where results go.
     pub conversation_ref: Option<String>,
     /// What its latest completed turn said.
-    pub result: Option<RunResult>,
+    pub result: Option<RunResultView>,
     /// Your own notes.
     pub labels: BTreeMap<String, String>,
     /// The skill that its engine was given.
@@ -206,14 +213,16 @@ pub struct Run {
 
 /// What a run has come to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct RunResult {
+#[schema(as = RunResult)]
+pub struct RunResultView {
     /// What was said.
     pub text: String,
 }
 
 /// Why a run or turn failed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct RunError {
+#[schema(as = RunError)]
+pub struct RunErrorView {
     /// What programs go by, such as `ENGINE_NOT_FOUND`.
     pub code: String,
     /// What people read.
@@ -222,9 +231,10 @@ pub struct RunError {
 
 /// How an engine waits for a person.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Profile {
+#[schema(as = Profile)]
+pub struct ProfileView {
     /// `resumable` or `sticky_process`.
-    pub kind: ProfileKind,
+    pub kind: ProfileKindValue,
     /// How that is known.
     pub reason: String,
     /// How long a process is held for an answer.
@@ -234,7 +244,8 @@ pub struct Profile {
 /// How an engine waits for a person.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum ProfileKind {
+#[schema(as = ProfileKind)]
+pub enum ProfileKindValue {
     /// Without a process.
     Resumable,
     /// With its process.
@@ -243,7 +254,8 @@ pub enum ProfileKind {
 
 /// A turn, as the ledger has it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Turn {
+#[schema(as = Turn)]
+pub struct TurnView {
     /// Its name.
     pub turn_id: String,
     /// Its run.
@@ -265,7 +277,7 @@ pub struct Turn {
     /// The beginning of that.
     pub reply_preview: Option<String>,
     /// Why it failed.
-    pub error: Option<RunError>,
+    pub error: Option<RunErrorView>,
     /// When it began.
     pub started_at: String,
     /// When its ending became durable.
@@ -281,12 +293,13 @@ pub struct Turn {
     /// Why.
     pub superseded_reason: Option<String>,
     /// Every process launched for it.
-    pub attempts: Vec<Attempt>,
+    pub attempts: Vec<AttemptView>,
 }
 
 /// One process launched for a turn.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Attempt {
+#[schema(as = Attempt)]
+pub struct AttemptView {
     /// Its number within the run.
     pub attempt: u32,
     /// Its process, once it was seen.
@@ -301,7 +314,8 @@ pub struct Attempt {
 
 /// What became of a request to stop something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Stopped {
+#[schema(as = Stopped)]
+pub struct AcceptedResponse {
     /// Whether there was anything to stop.
     pub accepted: bool,
 }

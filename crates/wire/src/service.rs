@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::run::RunError;
+use crate::run::RunErrorView;
 
 /// A page of a list.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Page<T> {
+#[schema(as = Page)]
+pub struct ListResponse<T> {
     /// The items.
     pub items: Vec<T>,
     /// Where the next page starts; none if there is none.
@@ -18,7 +19,8 @@ pub struct Page<T> {
 
 /// An engine, as it was found here.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Engine {
+#[schema(as = Engine)]
+pub struct EngineView {
     /// Its name.
     pub name: String,
     /// The version that its program tells.
@@ -35,7 +37,8 @@ pub struct Engine {
 
 /// What runs and waits.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Status {
+#[schema(as = Status)]
+pub struct DaemonStatus {
     /// This program's version.
     pub version: String,
     /// The daemon's process.
@@ -73,7 +76,8 @@ pub struct Status {
 
 /// How the daemon is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Health {
+#[schema(as = Health)]
+pub struct HealthResponse {
     /// `ok` or `ready`.
     pub status: String,
     /// Why nothing new is taken although the daemon is ready: too little disk space in the home.
@@ -84,7 +88,8 @@ pub struct Health {
 /// How the daemon should stop.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct StopRequest {
+#[schema(as = StopRequest)]
+pub struct StopDaemonRequest {
     /// Leave sessions and running turns to their keepers for the next start.
     #[serde(default)]
     pub keep: bool,
@@ -92,21 +97,23 @@ pub struct StopRequest {
 
 /// What an orderly stop ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Stopping {
+#[schema(as = Stopping)]
+pub struct StopDaemonResponse {
     /// Runs whose turn was stopped.
     pub turns: Vec<String>,
     /// Runs whose waiting process was ended.
     pub waits: Vec<String>,
     /// What became of each run that held a process or was about to start one.
     #[serde(default)]
-    pub runs: Vec<StoppedRun>,
+    pub runs: Vec<StoppedRunView>,
     /// Terminal sessions that were ended.
     pub sessions: u64,
 }
 
 /// What became of a run in an orderly stop.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct StoppedRun {
+#[schema(as = StoppedRun)]
+pub struct StoppedRunView {
     /// The run.
     pub run_id: String,
     /// What it did before: `turn` (a turn was at work), `wait` (its process waited) or `start` (nothing was started yet).
@@ -114,7 +121,7 @@ pub struct StoppedRun {
     /// Its status now.
     pub status: String,
     /// Why it failed, if it did.
-    pub error: Option<RunError>,
+    pub error: Option<RunErrorView>,
     /// The question that it asks now, if it asks one.
     pub pending_interaction_id: Option<String>,
     /// Whether its process has ended. One that did not end in time is left to its keeper, and the next daemon takes it up.
@@ -123,7 +130,8 @@ pub struct StoppedRun {
 
 /// Why something was not done (RFC 9457).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Problem {
+#[schema(as = Problem)]
+pub struct ProblemDetails {
     /// A name for this kind of problem; `about:blank` where the code says it all.
     #[serde(rename = "type")]
     pub kind: String,

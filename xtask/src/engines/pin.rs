@@ -9,14 +9,14 @@ use serde::Deserialize;
 
 /// The list's two files, and what they ask for.
 #[derive(Debug)]
-pub(super) struct Pin {
+pub(super) struct PinnedPackage {
     pub(super) package: String,
     pub(super) version: String,
     pub(super) manifest: String,
     pub(super) lock: String,
 }
 
-impl Pin {
+impl PinnedPackage {
     pub(super) fn load(dir: &Path) -> Result<Self> {
         let read = |name: &str| {
             let path = dir.join(name);
@@ -26,7 +26,7 @@ impl Pin {
     }
 
     fn parse(manifest: String, lock: String) -> Result<Self> {
-        let parsed: Manifest = serde_json::from_str(&manifest).context("the list is not readable")?;
+        let parsed: PackageManifest = serde_json::from_str(&manifest).context("the list is not readable")?;
         let mut dependencies = parsed.dependencies.into_iter();
         let (Some((package, version)), None) = (dependencies.next(), dependencies.next()) else {
             bail!("a list names exactly one package");
@@ -40,7 +40,7 @@ impl Pin {
 }
 
 #[derive(Deserialize)]
-struct Manifest {
+struct PackageManifest {
     dependencies: BTreeMap<String, String>,
 }
 
@@ -50,11 +50,11 @@ mod tests {
 
     use serde_json::Value;
 
-    use super::Pin;
+    use super::PinnedPackage;
     use crate::engines::list::{ENGINES, NODE};
 
     fn asked(manifest: &str) -> Result<(String, String), String> {
-        match Pin::parse(manifest.to_owned(), String::new()) {
+        match PinnedPackage::parse(manifest.to_owned(), String::new()) {
             Ok(pin) => Ok((pin.package, pin.version)),
             Err(error) => Err(error.to_string()),
         }
@@ -82,7 +82,7 @@ mod tests {
     fn every_engine_is_locked_by_content_and_not_by_place() {
         for engine in ENGINES.iter().chain([&NODE]) {
             let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("engines").join(engine.name);
-            let pin = Pin::load(&dir).unwrap();
+            let pin = PinnedPackage::load(&dir).unwrap();
             let lock: Value = serde_json::from_str(&pin.lock).unwrap();
             let packages = lock["packages"].as_object().unwrap();
             let locked = &packages[&format!("node_modules/{}", pin.package)]["version"];

@@ -8,37 +8,37 @@ use serde::Serialize;
 
 /// One engine, with what was wanted of it and what was found.
 #[derive(Debug)]
-pub(super) struct Row {
+pub(super) struct InstallRow {
     pub(super) engine: &'static str,
     pub(super) package: String,
     pub(super) wanted: String,
-    pub(super) state: State,
+    pub(super) state: InstallState,
 }
 
 #[derive(Debug)]
-pub(super) enum State {
+pub(super) enum InstallState {
     /// It ran and said that it is the wanted version.
     Ready { version: String, command: Vec<String>, env: BTreeMap<String, String> },
     /// Why not.
     Missing(String),
 }
 
-impl Row {
+impl InstallRow {
     pub(super) fn missing(&self) -> Option<&str> {
         match &self.state {
-            State::Ready { .. } => None,
-            State::Missing(reason) => Some(reason),
+            InstallState::Ready { .. } => None,
+            InstallState::Missing(reason) => Some(reason),
         }
     }
 }
 
 /// The table, with paths shown relative to `root`.
-pub(super) fn table(rows: &[Row], root: &Path) -> String {
+pub(super) fn table(rows: &[InstallRow], root: &Path) -> String {
     let mut lines = vec![["engine", "package", "wanted", "found", "runs as"].map(str::to_owned)];
     for row in rows {
         let (found, last) = match &row.state {
-            State::Ready { version, command, .. } => (version.clone(), command_line(command, root)),
-            State::Missing(reason) => ("NOT VERIFIED".to_owned(), format!("because {reason}")),
+            InstallState::Ready { version, command, .. } => (version.clone(), command_line(command, root)),
+            InstallState::Missing(reason) => ("NOT VERIFIED".to_owned(), format!("because {reason}")),
         };
         lines.push([row.engine.to_owned(), row.package.clone(), row.wanted.clone(), found, last]);
     }
@@ -60,8 +60,8 @@ fn command_line(command: &[String], root: &Path) -> String {
 }
 
 /// The text of `found.json`.
-pub(super) fn json(rows: &[Row]) -> Result<String> {
-    let entries: Vec<Entry<'_>> = rows.iter().map(Entry::of).collect();
+pub(super) fn json(rows: &[InstallRow]) -> Result<String> {
+    let entries: Vec<InstallEntry<'_>> = rows.iter().map(InstallEntry::of).collect();
     let text = serde_json::to_string_pretty(&entries).context("could not write what was found as JSON")?;
     Ok(text + "\n")
 }
@@ -69,7 +69,7 @@ pub(super) fn json(rows: &[Row]) -> Result<String> {
 /// An engine has either a command or the reason why it is missing.
 #[derive(Serialize)]
 #[serde(untagged)]
-enum Entry<'a> {
+enum InstallEntry<'a> {
     Ready {
         engine: &'a str,
         version: &'a str,
@@ -85,13 +85,15 @@ enum Entry<'a> {
     },
 }
 
-impl<'a> Entry<'a> {
-    fn of(row: &'a Row) -> Self {
+impl<'a> InstallEntry<'a> {
+    fn of(row: &'a InstallRow) -> Self {
         match &row.state {
-            State::Ready { version, command, env } => {
+            InstallState::Ready { version, command, env } => {
                 Self::Ready { engine: row.engine, version, command, env }
             }
-            State::Missing(missing) => Self::Missing { engine: row.engine, wanted: &row.wanted, missing },
+            InstallState::Missing(missing) => {
+                Self::Missing { engine: row.engine, wanted: &row.wanted, missing }
+            }
         }
     }
 }
@@ -101,23 +103,23 @@ mod tests {
     use std::collections::BTreeMap;
     use std::path::Path;
 
-    use super::{Row, State, json, table};
+    use super::{InstallRow, InstallState, json, table};
 
-    fn rows() -> Vec<Row> {
+    fn rows() -> Vec<InstallRow> {
         let env = BTreeMap::from([("QUIET".to_owned(), "1".to_owned())]);
         let command = vec!["/repo/.cache/node".to_owned(), "/repo/.cache/a.js".to_owned()];
         vec![
-            Row {
+            InstallRow {
                 engine: "a",
                 package: "@x/a".into(),
                 wanted: "1.0.0".into(),
-                state: State::Ready { version: "1.0.0".into(), command, env },
+                state: InstallState::Ready { version: "1.0.0".into(), command, env },
             },
-            Row {
+            InstallRow {
                 engine: "bee",
                 package: "b".into(),
                 wanted: "10.0.0".into(),
-                state: State::Missing("there is no npm".into()),
+                state: InstallState::Missing("there is no npm".into()),
             },
         ]
     }

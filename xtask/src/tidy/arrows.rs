@@ -1,13 +1,13 @@
 //! Which crate may depend on which, and on what from outside. The table is in `table.rs`; this file only compares
 //! it with what `cargo metadata` says of the manifests.
 
-use super::Finding;
+use super::TidyFinding;
 use super::table::TABLE;
-use super::tree::Tree;
-use crate::workspace::{Dependency, Kind, Member, Workspace};
+use super::tree::FileTree;
+use crate::workspace::{CargoWorkspace, CrateDependency, DependencyKind, WorkspaceMember};
 
 /// What one crate may depend on.
-pub(super) struct Row {
+pub(super) struct CrateRow {
     /// The name of its folder.
     pub(super) name: &'static str,
     /// Crates of ours, as normal or build dependencies.
@@ -15,45 +15,45 @@ pub(super) struct Row {
     /// Further crates of ours, as dev-dependencies.
     pub(super) in_tests: &'static [&'static str],
     /// Crates of others, as normal or build dependencies.
-    pub(super) outside: Outside,
+    pub(super) outside: OutsideRule,
 }
 
-pub(super) enum Outside {
+pub(super) enum OutsideRule {
     Free,
     Only(&'static [&'static str]),
     Not(&'static [&'static str]),
 }
 
-pub(super) fn check(tree: &Tree, workspace: &Workspace) -> Vec<Finding> {
+pub(super) fn check(tree: &FileTree, workspace: &CargoWorkspace) -> Vec<TidyFinding> {
     workspace.members.iter().flat_map(|member| check_member(tree, workspace, member)).collect()
 }
 
-fn check_member(tree: &Tree, workspace: &Workspace, member: &Member) -> Vec<Finding> {
+fn check_member(tree: &FileTree, workspace: &CargoWorkspace, member: &WorkspaceMember) -> Vec<TidyFinding> {
     let manifest = format!("{}/Cargo.toml", member.dir);
     let Some(row) = TABLE.iter().find(|row| row.name == member.short()) else {
         let wrong = format!("the crate {} is not in the table of arrows", member.short());
-        return vec![Finding::new(&manifest, 1, wrong, "give it a row in xtask/src/tidy/table.rs")];
+        return vec![TidyFinding::new(&manifest, 1, wrong, "give it a row in xtask/src/tidy/table.rs")];
     };
     let findings = member.dependencies.iter().filter_map(|dependency| {
         let (wrong, remedy) = match workspace.member(&dependency.package) {
             Some(ours) => wrong_arrow(row, ours.short(), dependency.kind)?,
             None => wrong_outsider(row, dependency)?,
         };
-        Some(Finding::new(&manifest, line_of(tree, &manifest, &dependency.package), wrong, remedy))
+        Some(TidyFinding::new(&manifest, line_of(tree, &manifest, &dependency.package), wrong, remedy))
     });
     findings.collect()
 }
 
-fn wrong_arrow(row: &Row, to: &str, kind: Kind) -> Option<(String, String)> {
+fn wrong_arrow(row: &CrateRow, to: &str, kind: DependencyKind) -> Option<(String, String)> {
     let from = row.name;
-    let in_tests = kind == Kind::Dev;
+    let in_tests = kind == DependencyKind::Dev;
     let allowed = row.uses.contains(&to) || (in_tests && (to == TESTKIT || row.in_tests.contains(&to)));
     if allowed {
         return None;
     }
     let wrong = match kind {
-        Kind::Normal | Kind::Build => format!("{from} must not depend on {to}"),
-        Kind::Dev => format!("the tests of {from} must not depend on {to}"),
+        DependencyKind::Normal | DependencyKind::Build => format!("{from} must not depend on {to}"),
+        DependencyKind::Dev => format!("the tests of {from} must not depend on {to}"),
     };
     let remedy = if to == TESTKIT {
         "make it a dev-dependency".to_owned()
@@ -63,24 +63,26 @@ fn wrong_arrow(row: &Row, to: &str, kind: Kind) -> Option<(String, String)> {
     Some((wrong, remedy))
 }
 
-fn wrong_outsider(row: &Row, dependency: &Dependency) -> Option<(String, String)> {
+fn wrong_outsider(row: &CrateRow, dependency: &CrateDependency) -> Option<(String, String)> {
     let package = dependency.package.as_str();
     let known = match (dependency.kind, &row.outside) {
-        (Kind::Dev, _) | (_, Outside::Free) => true,
-        (Kind::Normal | Kind::Build, Outside::Only(few)) => few.contains(&package),
-        (Kind::Normal | Kind::Build, Outside::Not(banned)) => !banned.contains(&package),
+        (DependencyKind::Dev, _) | (_, OutsideRule::Free) => true,
+        (DependencyKind::Normal | DependencyKind::Build, OutsideRule::Only(few)) => few.contains(&package),
+        (DependencyKind::Normal | DependencyKind::Build, OutsideRule::Not(banned)) => {
+            !banned.contains(&package)
+        }
     };
     if known {
         return None;
     }
     let remedy = match row.outside {
-        Outside::Only(few) => format!("it may know {} and nothing else", few.join(", ")),
-        Outside::Free | Outside::Not(_) => "do this work in a crate whose purpose it is".to_owned(),
+        OutsideRule::Only(few) => format!("it may know {} and nothing else", few.join(", ")),
+        OutsideRule::Free | OutsideRule::Not(_) => "do this work in a crate whose purpose it is".to_owned(),
     };
     Some((format!("{} must not know {package}", row.name), remedy))
 }
 
-fn line_of(tree: &Tree, manifest: &str, package: &str) -> usize {
+fn line_of(tree: &FileTree, manifest: &str, package: &str) -> usize {
     let named = |line: &str| line.strip_prefix(package).is_some_and(|rest| rest.starts_with(['.', ' ', '=']));
     let at = tree.text(manifest).and_then(|text| text.lines().position(named));
     at.map_or(1, |index| index + 1)
@@ -93,31 +95,36 @@ mod tests {
     use std::path::PathBuf;
 
     use super::super::table::TABLE;
-    use super::super::tree::Tree;
+    use super::super::tree::FileTree;
     use super::check;
-    use crate::workspace::{Dependency, Kind, Member, Workspace};
+    use crate::workspace::{CargoWorkspace, CrateDependency, DependencyKind, WorkspaceMember};
 
     /// Crates by the names of their folders, each with what it depends on.
-    fn told(crates: &[(&str, &[(&str, Kind)])]) -> Vec<String> {
-        let dependency =
-            |(name, kind): &(&str, Kind)| Dependency { package: (*name).to_owned(), kind: *kind };
-        let member = |(name, dependencies): &(&str, &[(&str, Kind)])| Member {
+    fn told(crates: &[(&str, &[(&str, DependencyKind)])]) -> Vec<String> {
+        let dependency = |(name, kind): &(&str, DependencyKind)| CrateDependency {
+            package: (*name).to_owned(),
+            kind: *kind,
+        };
+        let member = |(name, dependencies): &(&str, &[(&str, DependencyKind)])| WorkspaceMember {
             package: format!("abide-{name}"),
             dir: format!("crates/{name}"),
             dependencies: dependencies.iter().map(dependency).collect(),
         };
         let members = crates.iter().map(member).collect();
-        let workspace = Workspace { root: PathBuf::new(), target: PathBuf::new(), members };
-        let tree = Tree::of(&[("crates/domain/Cargo.toml", "[dependencies]\ntokio.workspace = true\n")]);
+        let workspace = CargoWorkspace { root: PathBuf::new(), target: PathBuf::new(), members };
+        let tree = FileTree::of(&[("crates/domain/Cargo.toml", "[dependencies]\ntokio.workspace = true\n")]);
         check(&tree, &workspace).iter().map(ToString::to_string).collect()
     }
 
     #[test]
     fn arrows_of_the_table_pass() {
-        let store: &[_] =
-            &[("abide-domain", Kind::Normal), ("abide-testkit", Kind::Dev), ("rusqlite", Kind::Normal)];
+        let store: &[_] = &[
+            ("abide-domain", DependencyKind::Normal),
+            ("abide-testkit", DependencyKind::Dev),
+            ("rusqlite", DependencyKind::Normal),
+        ];
         let crates: &[(&str, &[_])] = &[
-            ("domain", &[("serde", Kind::Normal), ("proptest", Kind::Dev)]),
+            ("domain", &[("serde", DependencyKind::Normal), ("proptest", DependencyKind::Dev)]),
             ("testkit", &[]),
             ("store", store),
         ];
@@ -128,9 +135,9 @@ mod tests {
     fn a_forbidden_arrow_is_found_in_normal_and_build_and_dev_dependencies() {
         let arrow = "turn the dependency round, or argue for the arrow in xtask/src/tidy/table.rs";
         for (kind, subject) in [
-            (Kind::Normal, "domain must not depend on store"),
-            (Kind::Build, "domain must not depend on store"),
-            (Kind::Dev, "the tests of domain must not depend on store"),
+            (DependencyKind::Normal, "domain must not depend on store"),
+            (DependencyKind::Build, "domain must not depend on store"),
+            (DependencyKind::Dev, "the tests of domain must not depend on store"),
         ] {
             let said = told(&[("domain", &[("abide-store", kind)]), ("store", &[])]);
             assert_eq!(said, [format!("crates/domain/Cargo.toml:1: {subject}; {arrow}")]);
@@ -139,7 +146,7 @@ mod tests {
 
     #[test]
     fn testkit_is_only_ever_a_dev_dependency() {
-        let said = told(&[("store", &[("abide-testkit", Kind::Normal)]), ("testkit", &[])]);
+        let said = told(&[("store", &[("abide-testkit", DependencyKind::Normal)]), ("testkit", &[])]);
         let expected =
             "crates/store/Cargo.toml:1: store must not depend on testkit; make it a dev-dependency";
         assert_eq!(said, [expected]);
@@ -147,7 +154,7 @@ mod tests {
 
     #[test]
     fn the_domain_knows_two_crates_of_others() {
-        let said = told(&[("domain", &[("tokio", Kind::Normal)])]);
+        let said = told(&[("domain", &[("tokio", DependencyKind::Normal)])]);
         let expected = "crates/domain/Cargo.toml:2: domain must not know tokio; \
                         it may know serde, thiserror and nothing else";
         assert_eq!(said, [expected]);
@@ -155,7 +162,7 @@ mod tests {
 
     #[test]
     fn the_store_knows_no_http() {
-        let said = told(&[("store", &[("axum", Kind::Normal)])]);
+        let said = told(&[("store", &[("axum", DependencyKind::Normal)])]);
         let expected = "crates/store/Cargo.toml:1: store must not know axum; \
                         do this work in a crate whose purpose it is";
         assert_eq!(said, [expected]);

@@ -5,9 +5,9 @@
 
 use std::collections::BTreeSet;
 
-use super::Finding;
+use super::TidyFinding;
 use super::source::is_name;
-use super::tree::Tree;
+use super::tree::FileTree;
 
 const ADAPTERS: &str = "crates/engines/src/";
 /// Folders beside the adapters that are none: a protocol, the questions, our own agent, and our own scripted engine.
@@ -22,7 +22,7 @@ const FREE: &[&str] = &[
 /// It imitates models and must know who asks them.
 const TESTKIT: &str = "crates/testkit/";
 
-pub(super) fn check(tree: &Tree) -> Vec<Finding> {
+pub(super) fn check(tree: &FileTree) -> Vec<TidyFinding> {
     let names: BTreeSet<&str> = tree
         .ending("/mod.rs")
         .filter_map(|(path, _)| path.strip_prefix(ADAPTERS)?.strip_suffix("/mod.rs"))
@@ -39,7 +39,7 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
             for name in strangers.filter(|name| names_it(line, name)) {
                 let wrong = format!("the engine {name} is named outside its adapter");
                 let remedy = "ask what an engine can do, not which one it is";
-                findings.push(Finding::new(path, index + 1, wrong, remedy));
+                findings.push(TidyFinding::new(path, index + 1, wrong, remedy));
             }
         }
     }

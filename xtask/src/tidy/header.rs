@@ -1,14 +1,14 @@
 //! Every Rust file opens by saying what it is for.
 
-use super::Finding;
-use super::tree::Tree;
+use super::TidyFinding;
+use super::tree::FileTree;
 
-pub(super) fn check(tree: &Tree) -> Vec<Finding> {
+pub(super) fn check(tree: &FileTree) -> Vec<TidyFinding> {
     let silent = tree.ending(".rs").filter(|(_, text)| !opens(text));
     silent
         .map(|(path, _)| {
             let wrong = "the file does not say what it is for";
-            Finding::new(path, 1, wrong, "open it with `//!` and a sentence that excludes something")
+            TidyFinding::new(path, 1, wrong, "open it with `//!` and a sentence that excludes something")
         })
         .collect()
 }

@@ -1,16 +1,16 @@
 //! A Rust file can be read in one sitting.
 
-use super::Finding;
-use super::tree::Tree;
+use super::TidyFinding;
+use super::tree::FileTree;
 
 const LIMIT: usize = 600;
 
-pub(super) fn check(tree: &Tree) -> Vec<Finding> {
+pub(super) fn check(tree: &FileTree) -> Vec<TidyFinding> {
     let long = tree.ending(".rs").filter_map(|(path, text)| {
         let lines = text.lines().count();
         (lines > LIMIT).then(|| {
             let wrong = format!("the file has {lines} lines, {LIMIT} are the limit");
-            Finding::new(path, LIMIT + 1, wrong, "give each noun a file of its own")
+            TidyFinding::new(path, LIMIT + 1, wrong, "give each noun a file of its own")
         })
     });
     long.collect()

@@ -1,22 +1,22 @@
 //! A relative link in a document leads to a file of the repository.
 
-use super::Finding;
-use super::markdown::{Place, lines, targets};
-use super::tree::Tree;
+use super::TidyFinding;
+use super::markdown::{LinePlace, lines, targets};
+use super::tree::FileTree;
 
-pub(super) fn check(tree: &Tree) -> Vec<Finding> {
+pub(super) fn check(tree: &FileTree) -> Vec<TidyFinding> {
     tree.ending(".md").flat_map(|(path, text)| check_document(tree, path, text)).collect()
 }
 
-fn check_document(tree: &Tree, path: &str, text: &str) -> Vec<Finding> {
+fn check_document(tree: &FileTree, path: &str, text: &str) -> Vec<TidyFinding> {
     let mut findings = Vec::new();
-    for line in lines(text).filter(|line| line.place == Place::Prose) {
+    for line in lines(text).filter(|line| line.place == LinePlace::Prose) {
         for target in targets(line.text) {
             let file = target.split('#').next().unwrap_or_default();
             let elsewhere = file.contains("://") || file.starts_with("mailto:") || file.is_empty();
             if !elsewhere && !resolve(path, file).is_some_and(|file| tree.has(&file)) {
                 let wrong = format!("the link to {target} leads nowhere");
-                findings.push(Finding::new(path, line.number, wrong, "correct it or take it out"));
+                findings.push(TidyFinding::new(path, line.number, wrong, "correct it or take it out"));
             }
         }
     }

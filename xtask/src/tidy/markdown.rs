@@ -1,29 +1,29 @@
 //! The little of Markdown that the rules need: prose lines, fenced lines, what stands between backticks, and links.
 
 /// A line of a document, counted from 1.
-pub(super) struct Line<'a> {
+pub(super) struct MarkdownLine<'a> {
     pub(super) number: usize,
     pub(super) text: &'a str,
-    pub(super) place: Place,
+    pub(super) place: LinePlace,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum LinePlace {
     Prose,
     /// Between two lines of three backticks or tildes.
     Fence,
 }
 
 /// The lines without the fences themselves.
-pub(super) fn lines(text: &str) -> impl Iterator<Item = Line<'_>> {
+pub(super) fn lines(text: &str) -> impl Iterator<Item = MarkdownLine<'_>> {
     let mut fence: Option<&str> = None;
     text.lines().enumerate().filter_map(move |(index, text)| {
         let mark = ["```", "~~~"].into_iter().find(|mark| text.trim_start().starts_with(mark));
         match (fence, mark) {
             (None, Some(mark)) => fence = Some(mark),
             (Some(open), Some(mark)) if open == mark => fence = None,
-            (None, None) => return Some(Line { number: index + 1, text, place: Place::Prose }),
-            (Some(_), _) => return Some(Line { number: index + 1, text, place: Place::Fence }),
+            (None, None) => return Some(MarkdownLine { number: index + 1, text, place: LinePlace::Prose }),
+            (Some(_), _) => return Some(MarkdownLine { number: index + 1, text, place: LinePlace::Fence }),
         }
         None
     })
@@ -54,7 +54,7 @@ pub(super) fn targets(line: &str) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Place, lines, spans, targets};
+    use super::{LinePlace, lines, spans, targets};
 
     #[test]
     fn fences_are_told_from_prose() {
@@ -63,10 +63,10 @@ mod tests {
         assert_eq!(
             places,
             [
-                (1, "a", Place::Prose),
-                (3, "b", Place::Fence),
-                (4, "~~~", Place::Fence),
-                (6, "c", Place::Prose)
+                (1, "a", LinePlace::Prose),
+                (3, "b", LinePlace::Fence),
+                (4, "~~~", LinePlace::Fence),
+                (6, "c", LinePlace::Prose)
             ]
         );
     }

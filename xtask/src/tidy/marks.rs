@@ -1,36 +1,36 @@
 //! No lint is silenced for good, and nothing is left unfinished without saying so: what is known to be wrong is
 //! marked FIXME, and a test asserts it as it is.
 
-use super::Finding;
-use super::source::{Source, is_name};
-use super::tree::Tree;
+use super::TidyFinding;
+use super::source::{RustSource, is_name};
+use super::tree::FileTree;
 
 /// In code.
 const MACROS: &[&str] = &["todo", "unimplemented", "dbg"];
 /// In comments, as whole words.
 const WORDS: &[&str] = &["TODO", "XXX", "HACK", "WIP"];
 
-pub(super) fn check(tree: &Tree) -> Vec<Finding> {
-    tree.ending(".rs").flat_map(|(path, text)| check_file(path, &Source::split(text))).collect()
+pub(super) fn check(tree: &FileTree) -> Vec<TidyFinding> {
+    tree.ending(".rs").flat_map(|(path, text)| check_file(path, &RustSource::split(text))).collect()
 }
 
-fn check_file(path: &str, source: &Source) -> Vec<Finding> {
+fn check_file(path: &str, source: &RustSource) -> Vec<TidyFinding> {
     let mut findings = Vec::new();
     for (index, line) in source.code.lines().enumerate() {
         if silences(line) {
             let remedy = "repair the code, or use `#[expect(…, reason = \"…\")]`";
-            findings.push(Finding::new(path, index + 1, "a lint is silenced with `allow`", remedy));
+            findings.push(TidyFinding::new(path, index + 1, "a lint is silenced with `allow`", remedy));
         }
         for name in MACROS.iter().filter(|name| calls(line, name)) {
             let wrong = format!("`{name}!` stands in code");
-            findings.push(Finding::new(path, index + 1, wrong, "finish it or take it out"));
+            findings.push(TidyFinding::new(path, index + 1, wrong, "finish it or take it out"));
         }
     }
     for (index, line) in source.comments.lines().enumerate() {
         for word in line.split(|c| !is_name(c)).filter(|word| WORDS.contains(word)) {
             let wrong = format!("an unfinished mark, {word}");
             let remedy = "finish it, or assert what is wrong in a test and mark it FIXME";
-            findings.push(Finding::new(path, index + 1, wrong, remedy));
+            findings.push(TidyFinding::new(path, index + 1, wrong, remedy));
         }
     }
     findings

@@ -21,12 +21,12 @@ use std::fmt;
 
 use anyhow::{Result, bail};
 
-use self::tree::Tree;
-use crate::workspace::Workspace;
+use self::tree::FileTree;
+use crate::workspace::CargoWorkspace;
 
-pub(crate) fn run(workspace: &Workspace) -> Result<()> {
-    let tree = Tree::load(&workspace.root)?;
-    let mut findings: Vec<Finding> = RULES.iter().flat_map(|rule| rule(&tree)).collect();
+pub(crate) fn run(workspace: &CargoWorkspace) -> Result<()> {
+    let tree = FileTree::load(&workspace.root)?;
+    let mut findings: Vec<TidyFinding> = RULES.iter().flat_map(|rule| rule(&tree)).collect();
     findings.extend(arrows::check(&tree, workspace));
     findings.sort();
     findings.dedup();
@@ -44,7 +44,7 @@ pub(crate) fn run(workspace: &Workspace) -> Result<()> {
 }
 
 /// The rules that need nothing but the files. The arrows need the workspace too.
-const RULES: &[fn(&Tree) -> Vec<Finding>] = &[
+const RULES: &[fn(&FileTree) -> Vec<TidyFinding>] = &[
     engines::check,
     header::check,
     length::check,
@@ -57,7 +57,7 @@ const RULES: &[fn(&Tree) -> Vec<Finding>] = &[
 
 /// One thing that is not as it should be.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct Finding {
+struct TidyFinding {
     path: String,
     /// Counted from 1.
     line: usize,
@@ -65,13 +65,13 @@ struct Finding {
     remedy: String,
 }
 
-impl Finding {
+impl TidyFinding {
     fn new(path: &str, line: usize, wrong: impl Into<String>, remedy: impl Into<String>) -> Self {
         Self { path: path.to_owned(), line, wrong: wrong.into(), remedy: remedy.into() }
     }
 }
 
-impl fmt::Display for Finding {
+impl fmt::Display for TidyFinding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}: {}; {}", self.path, self.line, self.wrong, self.remedy)
     }
@@ -79,6 +79,6 @@ impl fmt::Display for Finding {
 
 /// What the rules' tests share: a rule, some files, and the findings as a person would see them.
 #[cfg(test)]
-fn told(rule: impl Fn(&Tree) -> Vec<Finding>, files: &[(&str, &str)]) -> Vec<String> {
-    rule(&Tree::of(files)).iter().map(Finding::to_string).collect()
+fn told(rule: impl Fn(&FileTree) -> Vec<TidyFinding>, files: &[(&str, &str)]) -> Vec<String> {
+    rule(&FileTree::of(files)).iter().map(TidyFinding::to_string).collect()
 }

@@ -1,29 +1,29 @@
 //! Documents name only what exists. What stands between backticks is looked up when it has the form of a path of
-//! ours (`xtask/src`), of a type (`Tree`), or of a function (`tree::load`, `load()`).
+//! ours (`xtask/src`), of a type (`FileTree`), or of a function (`tree::load`, `load()`).
 //!
 //! Decisions and the changelog are history and may name what is gone. `NAME`, `NNNN`, angle brackets and
 //! stars are placeholders. Fenced blocks are searched for paths only: the rest of them is often not Rust.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::Finding;
-use super::markdown::{Place, lines, spans};
-use super::source::{Source, is_name};
-use super::tree::Tree;
+use super::TidyFinding;
+use super::markdown::{LinePlace, lines, spans};
+use super::source::{RustSource, is_name};
+use super::tree::FileTree;
 
 const MAP: &str = "ARCHITECTURE.md";
 const FOLDERS: &[&str] = &["crates/", "xtask/", "docs/", "console/", ".ci/", ".cargo/"];
 
-pub(super) fn check(tree: &Tree) -> Vec<Finding> {
-    let index = Index::of(tree);
-    let mut findings: Vec<Finding> = tree
+pub(super) fn check(tree: &FileTree) -> Vec<TidyFinding> {
+    let index = NameIndex::of(tree);
+    let mut findings: Vec<TidyFinding> = tree
         .ending(".md")
         .filter(|(path, _)| speaks_of_today(path))
         .flat_map(|(path, text)| check_document(&index, path, text))
         .collect();
     if tree.text(MAP).is_none() {
         let remedy = "write it: bird's eye, code map, invariants, glossary";
-        findings.push(Finding::new(MAP, 1, "there is no map of the code", remedy));
+        findings.push(TidyFinding::new(MAP, 1, "there is no map of the code", remedy));
     }
     findings
 }
@@ -34,30 +34,30 @@ fn speaks_of_today(path: &str) -> bool {
     root || docs || (path.starts_with("crates/") && path.ends_with("/README.md"))
 }
 
-fn check_document(index: &Index<'_>, path: &str, text: &str) -> Vec<Finding> {
+fn check_document(index: &NameIndex<'_>, path: &str, text: &str) -> Vec<TidyFinding> {
     let mut findings = Vec::new();
     for line in lines(text) {
-        let named: Vec<Named<'_>> = match line.place {
-            Place::Prose => spans(line.text).filter_map(Named::read).collect(),
-            Place::Fence => line.text.split_whitespace().filter_map(Named::read_path).collect(),
+        let named: Vec<NamedItem<'_>> = match line.place {
+            LinePlace::Prose => spans(line.text).filter_map(NamedItem::read).collect(),
+            LinePlace::Fence => line.text.split_whitespace().filter_map(NamedItem::read_path).collect(),
         };
         for name in named.iter().filter(|name| !index.knows(name)) {
             let (wrong, remedy) = name.gone();
-            findings.push(Finding::new(path, line.number, wrong, remedy));
+            findings.push(TidyFinding::new(path, line.number, wrong, remedy));
         }
     }
     findings
 }
 
 /// Something of ours that a document names.
-enum Named<'a> {
+enum NamedItem<'a> {
     Path(&'a str),
     Type(&'a str),
     /// What is looked up last, after the module or type it belongs to, if that is said.
     Member(Option<&'a str>, &'a str, &'a str),
 }
 
-impl<'a> Named<'a> {
+impl<'a> NamedItem<'a> {
     fn read(span: &'a str) -> Option<Self> {
         Self::read_path(span).or_else(|| Self::read_rust(span))
     }
@@ -101,18 +101,18 @@ impl<'a> Named<'a> {
 }
 
 /// Where each name occurs in code.
-struct Index<'a> {
-    tree: &'a Tree,
+struct NameIndex<'a> {
+    tree: &'a FileTree,
     files_by_name: BTreeMap<String, BTreeSet<&'a str>>,
     /// Crates of others, as Rust code spells them. What they contain is not our concern.
     outsiders: BTreeSet<String>,
 }
 
-impl<'a> Index<'a> {
-    fn of(tree: &'a Tree) -> Self {
+impl<'a> NameIndex<'a> {
+    fn of(tree: &'a FileTree) -> Self {
         let mut files_by_name: BTreeMap<String, BTreeSet<&'a str>> = BTreeMap::new();
         for (path, text) in tree.ending(".rs") {
-            for name in Source::split(text).names() {
+            for name in RustSource::split(text).names() {
                 match files_by_name.get_mut(name) {
                     Some(files) => drop(files.insert(path)),
                     None => drop(files_by_name.insert(name.to_owned(), BTreeSet::from([path]))),
@@ -126,14 +126,14 @@ impl<'a> Index<'a> {
         Self { tree, files_by_name, outsiders: packages.collect() }
     }
 
-    fn knows(&self, named: &Named<'_>) -> bool {
+    fn knows(&self, named: &NamedItem<'_>) -> bool {
         match named {
-            Named::Path(path) => {
+            NamedItem::Path(path) => {
                 expand(path).iter().all(|path| self.tree.paths().any(|known| matches(path, known)))
             }
-            Named::Type(name) => self.files_by_name.contains_key(*name),
-            Named::Member(None, name, _) => self.files_by_name.contains_key(*name),
-            Named::Member(Some(owner), name, _) => {
+            NamedItem::Type(name) => self.files_by_name.contains_key(*name),
+            NamedItem::Member(None, name, _) => self.files_by_name.contains_key(*name),
+            NamedItem::Member(Some(owner), name, _) => {
                 let has =
                     |file: &&str| self.files_by_name.get(*name).is_some_and(|files| files.contains(file));
                 let mut files = self.tree.ending(".rs").map(|(path, _)| path);

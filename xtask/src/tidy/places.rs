@@ -1,9 +1,9 @@
 //! Nothing in the repository knows the machine it was written on: no absolute path into somebody's folders, no
 //! package registry's host, no replaced registry.
 
-use super::Finding;
+use super::TidyFinding;
 use super::source::is_name;
-use super::tree::Tree;
+use super::tree::FileTree;
 
 // Spelt in two pieces, so that this rule holds for its own file.
 const FOLDERS: &[&str] = &[concat!("/", "work"), concat!("/", "root"), concat!("/", "Users")];
@@ -18,7 +18,7 @@ const HOSTS: &[&str] = &[
     concat!("security.debian", ".org"),
 ];
 
-pub(super) fn check(tree: &Tree) -> Vec<Finding> {
+pub(super) fn check(tree: &FileTree) -> Vec<TidyFinding> {
     let mut findings = Vec::new();
     for (path, text) in tree.texts() {
         // Cargo's own name for its registry is in every lock file.
@@ -27,11 +27,11 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
             if let Some(place) = machine_path(line) {
                 let wrong = format!("a path of one machine, {place}");
                 let remedy = "make it relative, or take it from the environment";
-                findings.push(Finding::new(path, index + 1, wrong, remedy));
+                findings.push(TidyFinding::new(path, index + 1, wrong, remedy));
             }
             if let Some(host) = HOSTS.iter().find(|host| !lock && line.contains(**host)) {
                 let wrong = format!("a package registry's host, {host}");
-                findings.push(Finding::new(
+                findings.push(TidyFinding::new(
                     path,
                     index + 1,
                     wrong,
@@ -42,7 +42,12 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
                 && (line.starts_with("[source.") || line.starts_with("[registries"))
             {
                 let remedy = "put it into the configuration of your account";
-                findings.push(Finding::new(path, index + 1, "a registry is replaced for everybody", remedy));
+                findings.push(TidyFinding::new(
+                    path,
+                    index + 1,
+                    "a registry is replaced for everybody",
+                    remedy,
+                ));
             }
         }
     }

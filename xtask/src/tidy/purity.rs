@@ -2,25 +2,25 @@
 //!
 //! What it may depend on is in the table of arrows.
 
-use super::Finding;
-use super::source::Source;
-use super::tree::Tree;
+use super::TidyFinding;
+use super::source::RustSource;
+use super::tree::FileTree;
 
 const ROOT: &str = "crates/domain/src/lib.rs";
 
-pub(super) fn check(tree: &Tree) -> Vec<Finding> {
+pub(super) fn check(tree: &FileTree) -> Vec<TidyFinding> {
     let Some(text) = tree.text(ROOT) else {
-        return vec![Finding::new(
+        return vec![TidyFinding::new(
             ROOT,
             1,
             "the domain is gone",
             "say in xtask/src/tidy/purity.rs where it went",
         )];
     };
-    let code = Source::split(text).code;
+    let code = RustSource::split(text).code;
     let mut findings = Vec::new();
     if !code.lines().any(|line| line.trim() == "#![no_std]") {
-        findings.push(Finding::new(ROOT, 1, "the domain is built with `std`", "put `#![no_std]` back"));
+        findings.push(TidyFinding::new(ROOT, 1, "the domain is built with `std`", "put `#![no_std]` back"));
     }
     // Tests may link it, which is a line of its own under `cfg(test)`.
     let lines: Vec<&str> = code.lines().map(str::trim).collect();
@@ -28,7 +28,7 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
         let for_tests = index > 0 && lines[index - 1] == "#[cfg(test)]";
         if !for_tests {
             let remedy = "use `alloc`, or let the value come in with the event";
-            findings.push(Finding::new(ROOT, index + 1, "the domain brings `std` back", remedy));
+            findings.push(TidyFinding::new(ROOT, index + 1, "the domain brings `std` back", remedy));
         }
     }
     findings

@@ -4,15 +4,19 @@
 //! This is no parser: it knows comments, strings, raw strings, characters and lifetimes, and nothing more.
 
 /// Both parts have the lines and columns of the source; what belongs to neither, or to the other, is blank.
-pub(super) struct Source {
+pub(super) struct RustSource {
     pub(super) code: String,
     pub(super) comments: String,
 }
 
-impl Source {
+impl RustSource {
     pub(super) fn split(text: &str) -> Self {
-        let mut reader =
-            Reader { chars: text.chars().collect(), at: 0, code: String::new(), comments: String::new() };
+        let mut reader = SourceReader {
+            chars: text.chars().collect(),
+            at: 0,
+            code: String::new(),
+            comments: String::new(),
+        };
         while reader.at < reader.chars.len() {
             reader.step();
         }
@@ -31,7 +35,7 @@ pub(super) fn is_name(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
 }
 
-struct Reader {
+struct SourceReader {
     chars: Vec<char>,
     at: usize,
     code: String,
@@ -39,13 +43,13 @@ struct Reader {
 }
 
 #[derive(Clone, Copy)]
-enum Part {
+enum SourcePart {
     Code,
     Comment,
     Neither,
 }
 
-impl Reader {
+impl SourceReader {
     fn step(&mut self) {
         match (self.peek(0), self.peek(1)) {
             ('/', '/') => self.line_comment(),
@@ -53,14 +57,14 @@ impl Reader {
             ('"', _) => self.string(),
             ('r' | 'b' | 'c', _) if self.starts_word() && self.raw_hashes().is_some() => self.raw_string(),
             ('\'', '\\') => self.escaped_char(),
-            ('\'', _) if self.peek(2) == '\'' => self.take(3, Part::Neither),
-            _ => self.take(1, Part::Code),
+            ('\'', _) if self.peek(2) == '\'' => self.take(3, SourcePart::Neither),
+            _ => self.take(1, SourcePart::Code),
         }
     }
 
     fn line_comment(&mut self) {
         while self.at < self.chars.len() && self.peek(0) != '\n' {
-            self.take(1, Part::Comment);
+            self.take(1, SourcePart::Comment);
         }
     }
 
@@ -70,27 +74,27 @@ impl Reader {
             match (self.peek(0), self.peek(1)) {
                 ('/', '*') => {
                     depth += 1;
-                    self.take(2, Part::Comment);
+                    self.take(2, SourcePart::Comment);
                 }
                 ('*', '/') => {
                     depth -= 1;
-                    self.take(2, Part::Comment);
+                    self.take(2, SourcePart::Comment);
                     if depth == 0 {
                         return;
                     }
                 }
-                _ => self.take(1, Part::Comment),
+                _ => self.take(1, SourcePart::Comment),
             }
         }
     }
 
     fn string(&mut self) {
-        self.take(1, Part::Code);
+        self.take(1, SourcePart::Code);
         while self.at < self.chars.len() && self.peek(0) != '"' {
             let width = if self.peek(0) == '\\' { 2 } else { 1 };
-            self.take(width, Part::Neither);
+            self.take(width, SourcePart::Neither);
         }
-        self.take(1, Part::Code);
+        self.take(1, SourcePart::Code);
     }
 
     /// How many `#` open a raw string here, if one starts here: `r"`, `r#"`, `br##"`.
@@ -105,22 +109,22 @@ impl Reader {
 
     fn raw_string(&mut self) {
         let Some((prefix, hashes)) = self.raw_hashes() else { return };
-        self.take(prefix + hashes + 1, Part::Neither);
+        self.take(prefix + hashes + 1, SourcePart::Neither);
         while self.at < self.chars.len() {
             if self.peek(0) == '"' && (1..=hashes).all(|i| self.peek(i) == '#') {
-                self.take(1 + hashes, Part::Neither);
+                self.take(1 + hashes, SourcePart::Neither);
                 return;
             }
-            self.take(1, Part::Neither);
+            self.take(1, SourcePart::Neither);
         }
     }
 
     fn escaped_char(&mut self) {
-        self.take(3, Part::Neither);
+        self.take(3, SourcePart::Neither);
         while self.at < self.chars.len() && self.peek(0) != '\'' {
-            self.take(1, Part::Neither);
+            self.take(1, SourcePart::Neither);
         }
-        self.take(1, Part::Neither);
+        self.take(1, SourcePart::Neither);
     }
 
     fn starts_word(&self) -> bool {
@@ -131,14 +135,14 @@ impl Reader {
         self.chars.get(self.at + ahead).copied().unwrap_or('\0')
     }
 
-    fn take(&mut self, count: usize, part: Part) {
+    fn take(&mut self, count: usize, part: SourcePart) {
         for _ in 0..count {
             let Some(&c) = self.chars.get(self.at) else { return };
             let blank = if c == '\n' { '\n' } else { ' ' };
             let (code, comment) = match part {
-                Part::Code => (c, blank),
-                Part::Comment => (blank, c),
-                Part::Neither => (blank, blank),
+                SourcePart::Code => (c, blank),
+                SourcePart::Comment => (blank, c),
+                SourcePart::Neither => (blank, blank),
             };
             self.code.push(code);
             self.comments.push(comment);
@@ -149,10 +153,10 @@ impl Reader {
 
 #[cfg(test)]
 mod tests {
-    use super::Source;
+    use super::RustSource;
 
     fn check(text: &str, names: &[&str]) {
-        let source = Source::split(text);
+        let source = RustSource::split(text);
         assert_eq!(source.names().collect::<Vec<_>>(), names, "{text}");
         assert_eq!(source.code.lines().count(), text.lines().count(), "{text}");
     }
@@ -173,7 +177,7 @@ mod tests {
 
     #[test]
     fn comments_keep_their_lines() {
-        let source = Source::split("a\n// b\nc // d\n");
+        let source = RustSource::split("a\n// b\nc // d\n");
         assert_eq!(source.comments.lines().map(str::trim).collect::<Vec<_>>(), ["", "// b", "// d"]);
     }
 }

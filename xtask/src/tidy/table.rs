@@ -3,79 +3,99 @@
 //! Each row reads "NAME may use …". What is not in a row is forbidden: that is why the crate is a crate. `testkit`
 //! may be a dev-dependency of anyone and needs no mention; other crates that only tests use go to `in_tests`.
 
-use super::arrows::{Outside, Row};
+use super::arrows::{CrateRow, OutsideRule};
 
-pub(super) const TABLE: &[Row] = &[
-    Row { name: "domain", uses: &[], in_tests: &[], outside: Outside::Only(&["serde", "thiserror"]) },
-    Row { name: "ports", uses: &["domain"], in_tests: &[], outside: Outside::Free },
-    Row {
+pub(super) const TABLE: &[CrateRow] = &[
+    CrateRow {
+        name: "domain",
+        uses: &[],
+        in_tests: &[],
+        outside: OutsideRule::Only(&["serde", "thiserror"]),
+    },
+    CrateRow { name: "ports", uses: &["domain"], in_tests: &[], outside: OutsideRule::Free },
+    CrateRow {
         name: "engines",
         uses: &["domain", "ports"],
         in_tests: &[],
         // It turns bytes into meaning and never runs anything.
-        outside: Outside::Not(&["tokio", "rusqlite", "tokio-postgres", "axum", "reqwest"]),
+        outside: OutsideRule::Not(&["tokio", "rusqlite", "tokio-postgres", "axum", "reqwest"]),
     },
-    Row { name: "channels", uses: &["domain", "ports"], in_tests: &[], outside: Outside::Not(DATABASES) },
+    CrateRow {
+        name: "channels",
+        uses: &["domain", "ports"],
+        in_tests: &[],
+        outside: OutsideRule::Not(DATABASES),
+    },
     // Mechanisms of the operating system. It knows none of our nouns.
-    Row {
+    CrateRow {
         name: "os",
         uses: &[],
         in_tests: &[],
-        outside: Outside::Only(&["landlock", "rustix", "thiserror"]),
+        outside: OutsideRule::Only(&["landlock", "rustix", "thiserror"]),
     },
-    Row { name: "store", uses: &["domain", "ports", "os"], in_tests: &[], outside: Outside::Not(HTTP) },
-    Row { name: "keeper", uses: &["os"], in_tests: &[], outside: Outside::Not(DATABASES_AND_HTTP) },
-    Row {
+    CrateRow {
+        name: "store",
+        uses: &["domain", "ports", "os"],
+        in_tests: &[],
+        outside: OutsideRule::Not(HTTP),
+    },
+    CrateRow { name: "keeper", uses: &["os"], in_tests: &[], outside: OutsideRule::Not(DATABASES_AND_HTTP) },
+    CrateRow {
         name: "terminal",
         uses: &["domain", "ports", "os", "keeper"],
         in_tests: &[],
-        outside: Outside::Not(DATABASES_AND_HTTP),
+        outside: OutsideRule::Not(DATABASES_AND_HTTP),
     },
-    Row {
+    CrateRow {
         name: "agent",
         uses: &["os", "keeper", "terminal"],
         in_tests: &[],
-        outside: Outside::Not(DATABASES),
+        outside: OutsideRule::Not(DATABASES),
     },
-    Row {
+    CrateRow {
         name: "daemon",
         // No adapter: those are plugged in by the cli.
         uses: &["domain", "ports"],
         in_tests: &["store", "engines"],
-        outside: Outside::Not(DATABASES_AND_HTTP),
+        outside: OutsideRule::Not(DATABASES_AND_HTTP),
     },
-    Row { name: "wire", uses: &[], in_tests: &[], outside: Outside::Not(DATABASES_AND_HTTP) },
-    Row {
+    CrateRow { name: "wire", uses: &[], in_tests: &[], outside: OutsideRule::Not(DATABASES_AND_HTTP) },
+    CrateRow {
         name: "api",
         uses: &["domain", "ports", "os", "daemon", "terminal", "wire"],
         in_tests: &["store"],
-        outside: Outside::Not(DATABASES),
+        outside: OutsideRule::Not(DATABASES),
     },
-    Row {
+    CrateRow {
         name: "cli",
         uses: &[
             "domain", "ports", "engines", "channels", "store", "os", "keeper", "terminal", "agent", "daemon",
             "wire", "api",
         ],
         in_tests: &[],
-        outside: Outside::Free,
+        outside: OutsideRule::Free,
     },
-    Row { name: "testkit", uses: &["domain", "ports"], in_tests: &["store"], outside: Outside::Free },
+    CrateRow {
+        name: "testkit",
+        uses: &["domain", "ports"],
+        in_tests: &["store"],
+        outside: OutsideRule::Free,
+    },
     // A test in itself, never shipped: hence the one normal arrow to testkit.
-    Row {
+    CrateRow {
         name: "sim",
         uses: &["domain", "ports", "store", "daemon", "testkit"],
         in_tests: &[],
-        outside: Outside::Not(HTTP),
+        outside: OutsideRule::Not(HTTP),
     },
     // The same, for the real program from outside: what it knows of the daemon is what everybody sees, and the journal.
-    Row {
+    CrateRow {
         name: "siege",
         uses: &["domain", "ports", "store", "testkit"],
         in_tests: &[],
-        outside: Outside::Not(HTTP),
+        outside: OutsideRule::Not(HTTP),
     },
-    Row { name: "xtask", uses: &[], in_tests: &[], outside: Outside::Free },
+    CrateRow { name: "xtask", uses: &[], in_tests: &[], outside: OutsideRule::Free },
 ];
 
 const DATABASES: &[&str] = &["rusqlite", "tokio-postgres", "sqlx"];

@@ -6,17 +6,17 @@ use std::path::Path;
 
 use anyhow::Result;
 
-use crate::shell::Shell;
+use crate::shell::EchoedCommand;
 
-pub(super) struct Tree {
+pub(super) struct FileTree {
     texts: BTreeMap<String, String>,
     /// Files that are not text; they exist, and that is all that is known of them.
     others: BTreeSet<String>,
 }
 
-impl Tree {
+impl FileTree {
     pub(super) fn load(root: &Path) -> Result<Self> {
-        let listed = Shell::new("git")
+        let listed = EchoedCommand::new("git")
             .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])
             .dir(root)
             .read()?;
@@ -74,11 +74,11 @@ impl Tree {
 
 #[cfg(test)]
 mod tests {
-    use super::Tree;
+    use super::FileTree;
 
     #[test]
     fn files_and_their_folders_are_there_and_nothing_else() {
-        let tree = Tree::of(&[("crates/domain/src/lib.rs", "")]);
+        let tree = FileTree::of(&[("crates/domain/src/lib.rs", "")]);
         for there in ["", "crates", "crates/domain/", "crates/domain/src/lib.rs"] {
             assert!(tree.has(there), "{there}");
         }

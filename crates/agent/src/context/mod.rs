@@ -16,15 +16,15 @@ mod shorten;
 use std::collections::HashMap;
 
 use crate::{
-    event::{ActionRequest, ActionResult, Event, Level, Thought},
+    event::{ActionRequest, ActionResult, AgentEvent, MessageLevel, ModelThought},
     memory::JOURNAL,
-    model::{Message, ToolCall},
+    model::{ChatMessage, ModelToolCall},
 };
 
 /// The messages of a conversation, ready to be sent.
 #[derive(Debug)]
-pub struct Window {
-    pieces: Vec<Piece>,
+pub struct ContextWindow {
+    pieces: Vec<ContextMessage>,
     /// What all pieces take.
     bytes: usize,
     /// What is sent with every request beside the messages.
@@ -34,24 +34,24 @@ pub struct Window {
     /// Tokens for each byte, as the server last counted them.
     rate: f64,
     /// A batch whose results are not all there.
-    batch: Option<Batch>,
+    batch: Option<CallBatch>,
     /// How many batches there were.
     batches: u64,
     /// What was left out.
-    left_out: LeftOut,
+    left_out: OmittedCounts,
     /// The state folder, as the model can reach it from its working directory.
     state: String,
 }
 
 /// One message.
 #[derive(Debug)]
-struct Piece {
+struct ContextMessage {
     json: String,
-    kind: Kind,
+    kind: ContextMessageKind,
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum Kind {
+enum ContextMessageKind {
     System,
     /// Something that a person or Abide said.
     Said,
@@ -74,7 +74,7 @@ enum Kind {
 
 /// What is no longer shown.
 #[derive(Debug, Default)]
-struct LeftOut {
+struct OmittedCounts {
     exchanges: u64,
     messages: u64,
     /// Calls of a batch of which others are shown.
@@ -82,7 +82,7 @@ struct LeftOut {
 }
 
 #[derive(Debug)]
-struct Batch {
+struct CallBatch {
     text: Option<String>,
     owed: u64,
     requests: Vec<ActionRequest>,
@@ -91,7 +91,7 @@ struct Batch {
     held: Vec<String>,
 }
 
-impl Window {
+impl ContextWindow {
     /// A conversation with nothing but a system prompt, for a model that can take so many tokens. The overhead is what
     /// the description of the tools takes, in bytes; the state folder is told as the model can reach it.
     pub fn new(system_prompt: &str, most: u64, overhead: usize, state: &str) -> Self {
@@ -103,11 +103,11 @@ impl Window {
             rate: USUAL_RATE,
             batch: None,
             batches: 0,
-            left_out: LeftOut::default(),
+            left_out: OmittedCounts::default(),
             state: state.to_owned(),
         };
         if !system_prompt.trim().is_empty() {
-            window.push(Message::System(system_prompt.to_owned()).json(), Kind::System);
+            window.push(ChatMessage::System(system_prompt.to_owned()).json(), ContextMessageKind::System);
         }
         window
     }
@@ -124,7 +124,7 @@ impl Window {
 
     /// About how many tokens the system prompt has, and how many the description of the tools.
     pub fn fixed(&self) -> (u64, u64) {
-        let system = self.pieces.iter().filter(|piece| piece.kind == Kind::System);
+        let system = self.pieces.iter().filter(|piece| piece.kind == ContextMessageKind::System);
         let system: usize = system.map(|piece| piece.json.len()).sum();
         (self.tokens_of(system), self.tokens_of(self.overhead))
     }
@@ -151,47 +151,52 @@ impl Window {
     }
 
     /// Takes in the next event, as it may be shown. Its texts are moved, not copied.
-    pub fn apply(&mut self, event: Event) {
+    pub fn apply(&mut self, event: AgentEvent) {
         match event {
-            Event::RunStart(_) | Event::RunEnd(_) => {}
-            Event::UserMessage(message) => self.say(message.text),
-            Event::SystemMessage(message) => match message.level {
-                Level::Info => {}
-                Level::Warn => self.say(format!("{NOTICE} {}", message.content)),
+            AgentEvent::RunStart(_) | AgentEvent::RunEnd(_) => {}
+            AgentEvent::UserMessage(message) => self.say(message.text),
+            AgentEvent::SystemMessage(message) => match message.level {
+                MessageLevel::Info => {}
+                MessageLevel::Warn => self.say(format!("{NOTICE} {}", message.content)),
             },
-            Event::Thought(thought) => self.thought(thought),
-            Event::ActionRequest(request) => {
+            AgentEvent::Thought(thought) => self.thought(thought),
+            AgentEvent::ActionRequest(request) => {
                 if let Some(batch) = &mut self.batch {
                     batch.requests.push(request);
                 }
             }
-            Event::ActionResult(result) => self.result(result),
+            AgentEvent::ActionResult(result) => self.result(result),
         }
     }
 
     fn say(&mut self, text: String) {
         match &mut self.batch {
             Some(batch) => batch.held.push(text),
-            None => self.push(Message::User(text).json(), Kind::Said),
+            None => self.push(ChatMessage::User(text).json(), ContextMessageKind::Said),
         }
     }
 
-    fn thought(&mut self, thought: Thought) {
+    fn thought(&mut self, thought: ModelThought) {
         // The model was asked: what was shortened before that is shortened when the journal is read again.
         self.fit();
         self.learn(&thought);
         if thought.calls > 0 {
             let (owed, text) = (thought.calls, thought.text);
-            self.batch =
-                Some(Batch { text, owed, requests: Vec::new(), results: HashMap::new(), held: Vec::new() });
+            self.batch = Some(CallBatch {
+                text,
+                owed,
+                requests: Vec::new(),
+                results: HashMap::new(),
+                held: Vec::new(),
+            });
         } else if !thought.is_empty() {
-            let message = Message::Assistant { text: thought.text, calls: Vec::new() };
-            self.push(message.json(), Kind::Spoken);
+            let message = ChatMessage::Assistant { text: thought.text, calls: Vec::new() };
+            self.push(message.json(), ContextMessageKind::Spoken);
         }
     }
 
     /// The server's own count of what was just sent is better than any guess.
-    fn learn(&mut self, thought: &Thought) {
+    fn learn(&mut self, thought: &ModelThought) {
         let counted = thought.usage.map_or(0, |usage| usage.input_tokens);
         if counted > 0 {
             #[expect(clippy::cast_precision_loss, reason = "an estimate")]
@@ -209,39 +214,39 @@ impl Window {
         }
         self.batches += 1;
         let number = self.batches;
-        let Batch { text, owed: _, requests, mut results, held } = batch;
+        let CallBatch { text, owed: _, requests, mut results, held } = batch;
         let calls = requests.iter().map(call).collect();
-        self.push(Message::Assistant { text, calls }.json(), Kind::Calls { batch: number });
+        self.push(ChatMessage::Assistant { text, calls }.json(), ContextMessageKind::Calls { batch: number });
         for request in requests {
             let Some(result) = results.remove(&request.action_id) else { continue };
             let call_id = request.call_id;
             let short = shorten::pointer(&result, &self.state).map(|text| {
                 let call_id = call_id.clone();
-                Message::Tool { call_id, text }.json()
+                ChatMessage::Tool { call_id, text }.json()
             });
             let place = result.execution_ref.as_deref().unwrap_or(JOURNAL);
             let (place, size) = (format!("{}/{place}", self.state), result.observation_content.len());
-            let json = Message::Tool { call_id, text: result.observation_content }.json();
+            let json = ChatMessage::Tool { call_id, text: result.observation_content }.json();
             let short = short.filter(|short| short.len() < json.len());
-            self.push(json, Kind::Result { batch: number, short, place, size });
+            self.push(json, ContextMessageKind::Result { batch: number, short, place, size });
         }
         for text in held {
-            self.push(Message::User(text).json(), Kind::Said);
+            self.push(ChatMessage::User(text).json(), ContextMessageKind::Said);
         }
     }
 
-    fn push(&mut self, json: String, kind: Kind) {
+    fn push(&mut self, json: String, kind: ContextMessageKind) {
         self.bytes += json.len() + 1;
-        self.pieces.push(Piece { json, kind });
+        self.pieces.push(ContextMessage { json, kind });
     }
 }
 
-fn call(request: &ActionRequest) -> ToolCall {
+fn call(request: &ActionRequest) -> ModelToolCall {
     let arguments = match &request.tool_args_raw {
         Some(raw) => raw.clone(),
         None => request.tool_args.to_string(),
     };
-    ToolCall { id: request.call_id.clone(), name: request.tool_name.clone(), arguments }
+    ModelToolCall { id: request.call_id.clone(), name: request.tool_name.clone(), arguments }
 }
 
 /// What stands in front of what Abide says.

@@ -5,7 +5,7 @@
 //! is, and only then what persons said. A conversation of very many small parts loses its oldest messages, and a batch of
 //! very many calls its first ones. The system prompt and the tools are never shortened. The journal keeps everything.
 
-use super::{Kind, LeftOut, Message, Piece, Window, excerpt};
+use super::{ChatMessage, ContextMessage, ContextMessageKind, ContextWindow, OmittedCounts, excerpt};
 use crate::{event::ActionResult, human};
 
 /// A window fuller than this (in percent) is shortened …
@@ -17,7 +17,7 @@ const EASY: u64 = 50;
 /// No message is cut to less than this.
 const SHORTEST: usize = 400;
 
-impl Window {
+impl ContextWindow {
     /// Shortens the window if it has grown too full.
     pub fn fit(&mut self) {
         let full = self.most / 100 * FULL;
@@ -44,8 +44,15 @@ impl Window {
         self.point_at_old(goal);
         self.cut_newest(goal, goal / 2);
         self.leave_out_exchanges(goal);
-        let said = |kind: &Kind| matches!(kind, Kind::Said);
-        let others = |kind: &Kind| matches!(kind, Kind::Spoken | Kind::Calls { .. } | Kind::Result { .. });
+        let said = |kind: &ContextMessageKind| matches!(kind, ContextMessageKind::Said);
+        let others = |kind: &ContextMessageKind| {
+            matches!(
+                kind,
+                ContextMessageKind::Spoken
+                    | ContextMessageKind::Calls { .. }
+                    | ContextMessageKind::Result { .. }
+            )
+        };
         self.cut(goal, others);
         self.cut(goal, |kind| said(kind) || others(kind));
         self.leave_out_messages(goal);
@@ -58,7 +65,7 @@ impl Window {
             if self.bytes <= goal {
                 return;
             }
-            if let Kind::Result { batch, short, .. } = &mut piece.kind
+            if let ContextMessageKind::Result { batch, short, .. } = &mut piece.kind
                 && *batch < self.batches
                 && let Some(short) = short.take()
             {
@@ -71,13 +78,13 @@ impl Window {
     /// Cuts the observations of the newest batch until everything fits, but not to less than `least` in all.
     fn cut_newest(&mut self, goal: usize, least: usize) {
         let newest = self.batches;
-        let is_newest = |kind: &Kind| matches!(kind, Kind::Result { batch, .. } if *batch == newest);
+        let is_newest = |kind: &ContextMessageKind| matches!(kind, ContextMessageKind::Result { batch, .. } if *batch == newest);
         let theirs: usize = self.sizes(is_newest).iter().sum();
         self.cut(goal.max(self.bytes - theirs + least), is_newest);
     }
 
     /// Cuts messages of these kinds until everything fits, the longest most.
-    fn cut(&mut self, goal: usize, kinds: impl Fn(&Kind) -> bool) {
+    fn cut(&mut self, goal: usize, kinds: impl Fn(&ContextMessageKind) -> bool) {
         if self.bytes <= goal {
             return;
         }
@@ -93,7 +100,7 @@ impl Window {
         }
     }
 
-    fn sizes(&self, kinds: impl Fn(&Kind) -> bool) -> Vec<usize> {
+    fn sizes(&self, kinds: impl Fn(&ContextMessageKind) -> bool) -> Vec<usize> {
         self.pieces.iter().filter(|piece| kinds(&piece.kind)).map(|piece| piece.json.len() + 1).collect()
     }
 
@@ -103,8 +110,11 @@ impl Window {
         let mut bytes = self.bytes;
         for piece in &self.pieces {
             let batch = match &piece.kind {
-                Kind::Calls { batch } | Kind::Result { batch, .. } => *batch,
-                Kind::System | Kind::Said | Kind::Gap | Kind::Spoken => continue,
+                ContextMessageKind::Calls { batch } | ContextMessageKind::Result { batch, .. } => *batch,
+                ContextMessageKind::System
+                | ContextMessageKind::Said
+                | ContextMessageKind::Gap
+                | ContextMessageKind::Spoken => continue,
             };
             if batch >= self.batches || (bytes <= goal && until != Some(batch)) {
                 break;
@@ -113,23 +123,30 @@ impl Window {
             bytes -= piece.json.len() + 1;
         }
         let Some(until) = until else { return };
-        let is_old = |piece: &Piece| match &piece.kind {
-            Kind::Calls { batch } | Kind::Result { batch, .. } => *batch <= until,
-            Kind::System | Kind::Said | Kind::Spoken | Kind::Gap => false,
+        let is_old = |piece: &ContextMessage| match &piece.kind {
+            ContextMessageKind::Calls { batch } | ContextMessageKind::Result { batch, .. } => *batch <= until,
+            ContextMessageKind::System
+            | ContextMessageKind::Said
+            | ContextMessageKind::Spoken
+            | ContextMessageKind::Gap => false,
         };
-        let calls = self.pieces.iter().filter(|p| is_old(p) && matches!(p.kind, Kind::Calls { .. })).count();
+        let calls = self
+            .pieces
+            .iter()
+            .filter(|p| is_old(p) && matches!(p.kind, ContextMessageKind::Calls { .. }))
+            .count();
         self.left_out.exchanges += calls as u64;
         self.remove(is_old);
     }
 
     /// Leaves out what was said, the oldest first, but neither the first message nor the last.
     fn leave_out_messages(&mut self, goal: usize) {
-        let said = |piece: &Piece| piece.kind == Kind::Said;
+        let said = |piece: &ContextMessage| piece.kind == ContextMessageKind::Said;
         let (first, last) = (self.pieces.iter().position(said), self.pieces.iter().rposition(said));
         let mut bytes = self.bytes;
         let mut old = vec![false; self.pieces.len()];
         for (index, piece) in self.pieces.iter().enumerate() {
-            let is_message = matches!(piece.kind, Kind::Said | Kind::Spoken);
+            let is_message = matches!(piece.kind, ContextMessageKind::Said | ContextMessageKind::Spoken);
             if bytes > goal && is_message && Some(index) != first && Some(index) != last {
                 old[index] = true;
                 bytes -= piece.json.len() + 1;
@@ -144,14 +161,16 @@ impl Window {
     /// of persons stay as long as there is anything else.
     fn leave_out_calls(&mut self, goal: usize) {
         let newest = self.batches;
-        let is_calls = |piece: &Piece| piece.kind == Kind::Calls { batch: newest };
+        let is_calls = |piece: &ContextMessage| piece.kind == ContextMessageKind::Calls { batch: newest };
         let Some(at) = self.pieces.iter().position(is_calls) else { return };
         if self.bytes <= goal {
             return;
         }
         let mut calls = excerpt::calls(&self.pieces[at].json);
-        let results =
-            self.pieces.iter().filter(|p| matches!(p.kind, Kind::Result { batch, .. } if batch == newest));
+        let results = self
+            .pieces
+            .iter()
+            .filter(|p| matches!(p.kind, ContextMessageKind::Result { batch, .. } if batch == newest));
         let results: Vec<usize> = results.map(|piece| piece.json.len() + 1).collect();
         let (mut bytes, mut left) = (self.bytes, calls.len());
         let mut old = vec![false; calls.len()];
@@ -171,18 +190,18 @@ impl Window {
         self.pieces[at].json = excerpt::with_calls(&self.pieces[at].json, calls);
         let mut each = old.into_iter();
         self.remove(|piece| {
-            matches!(piece.kind, Kind::Result { batch, .. } if batch == newest)
+            matches!(piece.kind, ContextMessageKind::Result { batch, .. } if batch == newest)
                 && each.next().unwrap_or(false)
         });
     }
 
     /// Takes messages away, and says at the first of these places that something is missing.
-    fn remove(&mut self, mut is_old: impl FnMut(&Piece) -> bool) {
+    fn remove(&mut self, mut is_old: impl FnMut(&ContextMessage) -> bool) {
         let mut place = None;
         let mut kept = Vec::with_capacity(self.pieces.len());
         for piece in self.pieces.drain(..) {
             let is_old = is_old(&piece);
-            if is_old || piece.kind == Kind::Gap {
+            if is_old || piece.kind == ContextMessageKind::Gap {
                 place = place.or(Some(kept.len()));
             } else {
                 kept.push(piece);
@@ -190,21 +209,22 @@ impl Window {
         }
         self.pieces = kept;
         if let Some(place) = place {
-            let json = Message::User(self.left_out.told(&self.state)).json();
+            let json = ChatMessage::User(self.left_out.told(&self.state)).json();
             // A notice between a call and its results would break the conversation.
-            let between =
-                self.pieces[..place].iter().rposition(|piece| !matches!(piece.kind, Kind::Result { .. }));
+            let between = self.pieces[..place]
+                .iter()
+                .rposition(|piece| !matches!(piece.kind, ContextMessageKind::Result { .. }));
             let place = match between {
-                Some(at) if matches!(self.pieces[at].kind, Kind::Calls { .. }) => at,
+                Some(at) if matches!(self.pieces[at].kind, ContextMessageKind::Calls { .. }) => at,
                 Some(_) | None => place,
             };
-            self.pieces.insert(place, Piece { json, kind: Kind::Gap });
+            self.pieces.insert(place, ContextMessage { json, kind: ContextMessageKind::Gap });
         }
         self.bytes = self.pieces.iter().map(|piece| piece.json.len() + 1).sum();
     }
 }
 
-impl LeftOut {
+impl OmittedCounts {
     fn told(&self, state: &str) -> String {
         let Self { exchanges, messages, calls } = *self;
         let told = [
@@ -225,17 +245,20 @@ impl LeftOut {
     }
 }
 
-impl Piece {
+impl ContextMessage {
     /// Makes the message about as long as this. Where the rest lies is said in it.
     fn cut(&mut self, most: usize, state: &str) {
         let journal = format!("{state}/journal.jsonl");
         self.json = match &mut self.kind {
-            Kind::Result { short: Some(short), .. } if most <= SHORTEST => short.clone(),
-            Kind::Result { place, size, .. } => excerpt::content(&self.json, most, place, Some(*size)),
-            Kind::Calls { .. } => excerpt::arguments(&self.json, most, &journal),
-            Kind::System | Kind::Said | Kind::Gap | Kind::Spoken => {
-                excerpt::content(&self.json, most, &journal, None)
+            ContextMessageKind::Result { short: Some(short), .. } if most <= SHORTEST => short.clone(),
+            ContextMessageKind::Result { place, size, .. } => {
+                excerpt::content(&self.json, most, place, Some(*size))
             }
+            ContextMessageKind::Calls { .. } => excerpt::arguments(&self.json, most, &journal),
+            ContextMessageKind::System
+            | ContextMessageKind::Said
+            | ContextMessageKind::Gap
+            | ContextMessageKind::Spoken => excerpt::content(&self.json, most, &journal, None),
         };
     }
 }

@@ -4,25 +4,30 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::{
-    event::{Status, SystemMessage, UserMessage},
-    model::Usage,
+    event::{ActionStatus, SystemMessage, UserMessage},
+    model::TokenUsage,
 };
 
-fn said(text: &str) -> Event {
-    Event::UserMessage(UserMessage { text: text.to_owned() })
+fn said(text: &str) -> AgentEvent {
+    AgentEvent::UserMessage(UserMessage { text: text.to_owned() })
 }
 
-fn notice(text: &str) -> Event {
+fn notice(text: &str) -> AgentEvent {
     let content = text.to_owned();
-    Event::SystemMessage(SystemMessage { level: Level::Warn, content, session_id: None, session_event: None })
+    AgentEvent::SystemMessage(SystemMessage {
+        level: MessageLevel::Warn,
+        content,
+        session_id: None,
+        session_event: None,
+    })
 }
 
-fn thought(calls: u64) -> Event {
-    Event::Thought(Thought { calls, ..Thought::default() })
+fn thought(calls: u64) -> AgentEvent {
+    AgentEvent::Thought(ModelThought { calls, ..ModelThought::default() })
 }
 
-fn request(number: u64) -> Event {
-    Event::ActionRequest(ActionRequest {
+fn request(number: u64) -> AgentEvent {
+    AgentEvent::ActionRequest(ActionRequest {
         action_id: format!("act_{number}"),
         call_id: format!("call_{number}"),
         tool_name: "t".to_owned(),
@@ -31,10 +36,10 @@ fn request(number: u64) -> Event {
     })
 }
 
-fn result(number: u64, text: &str) -> Event {
-    Event::ActionResult(ActionResult {
+fn result(number: u64, text: &str) -> AgentEvent {
+    AgentEvent::ActionResult(ActionResult {
         action_id: format!("act_{number}"),
-        status: Status::Success,
+        status: ActionStatus::Success,
         observation_content: text.to_owned(),
         exit_code: Some(0),
         execution_ref: Some(format!("executions/act_{number}")),
@@ -43,7 +48,7 @@ fn result(number: u64, text: &str) -> Event {
     })
 }
 
-fn shown(window: &Window) -> Vec<String> {
+fn shown(window: &ContextWindow) -> Vec<String> {
     let tell = |json: &str| {
         let value: Value = serde_json::from_str(json).unwrap();
         let role = value["role"].as_str().unwrap();
@@ -58,7 +63,7 @@ fn shown(window: &Window) -> Vec<String> {
 
 #[test]
 fn results_stand_in_the_order_of_their_calls_and_what_was_said_meanwhile_after_them() {
-    let mut window = Window::new("be good", 1000, 0, ".abide");
+    let mut window = ContextWindow::new("be good", 1000, 0, ".abide");
     let story =
         [said("go"), thought(2), request(1), request(2), notice("lost"), said("hurry"), result(2, "two")];
     for event in story {
@@ -82,8 +87,8 @@ fn results_stand_in_the_order_of_their_calls_and_what_was_said_meanwhile_after_t
 }
 
 /// A window after so many batches with results of this size.
-fn filled(batches: u64, size: usize, most: u64) -> Window {
-    let mut window = Window::new("be good", most, 0, ".abide");
+fn filled(batches: u64, size: usize, most: u64) -> ContextWindow {
+    let mut window = ContextWindow::new("be good", most, 0, ".abide");
     window.apply(said("go"));
     for number in 1..=batches {
         for event in [thought(1), request(number), result(number, &"x".repeat(size))] {
@@ -137,13 +142,17 @@ fn a_journal_that_is_read_again_gives_the_same_messages() {
 fn the_server_counts_better_than_we_guess() {
     let mut window = filled(1, 4000, 100_000);
     let guess = window.tokens();
-    let usage = Some(Usage { input_tokens: guess * 2, ..Usage::default() });
-    window.apply(Event::Thought(Thought { text: Some("hm".to_owned()), usage, ..Thought::default() }));
+    let usage = Some(TokenUsage { input_tokens: guess * 2, ..TokenUsage::default() });
+    window.apply(AgentEvent::Thought(ModelThought {
+        text: Some("hm".to_owned()),
+        usage,
+        ..ModelThought::default()
+    }));
     assert!(window.tokens() >= guess * 2);
 }
 
 /// A batch with so many results of this size.
-fn batch(calls: u64, size: usize) -> Vec<Event> {
+fn batch(calls: u64, size: usize) -> Vec<AgentEvent> {
     let mut events = vec![thought(calls)];
     events.extend((1..=calls).map(|number| request(1000 + number)));
     events
@@ -153,7 +162,7 @@ fn batch(calls: u64, size: usize) -> Vec<Event> {
 
 /// Asserts that each call has its result directly behind it, and that the window knows its own size.
 #[track_caller]
-fn assert_whole(window: &Window) {
+fn assert_whole(window: &ContextWindow) {
     let messages: Vec<Value> =
         window.messages().iter().map(|message| serde_json::from_str(message).unwrap()).collect();
     let mut owed: Vec<Value> = Vec::new();
@@ -229,21 +238,24 @@ fn a_batch_of_any_size_fits_into_any_window() {
 #[test]
 fn long_words_of_anybody_are_cut_and_nothing_is_a_dead_end() {
     let long = "words and more words ".repeat(20_000);
-    let spoken =
-        Thought { text: Some(long.clone()), finish: Some("length".to_owned()), ..Thought::default() };
-    let wordy = Thought { text: Some(long.clone()), calls: 1, ..Thought::default() };
+    let spoken = ModelThought {
+        text: Some(long.clone()),
+        finish: Some("length".to_owned()),
+        ..ModelThought::default()
+    };
+    let wordy = ModelThought { text: Some(long.clone()), calls: 1, ..ModelThought::default() };
     let mut wanting = request(7);
-    if let Event::ActionRequest(request) = &mut wanting {
+    if let AgentEvent::ActionRequest(request) = &mut wanting {
         request.tool_args = json!({ "text": long });
     }
-    let stories: [Vec<Event>; 4] = [
+    let stories: [Vec<AgentEvent>; 4] = [
         vec![said(&long)],
-        vec![said("go"), Event::Thought(spoken), notice("go on")],
-        vec![said("go"), Event::Thought(wordy), wanting, result(7, &long)],
+        vec![said("go"), AgentEvent::Thought(spoken), notice("go on")],
+        vec![said("go"), AgentEvent::Thought(wordy), wanting, result(7, &long)],
         std::iter::repeat_with(|| said("once more, and then again")).take(2_000).collect(),
     ];
     for story in stories {
-        let mut window = Window::new("be good", 2_000, 0, ".abide");
+        let mut window = ContextWindow::new("be good", 2_000, 0, ".abide");
         story.into_iter().for_each(|event| window.apply(event));
         window.fit();
         assert!(window.tokens() <= 1_600, "{}", window.tokens());

@@ -7,38 +7,41 @@ use serde_saphyr::Location;
 
 use super::{
     nearest::nearest,
-    problem::Problem,
-    yaml::{Document, Node, Yaml},
+    problem::DefinitionProblem,
+    yaml::{YamlDocument, YamlNode, YamlValue},
 };
 
 /// What a tree says, as JSON that fits the schema, and what is wrong with it.
-pub(super) fn check(document: &Document<'_>, schema: &Value) -> (Value, Vec<Problem>) {
-    let mut checking = Checking { document, problems: Vec::new() };
+pub(super) fn check(document: &YamlDocument<'_>, schema: &Value) -> (Value, Vec<DefinitionProblem>) {
+    let mut checking = SchemaCheck { document, problems: Vec::new() };
     let value = match &document.root.value {
-        Yaml::Null => json!({}),
-        Yaml::Bool(_) | Yaml::Integer(_) | Yaml::Number(_) | Yaml::Text(_) | Yaml::List(_) | Yaml::Map(_) => {
-            checking.value("", &document.root, schema)
-        }
+        YamlValue::Null => json!({}),
+        YamlValue::Bool(_)
+        | YamlValue::Integer(_)
+        | YamlValue::Number(_)
+        | YamlValue::Text(_)
+        | YamlValue::List(_)
+        | YamlValue::Map(_) => checking.value("", &document.root, schema),
     };
     (value, checking.problems)
 }
 
-struct Checking<'a> {
-    document: &'a Document<'a>,
-    problems: Vec<Problem>,
+struct SchemaCheck<'a> {
+    document: &'a YamlDocument<'a>,
+    problems: Vec<DefinitionProblem>,
 }
 
-impl Checking<'_> {
-    fn value(&mut self, name: &str, node: &Node, schema: &Value) -> Value {
+impl SchemaCheck<'_> {
+    fn value(&mut self, name: &str, node: &YamlNode, schema: &Value) -> Value {
         let fitting = alternatives(schema).into_iter().find(|kind| fits(name, node, kind));
         let Some(schema) = fitting else {
             self.misfit(name, node, schema);
             return Value::Null;
         };
         match &node.value {
-            Yaml::Null => Value::Null,
-            Yaml::Map(_) => self.map(name, node, schema),
-            Yaml::List(items) => {
+            YamlValue::Null => Value::Null,
+            YamlValue::Map(_) => self.map(name, node, schema),
+            YamlValue::List(items) => {
                 if items.len() < least(schema, "minItems") {
                     self.say(node.at, format!("{}expected at least one", prefix(name)), None);
                 }
@@ -47,19 +50,19 @@ impl Checking<'_> {
                 each.map(|(at, item)| self.value(&format!("{name}[{at}]"), item, kind)).collect()
             }
             // A word of a command may look like a number; what counts is how it was written.
-            Yaml::Bool(_) | Yaml::Integer(_) | Yaml::Number(_) if is_text(schema) => {
+            YamlValue::Bool(_) | YamlValue::Integer(_) | YamlValue::Number(_) if is_text(schema) => {
                 Value::from(self.document.written(node.at))
             }
-            Yaml::Bool(is) => Value::from(*is),
-            Yaml::Integer(number) => {
+            YamlValue::Bool(is) => Value::from(*is),
+            YamlValue::Integer(number) => {
                 self.range(name, node, schema, number_of(*number));
                 u64::try_from(*number).map_or_else(|_| json!(number_of(*number)), Value::from)
             }
-            Yaml::Number(number) => {
+            YamlValue::Number(number) => {
                 self.range(name, node, schema, *number);
                 json!(number)
             }
-            Yaml::Text(text) => {
+            YamlValue::Text(text) => {
                 if text.trim().is_empty() && least(schema, "minLength") > 0 {
                     self.say(node.at, format!("{}must not be empty", prefix(name)), None);
                 }
@@ -79,7 +82,7 @@ impl Checking<'_> {
         }
     }
 
-    fn map(&mut self, name: &str, node: &Node, schema: &Value) -> Value {
+    fn map(&mut self, name: &str, node: &YamlNode, schema: &Value) -> Value {
         let none = Map::new();
         let known = schema["properties"].as_object().unwrap_or(&none);
         let mut map = Map::new();
@@ -98,17 +101,17 @@ impl Checking<'_> {
                 !known.contains_key(&key.value) || required(schema).any(|needed| needed == key.value);
             match inner.value {
                 // A key without a value is one that was left out.
-                Yaml::Null if !needed => {}
-                Yaml::Null => {
+                YamlValue::Null if !needed => {}
+                YamlValue::Null => {
                     let suggestion = example(kind).unwrap_or("write one behind the colon").to_owned();
                     self.say(key.referenced, format!("{under} has no value"), Some(suggestion));
                 }
-                Yaml::Bool(_)
-                | Yaml::Integer(_)
-                | Yaml::Number(_)
-                | Yaml::Text(_)
-                | Yaml::List(_)
-                | Yaml::Map(_) => {
+                YamlValue::Bool(_)
+                | YamlValue::Integer(_)
+                | YamlValue::Number(_)
+                | YamlValue::Text(_)
+                | YamlValue::List(_)
+                | YamlValue::Map(_) => {
                     let value = self.value(&under, inner, kind);
                     map.insert(key.value.clone(), value);
                 }
@@ -133,38 +136,38 @@ impl Checking<'_> {
         self.say(at, format!("unknown key {key}{place}"), Some(suggestion));
     }
 
-    fn misfit(&mut self, name: &str, node: &Node, schema: &Value) {
+    fn misfit(&mut self, name: &str, node: &YamlNode, schema: &Value) {
         let kinds: Vec<&str> =
             alternatives(schema).into_iter().map(kind_name).filter(|kind| !kind.is_empty()).collect();
         let wanted = kinds.join(" or ");
         let found = match &node.value {
-            Yaml::Null => "nothing".to_owned(),
-            Yaml::Bool(is) => is.to_string(),
-            Yaml::Integer(number) => number.to_string(),
-            Yaml::Number(number) => number.to_string(),
-            Yaml::Text(_) => "a text".to_owned(),
-            Yaml::List(_) => "a list".to_owned(),
-            Yaml::Map(_) => "a map".to_owned(),
+            YamlValue::Null => "nothing".to_owned(),
+            YamlValue::Bool(is) => is.to_string(),
+            YamlValue::Integer(number) => number.to_string(),
+            YamlValue::Number(number) => number.to_string(),
+            YamlValue::Text(_) => "a text".to_owned(),
+            YamlValue::List(_) => "a list".to_owned(),
+            YamlValue::Map(_) => "a map".to_owned(),
         };
         let written = self.document.written(node.at);
         let suggestion = match node.value {
-            Yaml::Bool(_) | Yaml::Integer(_) | Yaml::Number(_) if !written.contains('\n') => {
+            YamlValue::Bool(_) | YamlValue::Integer(_) | YamlValue::Number(_) if !written.contains('\n') => {
                 in_quotes(written, schema)
             }
-            Yaml::Text(ref text) => instead(text, schema),
-            Yaml::Null
-            | Yaml::Bool(_)
-            | Yaml::Integer(_)
-            | Yaml::Number(_)
-            | Yaml::List(_)
-            | Yaml::Map(_) => None,
+            YamlValue::Text(ref text) => instead(text, schema),
+            YamlValue::Null
+            | YamlValue::Bool(_)
+            | YamlValue::Integer(_)
+            | YamlValue::Number(_)
+            | YamlValue::List(_)
+            | YamlValue::Map(_) => None,
         };
         let suggestion = suggestion.or_else(|| example(schema).map(str::to_owned));
         let name = if name.is_empty() { "the file" } else { name };
         self.say(node.at, format!("{name}: expected {wanted}, not {found}"), suggestion);
     }
 
-    fn range(&mut self, name: &str, node: &Node, schema: &Value, number: f64) {
+    fn range(&mut self, name: &str, node: &YamlNode, schema: &Value, number: f64) {
         let (least, most) = (schema["minimum"].as_f64(), schema["maximum"].as_f64());
         let message = match (least, most) {
             (Some(least), _) if number < least => format!("{name}: expected at least {least}"),
@@ -256,18 +259,18 @@ fn is_text(schema: &Value) -> bool {
     types.contains(&"string") && !types.contains(&"integer") && !types.contains(&"number")
 }
 
-fn fits(name: &str, node: &Node, schema: &Value) -> bool {
+fn fits(name: &str, node: &YamlNode, schema: &Value) -> bool {
     let types = types(schema);
     let has = |kind| types.contains(&kind);
     let as_written = || is_text(schema) && is_taken_as_written(name);
     match &node.value {
-        Yaml::Null => has("null"),
-        Yaml::Bool(_) => has("boolean") || as_written(),
-        Yaml::Integer(_) => has("integer") || has("number") || as_written(),
-        Yaml::Number(_) => has("number") || as_written(),
-        Yaml::Text(_) => has("string"),
-        Yaml::List(_) => has("array"),
-        Yaml::Map(_) => has("object"),
+        YamlValue::Null => has("null"),
+        YamlValue::Bool(_) => has("boolean") || as_written(),
+        YamlValue::Integer(_) => has("integer") || has("number") || as_written(),
+        YamlValue::Number(_) => has("number") || as_written(),
+        YamlValue::Text(_) => has("string"),
+        YamlValue::List(_) => has("array"),
+        YamlValue::Map(_) => has("object"),
     }
 }
 

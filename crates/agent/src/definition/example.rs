@@ -13,7 +13,7 @@ const SCHEMA: &str = "config.schema.json";
 
 /// What was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Written {
+pub struct InitializedFiles {
     pub files: Vec<PathBuf>,
 }
 
@@ -28,7 +28,7 @@ pub enum InitError {
 
 /// Writes the example into a folder, which is made if it is not there. Nothing is overwritten: if any of the files is
 /// there, none is written.
-pub fn init(folder: &Path) -> Result<Written, InitError> {
+pub fn init(folder: &Path) -> Result<InitializedFiles, InitError> {
     let schema = schema_text();
     let files = [
         (CONFIG, include_str!("example/config.yaml")),
@@ -51,7 +51,7 @@ pub fn init(folder: &Path) -> Result<Written, InitError> {
             Err(source) => return Err(InitError::Write { path, source }),
         }
     }
-    Ok(Written { files: written })
+    Ok(InitializedFiles { files: written })
 }
 
 /// The JSON Schema of `config.yaml`, as it is checked in at `docs/agent.schema.json`.

@@ -13,9 +13,9 @@ use serde_json::Value;
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 #[schemars(title = "An agent for abide")]
-pub(super) struct File {
+pub(super) struct DefinitionFile {
     /// The model that thinks. Any server that speaks OpenAI's chat completions will do.
-    pub(super) model: Model,
+    pub(super) model: FileModel,
     /// What a run may use up. What is left out has a default.
     pub(super) limits: FileLimits,
     /// What the model may do. `ask_human` and, for stateful tools, `session_end` are always there.
@@ -25,7 +25,7 @@ pub(super) struct File {
 /// The model that thinks.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub(super) struct Model {
+pub(super) struct FileModel {
     /// Where the server is, such as `https://api.openai.com/v1` or `http://127.0.0.1:11434`. The variable
     /// ABIDE_MODEL_BASE_URL goes over it.
     #[schemars(length(min = 1))]
@@ -80,7 +80,7 @@ pub(super) struct FileTool {
     #[schemars(length(min = 1))]
     pub(super) description: String,
     /// The program and its arguments, each a word of its own; no shell is involved. With `shell: true`, one text for sh.
-    pub(super) command: Command,
+    pub(super) command: FileCommand,
     /// What the model says with a call.
     #[serde(default)]
     pub(super) parameters: Vec<FileParameter>,
@@ -110,7 +110,7 @@ pub(super) struct FileTool {
 /// A program and its arguments, or a text for sh.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(untagged)]
-pub(super) enum Command {
+pub(super) enum FileCommand {
     /// The program and its arguments.
     Words(#[schemars(length(min = 1))] Vec<String>),
     /// A text for sh; only with `shell: true`.
@@ -148,7 +148,7 @@ pub(super) struct FileParameter {
     pub(super) name: String,
     /// What its value is.
     #[serde(default, rename = "type")]
-    pub(super) kind: FileKind,
+    pub(super) kind: FileParameterKind,
     /// What it means, for the model.
     #[serde(default)]
     pub(super) description: String,
@@ -168,7 +168,7 @@ pub(super) struct FileParameter {
 
 #[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum FileKind {
+pub(super) enum FileParameterKind {
     #[default]
     String,
     Integer,
@@ -185,7 +185,7 @@ pub(super) enum FileInject {
     Stdin,
 }
 
-impl Default for Model {
+impl Default for FileModel {
     fn default() -> Self {
         Self {
             base_url: None,
@@ -214,5 +214,5 @@ fn yes() -> bool {
 pub(super) fn schema() -> Value {
     let settings = SchemaSettings::draft2020_12().with(|settings| settings.inline_subschemas = true);
     let generator: SchemaGenerator = settings.into_generator();
-    generator.into_root_schema_for::<File>().to_value()
+    generator.into_root_schema_for::<DefinitionFile>().to_value()
 }

@@ -1,13 +1,13 @@
 //! The keys of model servers: which variables hold them, and what tools and the journal must not see.
 
 use super::{
-    Definition,
-    load::{API_KEY_VARIABLE, Environment},
+    AgentDefinition,
+    load::{API_KEY_VARIABLE, EnvironmentLookup},
 };
 
 /// The keys that the environment has for models, whether one of them is sent or not.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Keys {
+pub struct ModelKeys {
     variables: Vec<String>,
     values: Vec<String>,
 }
@@ -18,19 +18,19 @@ const SHORTEST_KEY: usize = 6;
 /// A value of so many characters is looked for inside of other texts too.
 const SHORTEST_PART: usize = 8;
 
-impl Definition {
+impl AgentDefinition {
     /// The keys that are named by the definition or by Abide's own variable.
-    pub fn keys(&self, environment: Environment<'_>) -> Keys {
+    pub fn keys(&self, environment: EnvironmentLookup<'_>) -> ModelKeys {
         let named = self.key_variable.iter().chain(&self.model.api_key_env);
         let variables: Vec<String> = named.cloned().chain([API_KEY_VARIABLE.to_owned()]).collect();
         let mut values: Vec<String> =
             variables.iter().filter_map(|name| environment(name)).map(|key| key.trim().to_owned()).collect();
         values.retain(|key| key.len() >= SHORTEST_KEY);
-        Keys { variables, values }
+        ModelKeys { variables, values }
     }
 }
 
-impl Keys {
+impl ModelKeys {
     /// Whether tools must not have this variable: it names a key, or has one as its value or in it.
     pub fn are_in(&self, name: &str, value: &str) -> bool {
         let is_held =
@@ -44,8 +44,8 @@ impl Keys {
     }
 }
 
-impl std::fmt::Debug for Keys {
+impl std::fmt::Debug for ModelKeys {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Keys(*** from {})", self.variables.join(", "))
+        write!(f, "ModelKeys(*** from {})", self.variables.join(", "))
     }
 }

@@ -1,19 +1,23 @@
-//! From a folder and the environment to a [`Definition`], or to everything that is wrong with it.
+//! From a folder and the environment to a [`AgentDefinition`], or to everything that is wrong with it.
 
 use std::io::{ErrorKind, Read as _};
 use std::path::{Path, PathBuf};
 
 use super::{
-    Definition, Inject, Kind, Limits, ModelConfig, Parameter, Pty, Tool, check,
-    file::{self, Command, File, FileInject, FileKind, FileParameter, FilePty, FileSize, FileTool},
-    problem::{Problem, Problems},
+    AgentDefinition, AgentLimits, ModelConfig, ParameterInjection, ParameterKind, ToolDefinition,
+    ToolParameter, ToolPty, check,
+    file::{
+        self, DefinitionFile, FileCommand, FileInject, FileParameter, FileParameterKind, FilePty, FileSize,
+        FileTool,
+    },
+    problem::{DefinitionError, DefinitionProblem},
     rules,
-    yaml::Document,
+    yaml::YamlDocument,
 };
 use crate::model::{self, ApiKey};
 
 /// What the environment says, by the name of a variable. An empty variable is one that is not set.
-pub type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
+pub type EnvironmentLookup<'a> = &'a dyn Fn(&str) -> Option<String>;
 
 /// The file that holds model, limits and tools.
 pub const CONFIG: &str = "config.yaml";
@@ -30,9 +34,9 @@ pub const API_KEY_VARIABLE: &str = "ABIDE_MODEL_API_KEY";
 /// The longest file that is read.
 const LONGEST: u64 = 1 << 20;
 
-impl Definition {
+impl AgentDefinition {
     /// Reads and checks the agent in `folder`.
-    pub fn load(folder: &Path, environment: Environment<'_>) -> Result<Self, Problems> {
+    pub fn load(folder: &Path, environment: EnvironmentLookup<'_>) -> Result<Self, DefinitionError> {
         let mut problems = Vec::new();
         let prompt = system_prompt(folder).map_err(|problem| problems.push(problem)).ok();
         let path = folder.join(CONFIG);
@@ -43,7 +47,7 @@ impl Definition {
         match (file, prompt) {
             (Ok((file, model)), Some(system_prompt)) => Ok(Self {
                 model,
-                limits: Limits {
+                limits: AgentLimits {
                     max_iterations: file.limits.max_iterations,
                     max_total_tokens: file.limits.max_total_tokens,
                     observation_bytes: file.limits.observation_bytes,
@@ -53,16 +57,16 @@ impl Definition {
                 system_prompt,
                 folder: folder.to_owned(),
             }),
-            (Ok(_), None) => Err(Problems(problems)),
+            (Ok(_), None) => Err(DefinitionError(problems)),
             (Err(mut of_config), _) => {
                 of_config.append(&mut problems);
-                Err(Problems(of_config))
+                Err(DefinitionError(of_config))
             }
         }
     }
 
     /// The key for the model, if one is wanted. What is missing is told with how to give it.
-    pub fn api_key(&self, environment: Environment<'_>) -> Result<Option<ApiKey>, Problems> {
+    pub fn api_key(&self, environment: EnvironmentLookup<'_>) -> Result<Option<ApiKey>, DefinitionError> {
         let given = |name: &str| environment(name).filter(|key| !key.trim().is_empty());
         if let Some(key) = given(API_KEY_VARIABLE) {
             return Ok(Some(ApiKey::new(&key, API_KEY_VARIABLE)));
@@ -74,23 +78,30 @@ impl Definition {
                 let message = format!("model.api_key_env: the variable {name} is not set");
                 let suggestion =
                     format!("export {name}=…, or {API_KEY_VARIABLE}; remove api_key_env if none is wanted");
-                let problem = Problem::new(self.folder.join(CONFIG), message).suggesting(Some(suggestion));
-                Err(Problems(vec![problem]))
+                let problem =
+                    DefinitionProblem::new(self.folder.join(CONFIG), message).suggesting(Some(suggestion));
+                Err(DefinitionError(vec![problem]))
             }
         }
     }
 }
 
-fn parse(path: &Path, text: &str, environment: Environment<'_>) -> Result<(File, ModelConfig), Vec<Problem>> {
-    let document = Document::parse(path, text).map_err(|problem| vec![problem])?;
+fn parse(
+    path: &Path,
+    text: &str,
+    environment: EnvironmentLookup<'_>,
+) -> Result<(DefinitionFile, ModelConfig), Vec<DefinitionProblem>> {
+    let document = YamlDocument::parse(path, text).map_err(|problem| vec![problem])?;
     let (value, mut problems) = check::check(&document, &file::schema());
     problems.extend(rules::check(&document));
     // People read from the top.
     problems.sort_by_key(|problem| problem.place.as_ref().map(|place| (place.line, place.column)));
-    let file: File = match serde_json::from_value(value) {
+    let file: DefinitionFile = match serde_json::from_value(value) {
         Ok(file) => file,
         // What the check has told already is not said again in other words.
-        Err(error) if problems.is_empty() => return Err(vec![Problem::new(path, error.to_string())]),
+        Err(error) if problems.is_empty() => {
+            return Err(vec![DefinitionProblem::new(path, error.to_string())]);
+        }
         Err(_) => return Err(problems),
     };
     let at = document.root.get("model").map_or(document.root.at, |node| node.at);
@@ -104,7 +115,7 @@ fn parse(path: &Path, text: &str, environment: Environment<'_>) -> Result<(File,
     if let Some(url) = &base_url
         && let Err(error) = model::check_base_url(url)
     {
-        problems.push(Problem::new(BASE_URL_VARIABLE, error));
+        problems.push(DefinitionProblem::new(BASE_URL_VARIABLE, error));
     }
     // A key is for the server that it was written with: elsewhere it would only be given away.
     let elsewhere = base_url.is_some() && file.model.base_url.is_some() && base_url != file.model.base_url;
@@ -133,21 +144,21 @@ fn parse(path: &Path, text: &str, environment: Environment<'_>) -> Result<(File,
     Ok((file, model))
 }
 
-fn tool(tool: FileTool) -> Tool {
-    Tool {
+fn tool(tool: FileTool) -> ToolDefinition {
+    ToolDefinition {
         name: tool.name,
         description: tool.description,
         command: match tool.command {
-            Command::Words(words) => words,
-            Command::Text(text) => vec![text],
+            FileCommand::Words(words) => words,
+            FileCommand::Text(text) => vec![text],
         },
         parameters: tool.parameters.into_iter().map(parameter).collect(),
         timeout_sec: tool.timeout_sec,
         stateful: tool.stateful,
         pty: match tool.pty {
             None | Some(FilePty::Wanted(false)) => None,
-            Some(FilePty::Wanted(true)) => Some(Pty { cols: 80, rows: 24 }),
-            Some(FilePty::Size(FileSize { cols, rows })) => Some(Pty { cols, rows }),
+            Some(FilePty::Wanted(true)) => Some(ToolPty { cols: 80, rows: 24 }),
+            Some(FilePty::Size(FileSize { cols, rows })) => Some(ToolPty { cols, rows }),
         },
         shell: tool.shell,
         env: tool.env,
@@ -155,23 +166,23 @@ fn tool(tool: FileTool) -> Tool {
     }
 }
 
-fn parameter(parameter: FileParameter) -> Parameter {
+fn parameter(parameter: FileParameter) -> ToolParameter {
     let inject_as = match parameter.inject_as {
-        FileInject::Argument => Inject::Argument,
-        FileInject::Option => Inject::Option,
-        FileInject::Stdin => Inject::Stdin,
+        FileInject::Argument => ParameterInjection::Argument,
+        FileInject::Option => ParameterInjection::Option,
+        FileInject::Stdin => ParameterInjection::Stdin,
     };
     let usual = || format!("--{}", parameter.name.replace('_', "-"));
-    Parameter {
+    ToolParameter {
         option_name: match inject_as {
-            Inject::Option => Some(parameter.option_name.clone().unwrap_or_else(usual)),
-            Inject::Argument | Inject::Stdin => None,
+            ParameterInjection::Option => Some(parameter.option_name.clone().unwrap_or_else(usual)),
+            ParameterInjection::Argument | ParameterInjection::Stdin => None,
         },
         kind: match parameter.kind {
-            FileKind::String => Kind::String,
-            FileKind::Integer => Kind::Integer,
-            FileKind::Number => Kind::Number,
-            FileKind::Boolean => Kind::Boolean,
+            FileParameterKind::String => ParameterKind::String,
+            FileParameterKind::Integer => ParameterKind::Integer,
+            FileParameterKind::Number => ParameterKind::Number,
+            FileParameterKind::Boolean => ParameterKind::Boolean,
         },
         name: parameter.name,
         description: parameter.description,
@@ -180,18 +191,18 @@ fn parameter(parameter: FileParameter) -> Parameter {
     }
 }
 
-fn system_prompt(folder: &Path) -> Result<String, Problem> {
+fn system_prompt(folder: &Path) -> Result<String, DefinitionProblem> {
     let path = folder.join(SYSTEM_PROMPT);
     let text = read(&path)?;
     if text.trim().is_empty() {
-        let problem = Problem::new(path, "it is empty");
+        let problem = DefinitionProblem::new(path, "it is empty");
         return Err(problem.suggesting(Some("tell the model who it is and how to work".to_owned())));
     }
     Ok(text)
 }
 
-fn read(path: &Path) -> Result<String, Problem> {
-    let wrong = |message: String| Problem::new(path, message);
+fn read(path: &Path) -> Result<String, DefinitionProblem> {
+    let wrong = |message: String| DefinitionProblem::new(path, message);
     let file = std::fs::File::open(path).map_err(|error| {
         if error.kind() == ErrorKind::NotFound {
             let example = "`abide agent init DIR` writes an example".to_owned();
@@ -214,17 +225,17 @@ fn read(path: &Path) -> Result<String, Problem> {
 }
 
 /// A file that is missing under this name may be there under another.
-fn absent(folder: &Path, problem: Problem) -> Problem {
+fn absent(folder: &Path, problem: DefinitionProblem) -> DefinitionProblem {
     let other =
         ["config.yml", "agent.yaml", "config.json"].into_iter().find(|name| folder.join(name).is_file());
     if !folder.is_dir() {
-        let said = Problem::new(folder, "there is no such folder");
+        let said = DefinitionProblem::new(folder, "there is no such folder");
         return said.suggesting(Some("--agent names the folder of a definition".to_owned()));
     }
     match (folder.join(CONFIG).exists(), other) {
         (false, Some(other)) => {
             let path: PathBuf = folder.join(CONFIG);
-            Problem::new(path, "there is no such file")
+            DefinitionProblem::new(path, "there is no such file")
                 .suggesting(Some(format!("rename {other} to {CONFIG}")))
         }
         (true | false, _) => problem,

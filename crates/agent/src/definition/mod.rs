@@ -19,19 +19,21 @@ mod yaml;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-pub use example::{InitError, Written, init, schema_text};
-pub use keys::Keys;
-pub use load::{API_KEY_VARIABLE, BASE_URL_VARIABLE, CONFIG, Environment, MODEL_VARIABLE, SYSTEM_PROMPT};
+pub use example::{InitError, InitializedFiles, init, schema_text};
+pub use keys::ModelKeys;
+pub use load::{
+    API_KEY_VARIABLE, BASE_URL_VARIABLE, CONFIG, EnvironmentLookup, MODEL_VARIABLE, SYSTEM_PROMPT,
+};
 pub(crate) use nearest::nearest;
 pub use offer::{SESSION_ID, offer};
-pub use problem::{Place, Problem, Problems};
+pub use problem::{DefinitionError, DefinitionProblem, FileLocation};
 
 /// An agent's folder, read and checked.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Definition {
+pub struct AgentDefinition {
     pub model: ModelConfig,
-    pub limits: Limits,
-    pub tools: Vec<Tool>,
+    pub limits: AgentLimits,
+    pub tools: Vec<ToolDefinition>,
     pub system_prompt: String,
     pub folder: PathBuf,
     /// The variable that `model.api_key_env` names, also if its key is for another server than the one that is asked.
@@ -53,7 +55,7 @@ pub struct ModelConfig {
 
 /// What a run may use up.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Limits {
+pub struct AgentLimits {
     pub max_iterations: u64,
     pub max_total_tokens: Option<u64>,
     /// How much of an observation the model is shown.
@@ -62,14 +64,14 @@ pub struct Limits {
 
 /// A command that the model may call (B2).
 #[derive(Clone, Debug, PartialEq)]
-pub struct Tool {
+pub struct ToolDefinition {
     pub name: String,
     pub description: String,
     pub command: Vec<String>,
-    pub parameters: Vec<Parameter>,
+    pub parameters: Vec<ToolParameter>,
     pub timeout_sec: Option<u64>,
     pub stateful: bool,
-    pub pty: Option<Pty>,
+    pub pty: Option<ToolPty>,
     /// The one command string is given to `sh -c`; parameters reach it only as arguments or environment.
     pub shell: bool,
     pub env: BTreeMap<String, String>,
@@ -78,25 +80,25 @@ pub struct Tool {
 
 /// A terminal of this size instead of pipes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Pty {
+pub struct ToolPty {
     pub cols: u16,
     pub rows: u16,
 }
 
 /// One parameter of a tool.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Parameter {
+pub struct ToolParameter {
     pub name: String,
-    pub kind: Kind,
+    pub kind: ParameterKind,
     pub description: String,
     pub required: bool,
-    pub inject_as: Inject,
+    pub inject_as: ParameterInjection,
     pub option_name: Option<String>,
 }
 
 /// What a parameter's value is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum ParameterKind {
     String,
     Integer,
     Number,
@@ -105,7 +107,7 @@ pub enum Kind {
 
 /// How a parameter's value reaches the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Inject {
+pub enum ParameterInjection {
     Argument,
     Option,
     Stdin,

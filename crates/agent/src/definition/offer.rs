@@ -4,13 +4,13 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{Inject, Kind, Parameter, Tool};
+use super::{ParameterInjection, ParameterKind, ToolDefinition, ToolParameter};
 
 /// The parameter by which a call of a stateful tool names its session.
 pub const SESSION_ID: &str = "session_id";
 
-impl Tool {
-    /// The tool as one JSON object, ready to be put into a [`Request`](crate::model::Request).
+impl ToolDefinition {
+    /// The tool as one JSON object, ready to be put into a [`ModelRequest`](crate::model::ModelRequest).
     pub fn offer(&self) -> String {
         offer(&self.name, &self.description, &self.schema())
     }
@@ -34,15 +34,16 @@ impl Tool {
 
     /// Whether a call without this parameter is refused. Of a stateful tool neither the session nor the text to send is
     /// ever demanded: without them the default session is used, or started.
-    pub fn demands(&self, parameter: &Parameter) -> bool {
-        let implied = self.stateful && (parameter.name == SESSION_ID || parameter.inject_as == Inject::Stdin);
+    pub fn demands(&self, parameter: &ToolParameter) -> bool {
+        let implied = self.stateful
+            && (parameter.name == SESSION_ID || parameter.inject_as == ParameterInjection::Stdin);
         parameter.required && !implied
     }
 
-    fn told(&self, parameter: &Parameter) -> Value {
+    fn told(&self, parameter: &ToolParameter) -> Value {
         let mut told = json!({ "type": parameter.kind.name() });
         let mut description = parameter.description.clone();
-        if self.stateful && parameter.inject_as != Inject::Stdin {
+        if self.stateful && parameter.inject_as != ParameterInjection::Stdin {
             description = format!("{description} (Used when a session is started.)").trim_start().to_owned();
         }
         if !description.is_empty() {
@@ -62,7 +63,7 @@ pub fn offer(name: &str, description: &str, parameters: &Value) -> String {
     json!({ "type": "function", "function": function }).to_string()
 }
 
-impl Kind {
+impl ParameterKind {
     /// Its name in definitions and in JSON Schema.
     pub fn name(self) -> &'static str {
         match self {
@@ -80,8 +81,8 @@ mod tests {
 
     use super::*;
 
-    fn tool(stateful: bool) -> Tool {
-        let parameter = |name: &str, kind, inject_as| Parameter {
+    fn tool(stateful: bool) -> ToolDefinition {
+        let parameter = |name: &str, kind, inject_as| ToolParameter {
             name: name.to_owned(),
             kind,
             description: String::new(),
@@ -89,13 +90,13 @@ mod tests {
             inject_as,
             option_name: None,
         };
-        Tool {
+        ToolDefinition {
             name: "t".to_owned(),
             description: "does it".to_owned(),
             command: vec!["t".to_owned()],
             parameters: vec![
-                parameter("text", Kind::String, Inject::Stdin),
-                parameter("count", Kind::Integer, Inject::Option),
+                parameter("text", ParameterKind::String, ParameterInjection::Stdin),
+                parameter("count", ParameterKind::Integer, ParameterInjection::Option),
             ],
             timeout_sec: None,
             stateful,
@@ -129,12 +130,12 @@ mod tests {
     #[test]
     fn a_declared_session_id_is_offered_with_our_words_after_its_own() {
         let mut tool = tool(true);
-        tool.parameters.push(Parameter {
+        tool.parameters.push(ToolParameter {
             name: SESSION_ID.to_owned(),
-            kind: Kind::String,
+            kind: ParameterKind::String,
             description: "Which one.".to_owned(),
             required: true,
-            inject_as: Inject::Option,
+            inject_as: ParameterInjection::Option,
             option_name: Some("--session-id".to_owned()),
         });
         let schema = tool.schema();

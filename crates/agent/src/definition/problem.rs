@@ -6,11 +6,11 @@ use std::{borrow::Cow, fmt, path::PathBuf};
 
 /// One thing that is wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Problem {
+pub struct DefinitionProblem {
     /// The file, or the variable of the environment.
     pub source: PathBuf,
     /// Where in the file, if it is about a place.
-    pub place: Option<Place>,
+    pub place: Option<FileLocation>,
     /// What, as a fragment.
     pub message: String,
     /// What to write instead, or to do.
@@ -19,7 +19,7 @@ pub struct Problem {
 
 /// A place in a file; both numbers count from 1.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct FileLocation {
     pub line: usize,
     /// The character in the line.
     pub column: usize,
@@ -31,9 +31,9 @@ pub struct Place {
 
 /// Everything that is wrong; never empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Problems(pub Vec<Problem>);
+pub struct DefinitionError(pub Vec<DefinitionProblem>);
 
-impl Problem {
+impl DefinitionProblem {
     pub(super) fn new(source: impl Into<PathBuf>, message: impl Into<String>) -> Self {
         Self { source: source.into(), place: None, message: message.into(), suggestion: None }
     }
@@ -44,7 +44,7 @@ impl Problem {
     }
 }
 
-impl fmt::Display for Problem {
+impl fmt::Display for DefinitionProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.source.display())?;
         if let Some(place) = &self.place {
@@ -54,7 +54,7 @@ impl fmt::Display for Problem {
         if let Some(suggestion) = &self.suggestion {
             write!(f, "; {}", cut(suggestion, LONGEST_MESSAGE))?;
         }
-        let Some(Place { line, column, length, text }) = &self.place else { return Ok(()) };
+        let Some(FileLocation { line, column, length, text }) = &self.place else { return Ok(()) };
         if text.trim().is_empty() {
             return Ok(());
         }
@@ -97,7 +97,7 @@ fn around(line: &str, column: usize) -> (String, usize) {
     (format!("{before}{part}{after}"), column - start + shift)
 }
 
-impl fmt::Display for Problems {
+impl fmt::Display for DefinitionError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, problem) in self.0.iter().take(MOST_PROBLEMS).enumerate() {
             if index > 0 {
@@ -112,7 +112,7 @@ impl fmt::Display for Problems {
     }
 }
 
-impl std::error::Error for Problems {}
+impl std::error::Error for DefinitionError {}
 
 /// A line without the value of a key that sounds secret, and without what looks like a key of a model server.
 fn masked(line: &str) -> String {
@@ -136,10 +136,11 @@ pub(super) fn looks_secret(text: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn problem(text: &str, column: usize, length: usize) -> Problem {
-        let place = Place { line: 12, column, length, text: text.to_owned() };
-        let problem = Problem::new("a/config.yaml", "unknown key comand");
-        Problem { place: Some(place), ..problem }.suggesting(Some("did you mean command?".to_owned()))
+    fn problem(text: &str, column: usize, length: usize) -> DefinitionProblem {
+        let place = FileLocation { line: 12, column, length, text: text.to_owned() };
+        let problem = DefinitionProblem::new("a/config.yaml", "unknown key comand");
+        DefinitionProblem { place: Some(place), ..problem }
+            .suggesting(Some("did you mean command?".to_owned()))
     }
 
     #[test]
@@ -162,9 +163,9 @@ mod tests {
         }
         let told = problem(&"a".repeat(200_000), 1, 200_000).to_string();
         assert!(told.len() < 800, "{} bytes", told.len());
-        let long = Problem { message: "é".repeat(100_000), ..problem("", 1, 1) };
+        let long = DefinitionProblem { message: "é".repeat(100_000), ..problem("", 1, 1) };
         assert!(long.to_string().len() < 1_000);
-        let many = Problems(vec![problem("x", 1, 1); 1_000]).to_string();
+        let many = DefinitionError(vec![problem("x", 1, 1); 1_000]).to_string();
         assert!(many.ends_with("\nand 950 more") && many.lines().count() == 151, "{many}");
     }
 

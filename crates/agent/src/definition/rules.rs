@@ -6,9 +6,9 @@
 use serde_saphyr::Location;
 
 use super::{
-    Inject, SESSION_ID,
-    problem::{Problem, looks_secret},
-    yaml::{Document, Node, Yaml},
+    ParameterInjection, SESSION_ID,
+    problem::{DefinitionProblem, looks_secret},
+    yaml::{YamlDocument, YamlNode, YamlValue},
 };
 use crate::model;
 
@@ -16,10 +16,10 @@ use crate::model;
 const BUILT_IN: [&str; 3] = ["ask_human", "session_end", "session.end"];
 
 /// Everything that is wrong.
-pub(super) fn check(document: &Document<'_>) -> Vec<Problem> {
-    let mut rules = Rules { document, problems: Vec::new() };
+pub(super) fn check(document: &YamlDocument<'_>) -> Vec<DefinitionProblem> {
+    let mut rules = RuleCheck { document, problems: Vec::new() };
     rules.model();
-    let tools = document.root.get("tools").map_or(&[][..], Node::items);
+    let tools = document.root.get("tools").map_or(&[][..], YamlNode::items);
     rules.names("tool", tools);
     for tool in tools {
         rules.tool(tool);
@@ -27,12 +27,12 @@ pub(super) fn check(document: &Document<'_>) -> Vec<Problem> {
     rules.problems
 }
 
-struct Rules<'a> {
-    document: &'a Document<'a>,
-    problems: Vec<Problem>,
+struct RuleCheck<'a> {
+    document: &'a YamlDocument<'a>,
+    problems: Vec<DefinitionProblem>,
 }
 
-impl Rules<'_> {
+impl RuleCheck<'_> {
     fn model(&mut self) {
         let Some(model) = self.document.root.get("model") else { return };
         if let Some((node, url)) = text(model, "base_url")
@@ -56,7 +56,7 @@ impl Rules<'_> {
     }
 
     /// Names that models take, each once.
-    fn names(&mut self, what: &str, items: &[Node]) {
+    fn names(&mut self, what: &str, items: &[YamlNode]) {
         let mut seen: Vec<(&str, Location)> = Vec::new();
         for item in items {
             let Some((node, name)) = text(item, "name") else { continue };
@@ -83,10 +83,10 @@ impl Rules<'_> {
         }
     }
 
-    fn tool(&mut self, tool: &Node) {
+    fn tool(&mut self, tool: &YamlNode) {
         let (stateful, shell) = (flag(tool, "stateful"), flag(tool, "shell"));
         self.command(tool, shell);
-        let parameters = tool.get("parameters").map_or(&[][..], Node::items);
+        let parameters = tool.get("parameters").map_or(&[][..], YamlNode::items);
         self.names("parameter", parameters);
         self.parameters(parameters);
         if stateful {
@@ -101,54 +101,55 @@ impl Rules<'_> {
         }
     }
 
-    fn command(&mut self, tool: &Node, shell: bool) {
+    fn command(&mut self, tool: &YamlNode, shell: bool) {
         let Some(command) = tool.get("command") else { return };
         match (&command.value, shell) {
-            (Yaml::Text(text), false) => {
+            (YamlValue::Text(text), false) => {
                 let words: Vec<String> = text.split_whitespace().map(|word| format!("{word:?}")).collect();
                 let suggestion = format!("write [{}], or add shell: true", words.join(", "));
                 self.say(command.at, "command: expected a list of words, not a text", Some(suggestion));
             }
-            (Yaml::List(words), true) if words.len() > 1 => {
+            (YamlValue::List(words), true) if words.len() > 1 => {
                 let message = "command: with shell: true it is one text for sh";
                 let suggestion = "write it as one text, or remove shell: true";
                 self.say(command.at, message, Some(suggestion.to_owned()));
             }
-            (Yaml::List(words), _) => {
-                let first = words.first().and_then(Node::text);
+            (YamlValue::List(words), _) => {
+                let first = words.first().and_then(YamlNode::text);
                 if first.is_some_and(|program| program.trim().is_empty()) {
                     self.say(command.at, "command: the program has no name", None);
                 }
             }
             (
-                Yaml::Text(_)
-                | Yaml::Null
-                | Yaml::Bool(_)
-                | Yaml::Integer(_)
-                | Yaml::Number(_)
-                | Yaml::Map(_),
+                YamlValue::Text(_)
+                | YamlValue::Null
+                | YamlValue::Bool(_)
+                | YamlValue::Integer(_)
+                | YamlValue::Number(_)
+                | YamlValue::Map(_),
                 _,
             ) => {}
         }
     }
 
-    fn parameters(&mut self, parameters: &[Node]) {
-        let mut reading: Option<&Node> = None;
+    fn parameters(&mut self, parameters: &[YamlNode]) {
+        let mut reading: Option<&YamlNode> = None;
         let mut optional: Option<&str> = None;
         for parameter in parameters {
             let name = text(parameter, "name").map_or("", |(_, name)| name);
             let inject = inject(parameter);
             let at = parameter.get("inject_as").map_or(parameter.at, |node| node.at);
-            if inject == Some(Inject::Stdin) {
+            if inject == Some(ParameterInjection::Stdin) {
                 if let Some(first) = reading {
                     let message = format!("a program reads one input, and {} is it already", named(first));
                     self.say(at, message, Some("inject one of them as an argument or an option".to_owned()));
                 }
                 reading = reading.or(Some(parameter));
             }
-            if inject == Some(Inject::Argument) && name != SESSION_ID {
-                let is_optional =
-                    parameter.get("required").is_some_and(|node| matches!(node.value, Yaml::Bool(false)));
+            if inject == Some(ParameterInjection::Argument) && name != SESSION_ID {
+                let is_optional = parameter
+                    .get("required")
+                    .is_some_and(|node| matches!(node.value, YamlValue::Bool(false)));
                 match optional {
                     Some(before) if !is_optional => {
                         let message = format!(
@@ -166,14 +167,14 @@ impl Rules<'_> {
         }
     }
 
-    fn option(&mut self, parameter: &Node, inject: Option<Inject>) {
+    fn option(&mut self, parameter: &YamlNode, inject: Option<ParameterInjection>) {
         let Some((node, option)) = text(parameter, "option_name") else { return };
         match inject {
-            Some(Inject::Argument | Inject::Stdin) => {
+            Some(ParameterInjection::Argument | ParameterInjection::Stdin) => {
                 let message = "option_name is only for a parameter that is injected as an option";
                 self.say(node.at, message, Some("add inject_as: option, or remove it".to_owned()));
             }
-            Some(Inject::Option) | None => {}
+            Some(ParameterInjection::Option) | None => {}
         }
         if !option.starts_with('-') || option.contains(char::is_whitespace) {
             let bare: String = option.chars().filter(|c| !c.is_whitespace()).collect();
@@ -182,13 +183,13 @@ impl Rules<'_> {
         }
     }
 
-    fn stateful(&mut self, tool: &Node, parameters: &[Node], shell: bool) {
+    fn stateful(&mut self, tool: &YamlNode, parameters: &[YamlNode], shell: bool) {
         if let (Some(at), true) = (tool.key("shell"), shell) {
             let message = "shell: true is for a command that ends; a stateful tool's program stays";
             let suggestion = "remove shell, and let the command be a shell: command: [\"bash\"]";
             self.say(at, message, Some(suggestion.to_owned()));
         }
-        if !parameters.iter().any(|parameter| inject(parameter) == Some(Inject::Stdin)) {
+        if !parameters.iter().any(|parameter| inject(parameter) == Some(ParameterInjection::Stdin)) {
             let at = tool.key("stateful").unwrap_or(tool.at);
             let message = "a stateful tool needs a parameter for what is said to its program";
             let suggestion = "add a parameter with inject_as: stdin";
@@ -200,7 +201,7 @@ impl Rules<'_> {
             if let Some((node, _)) = other {
                 self.say(node.at, format!("{SESSION_ID} is a string"), None);
             }
-            if inject(parameter) == Some(Inject::Stdin) {
+            if inject(parameter) == Some(ParameterInjection::Stdin) {
                 let at = parameter.get("inject_as").map_or(parameter.at, |node| node.at);
                 let message = format!("{SESSION_ID} names a session and is not said to the program");
                 self.say(at, message, Some("remove it: every stateful tool has it".to_owned()));
@@ -213,26 +214,26 @@ impl Rules<'_> {
     }
 }
 
-fn text<'a>(node: &'a Node, key: &str) -> Option<(&'a Node, &'a str)> {
+fn text<'a>(node: &'a YamlNode, key: &str) -> Option<(&'a YamlNode, &'a str)> {
     let node = node.get(key)?;
     Some((node, node.text()?))
 }
 
-fn named(node: &Node) -> &str {
+fn named(node: &YamlNode) -> &str {
     text(node, "name").map_or("another one", |(_, name)| name)
 }
 
-fn flag(node: &Node, key: &str) -> bool {
-    node.get(key).is_some_and(Node::is_true)
+fn flag(node: &YamlNode, key: &str) -> bool {
+    node.get(key).is_some_and(YamlNode::is_true)
 }
 
 /// How a parameter is injected; nothing when what is written there is no way to do it.
-fn inject(parameter: &Node) -> Option<Inject> {
-    let Some(node) = parameter.get("inject_as") else { return Some(Inject::Argument) };
+fn inject(parameter: &YamlNode) -> Option<ParameterInjection> {
+    let Some(node) = parameter.get("inject_as") else { return Some(ParameterInjection::Argument) };
     match node.text()? {
-        "argument" => Some(Inject::Argument),
-        "option" => Some(Inject::Option),
-        "stdin" => Some(Inject::Stdin),
+        "argument" => Some(ParameterInjection::Argument),
+        "option" => Some(ParameterInjection::Option),
+        "stdin" => Some(ParameterInjection::Stdin),
         _ => None,
     }
 }

@@ -6,51 +6,51 @@ use std::path::Path;
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_saphyr::{Location, Spanned};
 
-use super::problem::{Place, Problem};
+use super::problem::{DefinitionProblem, FileLocation};
 
 /// A file's text and tree.
 #[derive(Debug)]
-pub(super) struct Document<'a> {
+pub(super) struct YamlDocument<'a> {
     path: &'a Path,
     text: &'a str,
-    pub(super) root: Node,
+    pub(super) root: YamlNode,
 }
 
 /// A value and where it stands.
 #[derive(Debug)]
-pub(super) struct Node {
-    pub(super) value: Yaml,
+pub(super) struct YamlNode {
+    pub(super) value: YamlValue,
     pub(super) at: Location,
 }
 
 #[derive(Debug)]
-pub(super) enum Yaml {
+pub(super) enum YamlValue {
     Null,
     Bool(bool),
     Integer(i128),
     Number(f64),
     Text(String),
-    List(Vec<Node>),
-    Map(Vec<(Spanned<String>, Node)>),
+    List(Vec<YamlNode>),
+    Map(Vec<(Spanned<String>, YamlNode)>),
 }
 
-impl<'a> Document<'a> {
+impl<'a> YamlDocument<'a> {
     /// Reads the text of a file.
-    pub(super) fn parse(path: &'a Path, text: &'a str) -> Result<Self, Problem> {
+    pub(super) fn parse(path: &'a Path, text: &'a str) -> Result<Self, DefinitionProblem> {
         let options = serde_saphyr::options! { strict_booleans: true, with_snippet: false };
-        match serde_saphyr::from_str_with_options::<Node>(text, options) {
+        match serde_saphyr::from_str_with_options::<YamlNode>(text, options) {
             Ok(root) => Ok(Self { path, text, root }),
             Err(error) => {
                 let (message, suggestion) = told(&error);
-                let problem = Problem::new(path, message).suggesting(suggestion);
-                Err(Problem { place: error.location().map(|at| place(text, at)), ..problem })
+                let problem = DefinitionProblem::new(path, message).suggesting(suggestion);
+                Err(DefinitionProblem { place: error.location().map(|at| place(text, at)), ..problem })
             }
         }
     }
 
     /// Something that is wrong at a place of this file.
-    pub(super) fn problem(&self, at: Location, message: impl Into<String>) -> Problem {
-        Problem { place: Some(place(self.text, at)), ..Problem::new(self.path, message) }
+    pub(super) fn problem(&self, at: Location, message: impl Into<String>) -> DefinitionProblem {
+        DefinitionProblem { place: Some(place(self.text, at)), ..DefinitionProblem::new(self.path, message) }
     }
 
     /// What stands there, as it was written.
@@ -62,11 +62,11 @@ impl<'a> Document<'a> {
     }
 }
 
-impl Node {
+impl YamlNode {
     /// The value of a key, if this is a map that has it and it is not left empty.
-    pub(super) fn get(&self, key: &str) -> Option<&Node> {
+    pub(super) fn get(&self, key: &str) -> Option<&YamlNode> {
         let found = self.entries().iter().find(|(name, _)| name.value == key).map(|(_, node)| node);
-        found.filter(|node| !matches!(node.value, Yaml::Null))
+        found.filter(|node| !matches!(node.value, YamlValue::Null))
     }
 
     /// The place of a key itself.
@@ -74,103 +74,103 @@ impl Node {
         self.entries().iter().find(|(name, _)| name.value == key).map(|(name, _)| name.referenced)
     }
 
-    pub(super) fn entries(&self) -> &[(Spanned<String>, Node)] {
+    pub(super) fn entries(&self) -> &[(Spanned<String>, YamlNode)] {
         match &self.value {
-            Yaml::Map(entries) => entries,
-            Yaml::Null
-            | Yaml::Bool(_)
-            | Yaml::Integer(_)
-            | Yaml::Number(_)
-            | Yaml::Text(_)
-            | Yaml::List(_) => &[],
+            YamlValue::Map(entries) => entries,
+            YamlValue::Null
+            | YamlValue::Bool(_)
+            | YamlValue::Integer(_)
+            | YamlValue::Number(_)
+            | YamlValue::Text(_)
+            | YamlValue::List(_) => &[],
         }
     }
 
-    pub(super) fn items(&self) -> &[Node] {
+    pub(super) fn items(&self) -> &[YamlNode] {
         match &self.value {
-            Yaml::List(items) => items,
-            Yaml::Null
-            | Yaml::Bool(_)
-            | Yaml::Integer(_)
-            | Yaml::Number(_)
-            | Yaml::Text(_)
-            | Yaml::Map(_) => &[],
+            YamlValue::List(items) => items,
+            YamlValue::Null
+            | YamlValue::Bool(_)
+            | YamlValue::Integer(_)
+            | YamlValue::Number(_)
+            | YamlValue::Text(_)
+            | YamlValue::Map(_) => &[],
         }
     }
 
     pub(super) fn text(&self) -> Option<&str> {
-        if let Yaml::Text(text) = &self.value { Some(text) } else { None }
+        if let YamlValue::Text(text) = &self.value { Some(text) } else { None }
     }
 
     pub(super) fn is_true(&self) -> bool {
-        matches!(self.value, Yaml::Bool(true))
+        matches!(self.value, YamlValue::Bool(true))
     }
 }
 
-impl<'de> Deserialize<'de> for Node {
+impl<'de> Deserialize<'de> for YamlNode {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let Spanned { value, referenced, defined: _ } = Spanned::deserialize(deserializer)?;
         Ok(Self { value, at: referenced })
     }
 }
 
-impl<'de> Deserialize<'de> for Yaml {
+impl<'de> Deserialize<'de> for YamlValue {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(Anything)
+        deserializer.deserialize_any(YamlVisitor)
     }
 }
 
-struct Anything;
+struct YamlVisitor;
 
-impl<'de> Visitor<'de> for Anything {
-    type Value = Yaml;
+impl<'de> Visitor<'de> for YamlVisitor {
+    type Value = YamlValue;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a value")
     }
 
-    fn visit_unit<E>(self) -> Result<Yaml, E> {
-        Ok(Yaml::Null)
+    fn visit_unit<E>(self) -> Result<YamlValue, E> {
+        Ok(YamlValue::Null)
     }
 
-    fn visit_none<E>(self) -> Result<Yaml, E> {
-        Ok(Yaml::Null)
+    fn visit_none<E>(self) -> Result<YamlValue, E> {
+        Ok(YamlValue::Null)
     }
 
-    fn visit_bool<E>(self, is: bool) -> Result<Yaml, E> {
-        Ok(Yaml::Bool(is))
+    fn visit_bool<E>(self, is: bool) -> Result<YamlValue, E> {
+        Ok(YamlValue::Bool(is))
     }
 
-    fn visit_i64<E>(self, number: i64) -> Result<Yaml, E> {
-        Ok(Yaml::Integer(number.into()))
+    fn visit_i64<E>(self, number: i64) -> Result<YamlValue, E> {
+        Ok(YamlValue::Integer(number.into()))
     }
 
-    fn visit_u64<E>(self, number: u64) -> Result<Yaml, E> {
-        Ok(Yaml::Integer(number.into()))
+    fn visit_u64<E>(self, number: u64) -> Result<YamlValue, E> {
+        Ok(YamlValue::Integer(number.into()))
     }
 
-    fn visit_f64<E>(self, number: f64) -> Result<Yaml, E> {
-        Ok(Yaml::Number(number))
+    fn visit_f64<E>(self, number: f64) -> Result<YamlValue, E> {
+        Ok(YamlValue::Number(number))
     }
 
-    fn visit_str<E>(self, text: &str) -> Result<Yaml, E> {
-        Ok(Yaml::Text(text.to_owned()))
+    fn visit_str<E>(self, text: &str) -> Result<YamlValue, E> {
+        Ok(YamlValue::Text(text.to_owned()))
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Yaml, A::Error> {
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<YamlValue, A::Error> {
         let mut items = Vec::new();
         while let Some(item) = list.next_element()? {
             items.push(item);
         }
-        Ok(Yaml::List(items))
+        Ok(YamlValue::List(items))
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Yaml, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<YamlValue, A::Error> {
         let mut entries = Vec::new();
         while let Some(entry) = map.next_entry()? {
             entries.push(entry);
         }
-        Ok(Yaml::Map(entries))
+        Ok(YamlValue::Map(entries))
     }
 }
 
@@ -199,11 +199,11 @@ fn told(error: &serde_saphyr::Error) -> (String, Option<String>) {
     (format!("no valid YAML: {message}"), found.map(|(_, advice)| (*advice).to_owned()))
 }
 
-fn place(text: &str, at: Location) -> Place {
+fn place(text: &str, at: Location) -> FileLocation {
     let number = |number: u64| usize::try_from(number).unwrap_or(1).max(1);
     let (line, column) = (number(at.line()), number(at.column()));
     let text = text.lines().nth(line - 1).unwrap_or_default().to_owned();
     let rest = text.chars().count().saturating_sub(column - 1).max(1);
     let length = usize::try_from(at.span().len()).unwrap_or(1).clamp(1, rest);
-    Place { line, column, length, text }
+    FileLocation { line, column, length, text }
 }

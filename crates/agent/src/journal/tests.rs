@@ -3,16 +3,16 @@
 use serde_json::json;
 
 use super::*;
-use crate::event::{ActionRequest, Thought, UserMessage};
+use crate::event::{ActionRequest, ModelThought, UserMessage};
 
-fn said(text: &str) -> Event {
-    Event::UserMessage(UserMessage { text: text.to_owned() })
+fn said(text: &str) -> AgentEvent {
+    AgentEvent::UserMessage(UserMessage { text: text.to_owned() })
 }
 
-fn batch(calls: u64) -> Vec<Event> {
-    let thought = Event::Thought(Thought { calls, ..Thought::default() });
+fn batch(calls: u64) -> Vec<AgentEvent> {
+    let thought = AgentEvent::Thought(ModelThought { calls, ..ModelThought::default() });
     let request = |number: u64| {
-        Event::ActionRequest(ActionRequest {
+        AgentEvent::ActionRequest(ActionRequest {
             action_id: format!("act_{number}"),
             call_id: format!("call_{number}"),
             tool_name: "t".to_owned(),
@@ -30,16 +30,17 @@ fn state(path: &Path) -> StateDirectory {
 }
 
 /// Opens a journal by its contents alone, as one of an earlier version.
-fn open(path: &Path) -> Result<(Journal, Vec<Entry>, Option<PathBuf>), JournalError> {
+fn open(path: &Path) -> Result<(AgentJournal, Vec<AgentJournalEntry>, Option<PathBuf>), JournalError> {
     // Its files stay open after the folder is gone.
     let folder = tempfile::tempdir().unwrap();
-    let record = Record::open(folder.path()).unwrap();
-    let opened = Journal::open(&state(path), record, Standing::EarlierVersion, OnForeign::Refuse)?;
+    let record = ProvenanceRecord::open(folder.path()).unwrap();
+    let opened =
+        AgentJournal::open(&state(path), record, StateStanding::EarlierVersion, ForeignStatePolicy::Refuse)?;
     Ok((opened.journal, opened.entries, opened.torn))
 }
 
 /// A journal with these events, and its bytes.
-fn written(folder: &Path, events: Vec<Event>) -> (PathBuf, Vec<u8>) {
+fn written(folder: &Path, events: Vec<AgentEvent>) -> (PathBuf, Vec<u8>) {
     let path = folder.join("journal.jsonl");
     let (mut journal, _, _) = open(&path).unwrap();
     journal.append(events).unwrap();
@@ -77,7 +78,7 @@ fn a_line_that_lacks_only_its_end_is_kept_and_ended() {
     let (mut journal, entries, aside) = open(&path).unwrap();
     assert_eq!((entries.len(), aside), (2, None));
     journal.append(vec![said("c")]).unwrap();
-    assert_eq!(Journal::read(&state(&path)).unwrap().entries.len(), 3);
+    assert_eq!(AgentJournal::read(&state(&path)).unwrap().entries.len(), 3);
 }
 
 #[test]
@@ -93,7 +94,7 @@ fn a_torn_line_is_put_aside_and_the_journal_goes_on() {
         journal.append(vec![said("b")]).unwrap();
         bytes = std::fs::read(&path).unwrap();
     }
-    assert_eq!(Journal::read(&state(&path)).unwrap().entries.len(), 4);
+    assert_eq!(AgentJournal::read(&state(&path)).unwrap().entries.len(), 4);
     assert!(folder.path().join("journal.torn-3").exists());
 }
 
@@ -168,7 +169,7 @@ fn line_ends_of_another_system_do_no_harm() {
         let (mut journal, entries, aside) = open(&path).unwrap();
         assert_eq!((entries.len(), aside), (2, None));
         journal.append(vec![said("c")]).unwrap();
-        assert_eq!(Journal::read(&state(&path)).unwrap().entries.len(), 3);
+        assert_eq!(AgentJournal::read(&state(&path)).unwrap().entries.len(), 3);
     }
 }
 

@@ -6,21 +6,21 @@
 
 use serde_json::Value;
 
-use super::message::ToolCall;
+use super::message::ModelToolCall;
 
 /// The calls of one answer so far.
 #[derive(Debug, Default)]
-pub(super) struct Calls(Vec<Slot>);
+pub(super) struct ToolCallAssembler(Vec<PartialToolCall>);
 
 #[derive(Debug, Default)]
-struct Slot {
+struct PartialToolCall {
     index: Option<u64>,
     id: String,
     name: String,
     arguments: String,
 }
 
-impl Calls {
+impl ToolCallAssembler {
     /// Takes one piece, and gives the name of the call that begins with it, if one does.
     pub(super) fn take(&mut self, piece: &Value) -> Option<&str> {
         let function = &piece["function"];
@@ -53,18 +53,18 @@ impl Calls {
     }
 
     /// The calls, each with an id of its own: `fresh` makes one where the server sent none or the same twice.
-    pub(super) fn finished(self, mut fresh: impl FnMut() -> String) -> Vec<ToolCall> {
-        let mut calls: Vec<ToolCall> = Vec::new();
-        for Slot { index: _, id, name, arguments } in self.0 {
+    pub(super) fn finished(self, mut fresh: impl FnMut() -> String) -> Vec<ModelToolCall> {
+        let mut calls: Vec<ModelToolCall> = Vec::new();
+        for PartialToolCall { index: _, id, name, arguments } in self.0 {
             let taken = id.is_empty() || calls.iter().any(|call| call.id == id);
-            calls.push(ToolCall { id: if taken { fresh() } else { id }, name, arguments });
+            calls.push(ModelToolCall { id: if taken { fresh() } else { id }, name, arguments });
         }
         calls
     }
 
     /// The call that a piece belongs to; a new one when it begins one.
     fn place(&mut self, index: Option<u64>, id: &str, name: &str) -> usize {
-        let same_id = |slot: &Slot| !id.is_empty() && slot.id == id;
+        let same_id = |slot: &PartialToolCall| !id.is_empty() && slot.id == id;
         let found = match index {
             Some(_) => self.0.iter().rposition(|slot| slot.index == index).filter(|at| {
                 let slot = &self.0[*at];
@@ -78,7 +78,7 @@ impl Calls {
             },
         };
         found.unwrap_or_else(|| {
-            self.0.push(Slot { index, ..Slot::default() });
+            self.0.push(PartialToolCall { index, ..PartialToolCall::default() });
             self.0.len() - 1
         })
     }
@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     fn check(pieces: &[Value], expected: &[(&str, &str, &str)]) {
-        let mut calls = Calls::default();
+        let mut calls = ToolCallAssembler::default();
         for piece in pieces {
             calls.take(piece);
         }

@@ -13,15 +13,15 @@ use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderValue};
 use serde_json::Value;
 
 use super::{
-    connect::{self, WhyNot},
-    endpoint::Endpoint,
+    connect::{self, ConnectFailure},
+    endpoint::ModelEndpoint,
     error::ModelError,
-    hearing::{Fault, Hearing, MOST_BYTES, Progress},
+    hearing::{DecodeFault, DecodeProgress, MOST_BYTES, StreamDecoder},
     key::ApiKey,
-    patience::Patience,
-    refusal::{self, Dialect, Limited, Verdict},
-    reply::{Piece, Reply},
-    request::{AskUsage, MostTokens, Request, Spelling},
+    patience::RetryPolicy,
+    refusal::{self, ErrorVerdict, FieldSupport, RateLimited},
+    reply::{ModelReply, ReplyDelta},
+    request::{MaxTokensField, ModelRequest, RequestFields, UsageField},
 };
 use crate::{
     clock,
@@ -30,41 +30,41 @@ use crate::{
 
 /// A connection to a model server.
 #[derive(Debug)]
-pub struct Client {
+pub struct ModelClient {
     runtime: tokio::runtime::Runtime,
     http: reqwest::Client,
-    endpoint: Endpoint,
+    endpoint: ModelEndpoint,
     model: ModelConfig,
     key: Option<ApiKey>,
     authorization: Option<HeaderValue>,
-    patience: Patience,
-    spelling: Spelling,
+    patience: RetryPolicy,
+    spelling: RequestFields,
     stop: Arc<AtomicBool>,
 }
 
 /// Why one attempt gave no answer.
-enum Failed {
+enum AttemptFailure {
     Final(ModelError),
     Again {
         why: String,
         wait: Option<Duration>,
-        limited: Limited,
+        limited: RateLimited,
     },
     /// Ask at once in another way: it was the form that was refused.
     Otherwise,
 }
 
-impl Client {
+impl ModelClient {
     /// A client for this model. Whatever waits in it ends soon after `stop` is set. Nothing is sent yet.
     pub fn new(model: &ModelConfig, key: Option<ApiKey>, stop: Arc<AtomicBool>) -> Result<Self, ModelError> {
         let wrong =
             |error: String| ModelError::Config(format!("model.base_url {:?}: {error}", model.base_url));
-        let endpoint = Endpoint::parse(&model.base_url).map_err(wrong)?;
+        let endpoint = ModelEndpoint::parse(&model.base_url).map_err(wrong)?;
         let authorization =
             key.as_ref().map(connect::authorization).transpose().map_err(ModelError::Config)?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| ModelError::Config(format!("no runtime: {error}")))?;
-        let patience = Patience::of(model);
+        let patience = RetryPolicy::of(model);
         let http = connect::http(&endpoint, &patience).map_err(ModelError::Config)?;
         Ok(Self {
             runtime,
@@ -74,14 +74,14 @@ impl Client {
             key,
             authorization,
             patience,
-            spelling: Spelling { usage: AskUsage::Yes, most: MostTokens::MaxTokens },
+            spelling: RequestFields { usage: UsageField::Yes, most: MaxTokensField::MaxTokens },
             stop,
         })
     }
 
     /// The same with other waits.
     #[must_use]
-    pub fn with_patience(mut self, patience: Patience) -> Self {
+    pub fn with_patience(mut self, patience: RetryPolicy) -> Self {
         self.patience = patience;
         self
     }
@@ -89,17 +89,17 @@ impl Client {
     /// Asks for an answer and waits until there is a whole one. What comes meanwhile is told to `said`, retries included.
     pub fn ask(
         &mut self,
-        request: &Request<'_>,
-        said: &mut dyn FnMut(Piece<'_>),
-    ) -> Result<Reply, ModelError> {
+        request: &ModelRequest<'_>,
+        said: &mut dyn FnMut(ReplyDelta<'_>),
+    ) -> Result<ModelReply, ModelError> {
         let mut waits = self.patience.waits();
         let mut attempt = 1;
         loop {
             let (why, asked, limited) = match self.attempt(request, said) {
                 Ok(reply) => return Ok(reply),
-                Err(Failed::Final(error)) => return Err(error),
-                Err(Failed::Otherwise) => continue,
-                Err(Failed::Again { why, wait, limited }) => (self.struck(&why), wait, limited),
+                Err(AttemptFailure::Final(error)) => return Err(error),
+                Err(AttemptFailure::Otherwise) => continue,
+                Err(AttemptFailure::Again { why, wait, limited }) => (self.struck(&why), wait, limited),
             };
             let longest = self.patience.longest_asked;
             let too_long = asked.filter(|wait| *wait > longest);
@@ -107,49 +107,57 @@ impl Client {
                 let asks = |wait: Duration| format!("{why}, and it asks to wait {} s", wait.as_secs());
                 let message = too_long.map_or_else(|| why.clone(), asks);
                 return Err(match limited {
-                    Limited::Yes => ModelError::RateLimited { attempts: attempt, message },
-                    Limited::No => ModelError::Unavailable { attempts: attempt, message },
+                    RateLimited::Yes => ModelError::RateLimited { attempts: attempt, message },
+                    RateLimited::No => ModelError::Unavailable { attempts: attempt, message },
                 });
             }
             let wait = asked.or_else(|| waits.next()).unwrap_or(self.patience.longest_wait);
             attempt += 1;
-            said(Piece::Retry { attempt, of: self.patience.retries + 1, wait, why: &why });
+            said(ReplyDelta::Retry { attempt, of: self.patience.retries + 1, wait, why: &why });
             // The sleep is made inside: its clock is the runtime's.
             let slept = self.runtime.block_on(until(&self.stop, async { tokio::time::sleep(wait).await }));
-            slept.map_err(|Stopped| ModelError::Interrupted)?;
+            slept.map_err(|StopRequested| ModelError::Interrupted)?;
         }
     }
 
-    fn attempt(&mut self, request: &Request<'_>, said: &mut dyn FnMut(Piece<'_>)) -> Result<Reply, Failed> {
+    fn attempt(
+        &mut self,
+        request: &ModelRequest<'_>,
+        said: &mut dyn FnMut(ReplyDelta<'_>),
+    ) -> Result<ModelReply, AttemptFailure> {
         let body = request.body(&self.model, self.spelling);
         let stop = Arc::clone(&self.stop);
         let outcome = self.runtime.block_on(until(&stop, self.exchange(body, said)));
         match outcome {
-            Err(Stopped) => Err(Failed::Final(ModelError::Interrupted)),
+            Err(StopRequested) => Err(AttemptFailure::Final(ModelError::Interrupted)),
             Ok(Ok(reply)) => {
                 self.endpoint.keep();
                 Ok(reply)
             }
-            Ok(Err(Trouble::Fault(Fault::Broken(why)))) => {
-                Err(Failed::Again { why, wait: None, limited: Limited::No })
+            Ok(Err(ExchangeError::Fault(DecodeFault::Broken(why)))) => {
+                Err(AttemptFailure::Again { why, wait: None, limited: RateLimited::No })
             }
-            Ok(Err(Trouble::Fault(Fault::TooLarge))) => {
-                Err(Failed::Final(ModelError::TooLarge { most: MOST_BYTES }))
+            Ok(Err(ExchangeError::Fault(DecodeFault::TooLarge))) => {
+                Err(AttemptFailure::Final(ModelError::TooLarge { most: MOST_BYTES }))
             }
-            Ok(Err(Trouble::Fault(Fault::Told(value)))) => {
-                Err(self.judged(refusal::judge_told(&value), Status(200)))
+            Ok(Err(ExchangeError::Fault(DecodeFault::Told(value)))) => {
+                Err(self.judged(refusal::judge_told(&value), ResponseStatus(200)))
             }
-            Ok(Err(Trouble::Refused { status, body, wait })) => {
-                Err(self.judged(refusal::judge(status, &body, wait), Status(status)))
+            Ok(Err(ExchangeError::Refused { status, body, wait })) => {
+                Err(self.judged(refusal::judge(status, &body, wait), ResponseStatus(status)))
             }
-            Ok(Err(Trouble::Hopeless(message))) => {
-                Err(Failed::Final(ModelError::Config(self.struck(&message))))
+            Ok(Err(ExchangeError::Hopeless(message))) => {
+                Err(AttemptFailure::Final(ModelError::Config(self.struck(&message))))
             }
         }
     }
 
     /// One request and its answer.
-    async fn exchange(&self, body: String, said: &mut dyn FnMut(Piece<'_>)) -> Result<Reply, Trouble> {
+    async fn exchange(
+        &self,
+        body: String,
+        said: &mut dyn FnMut(ReplyDelta<'_>),
+    ) -> Result<ModelReply, ExchangeError> {
         let mut sending = self.http.post(self.endpoint.completions()).body(body);
         sending = sending.header(CONTENT_TYPE, "application/json").header(ACCEPT, "text/event-stream");
         if let Some(authorization) = &self.authorization {
@@ -162,18 +170,23 @@ impl Client {
         self.hear(response, said).await
     }
 
-    async fn hear(&self, mut response: Response, said: &mut dyn FnMut(Piece<'_>)) -> Result<Reply, Trouble> {
-        let mut hearing = Hearing::default();
-        let mut progress = Progress::Open;
-        while progress != Progress::Over {
+    async fn hear(
+        &self,
+        mut response: Response,
+        said: &mut dyn FnMut(ReplyDelta<'_>),
+    ) -> Result<ModelReply, ExchangeError> {
+        let mut hearing = StreamDecoder::default();
+        let mut progress = DecodeProgress::Open;
+        while progress != DecodeProgress::Over {
             let next = match progress {
-                Progress::Open | Progress::Over => self.patient(response.chunk()).await?,
+                DecodeProgress::Open | DecodeProgress::Over => self.patient(response.chunk()).await?,
                 // Only the cost is missing: neither a silent nor a broken connection spoils the answer now.
-                Progress::Whole => match tokio::time::timeout(self.patience.trailing, response.chunk()).await
-                {
-                    Ok(next @ Ok(_)) => next,
-                    Ok(Err(_)) | Err(_) => break,
-                },
+                DecodeProgress::Whole => {
+                    match tokio::time::timeout(self.patience.trailing, response.chunk()).await {
+                        Ok(next @ Ok(_)) => next,
+                        Ok(Err(_)) | Err(_) => break,
+                    }
+                }
             };
             match next {
                 Ok(Some(bytes)) => progress = hearing.feed(&bytes, said)?,
@@ -187,7 +200,7 @@ impl Client {
     }
 
     /// A refusal with what the server writes about it, as far as it writes anything.
-    async fn refused(&self, mut response: Response) -> Trouble {
+    async fn refused(&self, mut response: Response) -> ExchangeError {
         let status = response.status().as_u16();
         let header = |name: &str| Some(response.headers().get(name)?.to_str().ok()?.to_owned());
         let (wait, moved) = (refusal::asked_wait(header), header("location"));
@@ -199,22 +212,22 @@ impl Client {
             }
         }
         let body = moved.unwrap_or_else(|| String::from_utf8_lossy(&body).into_owned());
-        Trouble::Refused { status, body, wait }
+        ExchangeError::Refused { status, body, wait }
     }
 
-    fn judged(&mut self, verdict: Verdict, Status(status): Status) -> Failed {
+    fn judged(&mut self, verdict: ErrorVerdict, ResponseStatus(status): ResponseStatus) -> AttemptFailure {
         let url = self.endpoint.completions().to_string();
         match verdict {
-            Verdict::NotFound { message } => {
+            ErrorVerdict::NotFound { message } => {
                 if self.endpoint.next() {
-                    return Failed::Otherwise;
+                    return AttemptFailure::Otherwise;
                 }
                 self.endpoint.reset();
-                Failed::Final(ModelError::NotFound { url, status, message: self.struck(&message) })
+                AttemptFailure::Final(ModelError::NotFound { url, status, message: self.struck(&message) })
             }
-            Verdict::Again { why, wait, limited } => Failed::Again { why, wait, limited },
-            Verdict::Final(error) => Failed::Final(self.struck_error(error)),
-            Verdict::Unauthorised { message } => {
+            ErrorVerdict::Again { why, wait, limited } => AttemptFailure::Again { why, wait, limited },
+            ErrorVerdict::Final(error) => AttemptFailure::Final(self.struck_error(error)),
+            ErrorVerdict::Unauthorised { message } => {
                 let advice = match &self.key {
                     Some(key) => {
                         format!("the key is from {}: is it the right one for {url}?", key.variable())
@@ -225,24 +238,26 @@ impl Client {
                     }
                 };
                 let message = self.struck(&message);
-                Failed::Final(ModelError::Unauthorised { status, message, advice })
+                AttemptFailure::Final(ModelError::Unauthorised { status, message, advice })
             }
-            Verdict::UnknownModel { message } => {
+            ErrorVerdict::UnknownModel { message } => {
                 let (model, message) = (self.model.name.clone(), self.struck(&message));
                 let advice = self.advice_on_models();
-                Failed::Final(ModelError::UnknownModel { model, message, advice })
+                AttemptFailure::Final(ModelError::UnknownModel { model, message, advice })
             }
-            Verdict::Dialect(Dialect::NoUsage) if self.spelling.usage == AskUsage::Yes => {
-                self.spelling.usage = AskUsage::No;
-                Failed::Otherwise
+            ErrorVerdict::Dialect(FieldSupport::NoUsage) if self.spelling.usage == UsageField::Yes => {
+                self.spelling.usage = UsageField::No;
+                AttemptFailure::Otherwise
             }
-            Verdict::Dialect(Dialect::MaxCompletionTokens) if self.spelling.most == MostTokens::MaxTokens => {
-                self.spelling.most = MostTokens::MaxCompletionTokens;
-                Failed::Otherwise
+            ErrorVerdict::Dialect(FieldSupport::MaxCompletionTokens)
+                if self.spelling.most == MaxTokensField::MaxTokens =>
+            {
+                self.spelling.most = MaxTokensField::MaxCompletionTokens;
+                AttemptFailure::Otherwise
             }
-            Verdict::Dialect(dialect) => {
+            ErrorVerdict::Dialect(dialect) => {
                 let message = format!("it refuses {dialect:?} and what it wants instead");
-                Failed::Final(ModelError::Refused { status, message })
+                AttemptFailure::Final(ModelError::Refused { status, message })
             }
         }
     }
@@ -281,17 +296,17 @@ impl Client {
     }
 
     /// Waits for something for as long as a server may be silent.
-    async fn patient<T>(&self, waited: impl Future<Output = T>) -> Result<T, Trouble> {
+    async fn patient<T>(&self, waited: impl Future<Output = T>) -> Result<T, ExchangeError> {
         let idle = self.patience.idle;
         let silent =
             |_| broken(format!("the server said nothing for {} s (model.timeout_sec)", idle.as_secs_f64()));
         tokio::time::timeout(idle, waited).await.map_err(silent)
     }
 
-    fn unreachable(&self, error: &reqwest::Error) -> Trouble {
+    fn unreachable(&self, error: &reqwest::Error) -> ExchangeError {
         match connect::why_not(&self.endpoint.completions(), error) {
-            WhyNot::Hopeless(reason) => Trouble::Hopeless(reason),
-            WhyNot::Passing(reason) => broken(reason),
+            ConnectFailure::Hopeless(reason) => ExchangeError::Hopeless(reason),
+            ConnectFailure::Passing(reason) => broken(reason),
         }
     }
 
@@ -321,13 +336,13 @@ impl Client {
 }
 
 /// What went wrong in an exchange.
-enum Trouble {
-    Fault(Fault),
+enum ExchangeError {
+    Fault(DecodeFault),
     Refused { status: u16, body: String, wait: Option<Duration> },
     Hopeless(String),
 }
 
-struct Status(u16);
+struct ResponseStatus(u16);
 
 /// A refusal is read no further than this.
 const MOST_OF_REFUSAL: usize = 64 << 10;
@@ -338,14 +353,14 @@ const BRIEFLY: Duration = Duration::from_secs(5);
 /// How many models are named.
 const SOME: usize = 8;
 
-impl From<Fault> for Trouble {
-    fn from(fault: Fault) -> Self {
+impl From<DecodeFault> for ExchangeError {
+    fn from(fault: DecodeFault) -> Self {
         Self::Fault(fault)
     }
 }
 
-fn broken(why: String) -> Trouble {
-    Trouble::Fault(Fault::Broken(why))
+fn broken(why: String) -> ExchangeError {
+    ExchangeError::Fault(DecodeFault::Broken(why))
 }
 
 /// Whether a page for people came: whatever is there, it is no model server.
@@ -359,10 +374,10 @@ fn fresh_id() -> String {
 }
 
 /// The flag was raised.
-struct Stopped;
+struct StopRequested;
 
 /// Waits for something, or for the flag.
-async fn until<T>(stop: &AtomicBool, waited: impl Future<Output = T>) -> Result<T, Stopped> {
+async fn until<T>(stop: &AtomicBool, waited: impl Future<Output = T>) -> Result<T, StopRequested> {
     let raised = async {
         while !stop.load(Ordering::Relaxed) {
             tokio::time::sleep(GLANCE).await;
@@ -370,7 +385,7 @@ async fn until<T>(stop: &AtomicBool, waited: impl Future<Output = T>) -> Result<
     };
     tokio::select! {
         biased;
-        () = raised => Err(Stopped),
+        () = raised => Err(StopRequested),
         done = waited => Ok(done),
     }
 }

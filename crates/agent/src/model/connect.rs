@@ -5,7 +5,7 @@ use std::time::Duration;
 use reqwest::header::HeaderValue;
 use reqwest::{Url, redirect};
 
-use super::{endpoint::Endpoint, key::ApiKey, patience::Patience};
+use super::{endpoint::ModelEndpoint, key::ApiKey, patience::RetryPolicy};
 
 /// The header that carries a key; nothing prints it.
 pub(super) fn authorization(key: &ApiKey) -> Result<HeaderValue, String> {
@@ -17,7 +17,7 @@ pub(super) fn authorization(key: &ApiKey) -> Result<HeaderValue, String> {
 }
 
 /// A client for this server.
-pub(super) fn http(endpoint: &Endpoint, patience: &Patience) -> Result<reqwest::Client, String> {
+pub(super) fn http(endpoint: &ModelEndpoint, patience: &RetryPolicy) -> Result<reqwest::Client, String> {
     // Whoever was first has installed the same one.
     let _installed = rustls::crypto::ring::default_provider().install_default();
     let mut http = reqwest::Client::builder()
@@ -48,7 +48,7 @@ const CERTIFICATES: &str =
     "install ca-certificates, or name a file with the authorities to trust in SSL_CERT_FILE";
 
 /// Why a server could not be reached.
-pub(super) enum WhyNot {
+pub(super) enum ConnectFailure {
     /// It would be the same again.
     Hopeless(String),
     /// It may be there in a moment.
@@ -56,18 +56,18 @@ pub(super) enum WhyNot {
 }
 
 /// Why this server could not be reached, with what to do about it.
-pub(super) fn why_not(url: &Url, error: &reqwest::Error) -> WhyNot {
+pub(super) fn why_not(url: &Url, error: &reqwest::Error) -> ConnectFailure {
     let reason = format!("cannot reach {url}: {}", deepest(error));
     match encryption_fault(error) {
-        Some(rustls::Error::InvalidMessage(_)) => WhyNot::Hopeless(format!(
+        Some(rustls::Error::InvalidMessage(_)) => ConnectFailure::Hopeless(format!(
             "{reason}; does the server speak https? Perhaps model.base_url should begin with http://"
         )),
         // A certificate that is not trusted now will not be in a second.
         Some(rustls::Error::InvalidCertificate(_)) => {
-            WhyNot::Hopeless(format!("{reason}; is the clock right? {CERTIFICATES}"))
+            ConnectFailure::Hopeless(format!("{reason}; is the clock right? {CERTIFICATES}"))
         }
-        Some(_) | None if error.is_builder() => WhyNot::Hopeless(reason),
-        Some(_) | None => WhyNot::Passing(reason),
+        Some(_) | None if error.is_builder() => ConnectFailure::Hopeless(reason),
+        Some(_) | None => ConnectFailure::Passing(reason),
     }
 }
 

@@ -7,7 +7,7 @@ use reqwest::Url;
 
 /// The addresses that a base URL may mean.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Endpoint {
+pub(super) struct ModelEndpoint {
     /// Bases, the likeliest first.
     bases: Vec<Url>,
     chosen: usize,
@@ -15,7 +15,7 @@ pub(super) struct Endpoint {
 
 const COMPLETIONS: &str = "/chat/completions";
 
-impl Endpoint {
+impl ModelEndpoint {
     /// Reads a base URL, with or without a version, a trailing slash, or the whole path of chat completions.
     pub(super) fn parse(base_url: &str) -> Result<Self, String> {
         let example = "such as https://api.openai.com/v1";
@@ -95,7 +95,7 @@ impl Endpoint {
 
 /// What is wrong with a base URL, if anything.
 pub(crate) fn check(base_url: &str) -> Result<(), String> {
-    Endpoint::parse(base_url).map(|_| ())
+    ModelEndpoint::parse(base_url).map(|_| ())
 }
 
 /// `v1`, `v3`, `v1beta`: a path with such a part is whole.
@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     fn meanings(base_url: &str) -> Vec<String> {
-        let mut endpoint = Endpoint::parse(base_url).unwrap();
+        let mut endpoint = ModelEndpoint::parse(base_url).unwrap();
         let mut meanings = vec![endpoint.completions().to_string()];
         while endpoint.next() {
             meanings.push(endpoint.completions().to_string());
@@ -143,10 +143,10 @@ mod tests {
     #[test]
     fn what_is_no_base_url_is_refused_with_an_example() {
         for text in ["", "api.openai.com/v1", "ftp://h/v1", "http://"] {
-            let refused = Endpoint::parse(text).unwrap_err();
+            let refused = ModelEndpoint::parse(text).unwrap_err();
             assert!(refused.contains("https://api.openai.com/v1"), "{text}: {refused}");
         }
-        let refused = Endpoint::parse("https://me:secret@h/v1").unwrap_err();
+        let refused = ModelEndpoint::parse("https://me:secret@h/v1").unwrap_err();
         assert!(refused.contains("api_key_env") && !refused.contains("secret"), "{refused}");
     }
 
@@ -155,7 +155,7 @@ mod tests {
         for (base, local) in
             [("http://localhost:1/v1", true), ("http://[::1]:1", true), ("http://10.0.0.1", false)]
         {
-            assert_eq!(Endpoint::parse(base).unwrap().is_local(), local, "{base}");
+            assert_eq!(ModelEndpoint::parse(base).unwrap().is_local(), local, "{base}");
         }
     }
 }

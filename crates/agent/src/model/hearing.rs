@@ -1,4 +1,4 @@
-//! An answer while it is heard: bytes in, a whole [`Reply`] out, or the reason why there is none.
+//! An answer while it is heard: bytes in, a whole [`ModelReply`] out, or the reason why there is none.
 //!
 //! No connection and no clock. The bytes may be a stream of events or, from servers that do not care what they were asked
 //! for, one JSON object. An answer counts only when the server has said that it is whole.
@@ -6,36 +6,36 @@
 use serde_json::Value;
 
 use super::{
-    calls::Calls,
+    calls::ToolCallAssembler,
     nesting::flattened,
-    reply::{Finish, Piece, Reply, Usage},
-    sse::Events,
+    reply::{FinishReason, ModelReply, ReplyDelta, TokenUsage},
+    sse::SseParser,
 };
 
 /// An answer that is being heard.
 #[derive(Debug, Default)]
-pub(super) struct Hearing {
-    form: Form,
+pub(super) struct StreamDecoder {
+    form: BodyFormat,
     heard: usize,
     text: String,
-    calls: Calls,
+    calls: ToolCallAssembler,
     finish: Option<String>,
-    usage: Option<Usage>,
+    usage: Option<TokenUsage>,
     done: bool,
 }
 
 /// What the bytes are, known from the first that is no blank.
 #[derive(Debug, Default)]
-enum Form {
+enum BodyFormat {
     #[default]
     Unknown,
-    Stream(Events),
+    Stream(SseParser),
     Whole(Vec<u8>),
 }
 
 /// Why what was heard is no answer.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Fault {
+pub(super) enum DecodeFault {
     /// It broke off or makes no sense; asking again may help.
     Broken(String),
     /// The server says, in the place of an answer, that something is wrong.
@@ -46,7 +46,7 @@ pub(super) enum Fault {
 
 /// How far an answer has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Progress {
+pub(super) enum DecodeProgress {
     Open,
     /// Everything is there but, perhaps, its cost.
     Whole,
@@ -61,40 +61,44 @@ const MAX_DEPTH: usize = 100;
 /// The longest answer, in bytes on the wire. A stream spends some two hundred bytes on each token.
 pub(super) const MOST_BYTES: usize = 64 << 20;
 
-impl Hearing {
+impl StreamDecoder {
     /// Takes more bytes, and tells what they say.
-    pub(super) fn feed(&mut self, bytes: &[u8], said: &mut dyn FnMut(Piece<'_>)) -> Result<Progress, Fault> {
+    pub(super) fn feed(
+        &mut self,
+        bytes: &[u8],
+        said: &mut dyn FnMut(ReplyDelta<'_>),
+    ) -> Result<DecodeProgress, DecodeFault> {
         self.heard = self.heard.saturating_add(bytes.len());
         if self.heard > MOST_BYTES {
-            return Err(Fault::TooLarge);
+            return Err(DecodeFault::TooLarge);
         }
         let bytes = match self.form {
-            Form::Unknown => {
+            BodyFormat::Unknown => {
                 let blank = bytes.iter().take_while(|byte| byte.is_ascii_whitespace()).count();
                 match bytes.get(blank) {
-                    None => return Ok(Progress::Open),
-                    Some(b'{' | b'[') => self.form = Form::Whole(Vec::new()),
-                    Some(_) => self.form = Form::Stream(Events::default()),
+                    None => return Ok(DecodeProgress::Open),
+                    Some(b'{' | b'[') => self.form = BodyFormat::Whole(Vec::new()),
+                    Some(_) => self.form = BodyFormat::Stream(SseParser::default()),
                 }
                 &bytes[blank..]
             }
-            Form::Stream(_) | Form::Whole(_) => bytes,
+            BodyFormat::Stream(_) | BodyFormat::Whole(_) => bytes,
         };
         let events = match &mut self.form {
-            Form::Whole(body) => {
+            BodyFormat::Whole(body) => {
                 body.extend_from_slice(bytes);
                 Vec::new()
             }
-            Form::Stream(events) => events.feed(bytes),
-            Form::Unknown => Vec::new(),
+            BodyFormat::Stream(events) => events.feed(bytes),
+            BodyFormat::Unknown => Vec::new(),
         };
         for data in events {
             self.event(&data, said)?;
         }
         Ok(match (self.done, &self.finish) {
-            (true, _) => Progress::Over,
-            (false, Some(_)) => Progress::Whole,
-            (false, None) => Progress::Open,
+            (true, _) => DecodeProgress::Over,
+            (false, Some(_)) => DecodeProgress::Whole,
+            (false, None) => DecodeProgress::Open,
         })
     }
 
@@ -102,18 +106,18 @@ impl Hearing {
     pub(super) fn end(
         mut self,
         fresh: impl FnMut() -> String,
-        said: &mut dyn FnMut(Piece<'_>),
-    ) -> Result<Reply, Fault> {
+        said: &mut dyn FnMut(ReplyDelta<'_>),
+    ) -> Result<ModelReply, DecodeFault> {
         match std::mem::take(&mut self.form) {
-            Form::Unknown => {}
-            Form::Stream(events) => {
+            BodyFormat::Unknown => {}
+            BodyFormat::Stream(events) => {
                 if let Some(data) = events.end() {
                     self.event(&data, said)?;
                 }
             }
-            Form::Whole(body) => {
+            BodyFormat::Whole(body) => {
                 let broken = |error: &dyn std::fmt::Display| {
-                    Fault::Broken(format!("the answer is no whole JSON: {error}"))
+                    DecodeFault::Broken(format!("the answer is no whole JSON: {error}"))
                 };
                 let body = std::str::from_utf8(&body).map_err(|error| broken(&error))?;
                 let value: Value =
@@ -125,7 +129,7 @@ impl Hearing {
         self.reply(fresh)
     }
 
-    fn event(&mut self, data: &str, said: &mut dyn FnMut(Piece<'_>)) -> Result<(), Fault> {
+    fn event(&mut self, data: &str, said: &mut dyn FnMut(ReplyDelta<'_>)) -> Result<(), DecodeFault> {
         if self.done || data.trim().is_empty() {
             return Ok(());
         }
@@ -137,13 +141,13 @@ impl Hearing {
             Ok(value) => self.chunk(&value, said),
             // Some servers forget the empty line between events.
             Err(_) if data.contains('\n') => data.lines().try_for_each(|line| self.event(line, said)),
-            Err(error) => Err(Fault::Broken(format!("an event of the answer is no JSON: {error}"))),
+            Err(error) => Err(DecodeFault::Broken(format!("an event of the answer is no JSON: {error}"))),
         }
     }
 
-    fn chunk(&mut self, chunk: &Value, said: &mut dyn FnMut(Piece<'_>)) -> Result<(), Fault> {
+    fn chunk(&mut self, chunk: &Value, said: &mut dyn FnMut(ReplyDelta<'_>)) -> Result<(), DecodeFault> {
         if !chunk["error"].is_null() {
-            return Err(Fault::Told(chunk.clone()));
+            return Err(DecodeFault::Told(chunk.clone()));
         }
         let choices = chunk["choices"].as_array().map_or(&[][..], Vec::as_slice);
         let first = choices.iter().find(|choice| choice["index"].as_u64().unwrap_or(0) == 0);
@@ -163,10 +167,10 @@ impl Hearing {
         Ok(())
     }
 
-    fn message(&mut self, message: &Value, said: &mut dyn FnMut(Piece<'_>)) {
+    fn message(&mut self, message: &Value, said: &mut dyn FnMut(ReplyDelta<'_>)) {
         for name in ["reasoning_content", "reasoning"] {
             if let Some(thought) = message[name].as_str().filter(|thought| !thought.is_empty()) {
-                said(Piece::Reasoning(thought));
+                said(ReplyDelta::Reasoning(thought));
                 break;
             }
         }
@@ -175,52 +179,52 @@ impl Hearing {
         let whole = message["content"].as_str().into_iter().chain(message["refusal"].as_str());
         for text in whole.chain(parts).filter(|text| !text.is_empty()) {
             self.text.push_str(text);
-            said(Piece::Text(text));
+            said(ReplyDelta::Text(text));
         }
         for piece in message["tool_calls"].as_array().map_or(&[][..], Vec::as_slice) {
             if let Some(name) = self.calls.take(piece) {
-                said(Piece::Call(name));
+                said(ReplyDelta::Call(name));
             }
         }
     }
 
-    fn reply(self, fresh: impl FnMut() -> String) -> Result<Reply, Fault> {
+    fn reply(self, fresh: impl FnMut() -> String) -> Result<ModelReply, DecodeFault> {
         if !self.done && self.finish.is_none() {
-            return Err(Fault::Broken("the connection ended before the answer did".to_owned()));
+            return Err(DecodeFault::Broken("the connection ended before the answer did".to_owned()));
         }
         let mut calls = self.calls.finished(fresh);
         let text = Some(self.text).filter(|text| !text.trim().is_empty());
         let finish = match self.finish.as_deref() {
-            Some("length" | "max_tokens") => Finish::Length,
-            Some("content_filter") => Finish::ContentFilter,
-            Some("error") => return Err(Fault::Broken("the server broke the answer off".to_owned())),
+            Some("length" | "max_tokens") => FinishReason::Length,
+            Some("content_filter") => FinishReason::ContentFilter,
+            Some("error") => return Err(DecodeFault::Broken("the server broke the answer off".to_owned())),
             // Servers say stop, or tool_calls, whatever they did; what they did counts.
-            _ if !calls.is_empty() => Finish::ToolCalls,
-            Some("stop" | "tool_calls" | "function_call") | None => Finish::Stop,
-            Some(other) => Finish::Other(other.to_owned()),
+            _ if !calls.is_empty() => FinishReason::ToolCalls,
+            Some("stop" | "tool_calls" | "function_call") | None => FinishReason::Stop,
+            Some(other) => FinishReason::Other(other.to_owned()),
         };
         match finish {
-            Finish::Length | Finish::ContentFilter => {
+            FinishReason::Length | FinishReason::ContentFilter => {
                 // Half a call must not be carried out, and no arguments at all may be half of some.
                 calls.retain(|call| !call.arguments.trim().is_empty() && call.parsed().is_ok());
             }
-            Finish::Stop | Finish::ToolCalls | Finish::Other(_) => {
+            FinishReason::Stop | FinishReason::ToolCalls | FinishReason::Other(_) => {
                 if text.is_none() && calls.is_empty() {
-                    return Err(Fault::Broken("the answer is empty".to_owned()));
+                    return Err(DecodeFault::Broken("the answer is empty".to_owned()));
                 }
             }
         }
         if calls.iter().any(|call| call.name.is_empty()) {
-            return Err(Fault::Broken("the answer calls a tool without a name".to_owned()));
+            return Err(DecodeFault::Broken("the answer calls a tool without a name".to_owned()));
         }
-        Ok(Reply { text, calls, finish, usage: self.usage })
+        Ok(ModelReply { text, calls, finish, usage: self.usage })
     }
 }
 
-fn usage(usage: &Value) -> Option<Usage> {
+fn usage(usage: &Value) -> Option<TokenUsage> {
     let number = |value: &Value| value.as_u64();
     let cached = number(&usage["prompt_tokens_details"]["cached_tokens"]);
-    Some(Usage {
+    Some(TokenUsage {
         input_tokens: number(&usage["prompt_tokens"])?,
         output_tokens: number(&usage["completion_tokens"]).unwrap_or(0),
         cached_tokens: cached.or_else(|| number(&usage["prompt_cache_hit_tokens"])).unwrap_or(0),

@@ -9,41 +9,41 @@ use std::borrow::Cow;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use crate::tool::Sent;
+use crate::tool::RawArguments;
 
 /// One message of a conversation with the model.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Message {
+pub enum ChatMessage {
     System(String),
     User(String),
-    Assistant { text: Option<String>, calls: Vec<ToolCall> },
+    Assistant { text: Option<String>, calls: Vec<ModelToolCall> },
     Tool { call_id: String, text: String },
 }
 
 /// A call that the model wants carried out.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ToolCall {
+pub struct ModelToolCall {
     pub id: String,
     pub name: String,
     /// JSON text as the model sent it, maybe broken.
     pub arguments: String,
 }
 
-impl Message {
-    /// The message as one JSON object, ready to be put into a [`Request`](super::Request).
+impl ChatMessage {
+    /// The message as one JSON object, ready to be put into a [`ModelRequest`](super::ModelRequest).
     pub fn json(&self) -> String {
-        let plain = |role, content| Written { role, tool_call_id: None, content, tool_calls: Vec::new() };
+        let plain = |role, content| WireMessage { role, tool_call_id: None, content, tool_calls: Vec::new() };
         let written = match self {
             Self::System(text) => plain("system", Some(text.as_str())),
             Self::User(text) => plain("user", Some(text.as_str())),
             Self::Tool { call_id, text } => {
-                Written { tool_call_id: Some(call_id), ..plain("tool", Some(text.as_str())) }
+                WireMessage { tool_call_id: Some(call_id), ..plain("tool", Some(text.as_str())) }
             }
             Self::Assistant { text, calls } if calls.is_empty() => {
                 plain("assistant", Some(text.as_deref().unwrap_or_default()))
             }
-            Self::Assistant { text, calls } => Written {
-                tool_calls: calls.iter().map(WrittenCall::of).collect(),
+            Self::Assistant { text, calls } => WireMessage {
+                tool_calls: calls.iter().map(WireToolCall::of).collect(),
                 ..plain("assistant", text.as_deref())
             },
         };
@@ -53,43 +53,43 @@ impl Message {
 
 /// A message on the wire. It borrows, because conversations are long and each of their texts is written only once.
 #[derive(Serialize)]
-struct Written<'a> {
+struct WireMessage<'a> {
     role: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     tool_call_id: Option<&'a str>,
     content: Option<&'a str>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    tool_calls: Vec<WrittenCall<'a>>,
+    tool_calls: Vec<WireToolCall<'a>>,
 }
 
 #[derive(Serialize)]
-struct WrittenCall<'a> {
+struct WireToolCall<'a> {
     id: &'a str,
     #[serde(rename = "type")]
     kind: &'static str,
-    function: Function<'a>,
+    function: WireFunction<'a>,
 }
 
 #[derive(Serialize)]
-struct Function<'a> {
+struct WireFunction<'a> {
     name: Cow<'a, str>,
     arguments: String,
 }
 
-impl<'a> WrittenCall<'a> {
-    fn of(call: &'a ToolCall) -> Self {
+impl<'a> WireToolCall<'a> {
+    fn of(call: &'a ModelToolCall) -> Self {
         // Several servers parse the arguments of earlier calls and refuse the whole request when they cannot.
-        let arguments = match Sent::parse(&call.arguments) {
-            Ok(Sent { values, exact }) if exact.is_empty() => Value::Object(values).to_string(),
+        let arguments = match RawArguments::parse(&call.arguments) {
+            Ok(RawArguments { values, exact }) if exact.is_empty() => Value::Object(values).to_string(),
             Ok(_) => call.arguments.clone(),
             Err(_) => "{}".to_owned(),
         };
-        let function = Function { name: wire_name(&call.name), arguments };
+        let function = WireFunction { name: wire_name(&call.name), arguments };
         Self { id: &call.id, kind: "function", function }
     }
 }
 
-impl ToolCall {
+impl ModelToolCall {
     /// The arguments, if they are what they should be: a JSON object. No text at all is a call without arguments.
     pub fn parsed(&self) -> Result<Map<String, Value>, serde_json::Error> {
         parse_arguments(&self.arguments)
@@ -140,32 +140,32 @@ mod tests {
 
     use super::*;
 
-    fn sent(message: &Message) -> Value {
+    fn sent(message: &ChatMessage) -> Value {
         serde_json::from_str(&message.json()).unwrap()
     }
 
-    fn call(name: &str, arguments: &str) -> ToolCall {
-        ToolCall { id: "c1".to_owned(), name: name.to_owned(), arguments: arguments.to_owned() }
+    fn call(name: &str, arguments: &str) -> ModelToolCall {
+        ModelToolCall { id: "c1".to_owned(), name: name.to_owned(), arguments: arguments.to_owned() }
     }
 
     #[test]
     fn messages_are_written_as_servers_want_them() {
-        assert_eq!(sent(&Message::User("hi".to_owned())), json!({ "role": "user", "content": "hi" }));
-        let said = Message::Assistant { text: None, calls: vec![call("sh", r#"{"a": 1}"#)] };
+        assert_eq!(sent(&ChatMessage::User("hi".to_owned())), json!({ "role": "user", "content": "hi" }));
+        let said = ChatMessage::Assistant { text: None, calls: vec![call("sh", r#"{"a": 1}"#)] };
         let function = json!({ "name": "sh", "arguments": r#"{"a":1}"# });
         let expected = json!({
             "role": "assistant", "content": null,
             "tool_calls": [{ "id": "c1", "type": "function", "function": function }],
         });
         assert_eq!(sent(&said), expected);
-        let result = Message::Tool { call_id: "c1".to_owned(), text: "ok".to_owned() };
+        let result = ChatMessage::Tool { call_id: "c1".to_owned(), text: "ok".to_owned() };
         assert_eq!(sent(&result), json!({ "role": "tool", "tool_call_id": "c1", "content": "ok" }));
     }
 
     #[test]
     fn what_no_server_takes_back_is_written_as_the_nearest_that_passes() {
         for arguments in [r#"{"a": "#, "[1]", "hello", "null"] {
-            let said = Message::Assistant { text: None, calls: vec![call("session.end", arguments)] };
+            let said = ChatMessage::Assistant { text: None, calls: vec![call("session.end", arguments)] };
             let function = &sent(&said)["tool_calls"][0]["function"];
             assert_eq!(function, &json!({ "name": "session_end", "arguments": "{}" }));
         }
@@ -181,7 +181,7 @@ mod tests {
             let call = call("t", &nested(depth));
             let refused = call.parsed().unwrap_err().to_string();
             assert_eq!(refused, "it is nested more than 64 levels deep");
-            let said = Message::Assistant { text: None, calls: vec![call] };
+            let said = ChatMessage::Assistant { text: None, calls: vec![call] };
             assert_eq!(sent(&said)["tool_calls"][0]["function"]["arguments"], "{}");
         }
         assert!(call("t", &format!(r#"{{"a":"{}"}}"#, r#"[{\"["#.repeat(1000))).parsed().is_ok());

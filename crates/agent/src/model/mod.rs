@@ -1,7 +1,7 @@
 //! What is said to a model and what it says back: chat completions on any OpenAI-compatible server.
 //!
-//! Reading order: [`Message`] and [`Request`] (what is sent), [`Reply`] (what comes back), [`ModelError`] (what goes
-//! wrong, by what can be done about it), [`Client`] (asking, with retries); then how the client does it: `endpoint`,
+//! Reading order: [`ChatMessage`] and [`ModelRequest`] (what is sent), [`ModelReply`] (what comes back), [`ModelError`] (what goes
+//! wrong, by what can be done about it), [`ModelClient`] (asking, with retries); then how the client does it: `endpoint`,
 //! `connect`, `hearing` with `sse` and `calls`, `refusal`, `patience`.
 //!
 //! Not here: which messages are sent; those are built from the journal. And no knowledge of any one provider beyond the
@@ -22,12 +22,12 @@ mod reply;
 mod request;
 mod sse;
 
-pub use client::Client;
+pub use client::ModelClient;
 pub(crate) use endpoint::check as check_base_url;
 pub use error::ModelError;
 pub use key::ApiKey;
-pub use message::{LONGEST_NAME, Message, ToolCall, is_wire_name};
+pub use message::{ChatMessage, LONGEST_NAME, ModelToolCall, is_wire_name};
 pub(crate) use message::{parse_arguments, wire_name};
-pub use patience::Patience;
-pub use reply::{Finish, Piece, Reply, Usage};
-pub use request::Request;
+pub use patience::RetryPolicy;
+pub use reply::{FinishReason, ModelReply, ReplyDelta, TokenUsage};
+pub use request::ModelRequest;

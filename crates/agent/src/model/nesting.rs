@@ -12,8 +12,8 @@ pub(super) fn depth(text: &str) -> usize {
     let mut deepest = 0;
     for (_, bracket) in brackets(text) {
         match bracket {
-            Bracket::Open => depth += 1,
-            Bracket::Close => depth = depth.saturating_sub(1),
+            JsonBracket::Open => depth += 1,
+            JsonBracket::Close => depth = depth.saturating_sub(1),
         }
         deepest = deepest.max(depth);
     }
@@ -31,14 +31,14 @@ pub(super) fn flattened(text: &str, most: usize) -> Cow<'_, str> {
     let mut rest = 0;
     for (at, bracket) in brackets(text) {
         match bracket {
-            Bracket::Open => {
+            JsonBracket::Open => {
                 if depth == most {
                     flat.push_str(&text[rest..at]);
                     rest = at;
                 }
                 depth += 1;
             }
-            Bracket::Close => {
+            JsonBracket::Close => {
                 depth = depth.saturating_sub(1);
                 if depth == most {
                     flat.push_str(&Value::from(&text[rest..=at]).to_string());
@@ -52,13 +52,13 @@ pub(super) fn flattened(text: &str, most: usize) -> Cow<'_, str> {
 }
 
 #[derive(Clone, Copy)]
-enum Bracket {
+enum JsonBracket {
     Open,
     Close,
 }
 
 /// The brackets of a JSON text that are not in strings, each with its place.
-fn brackets(text: &str) -> impl Iterator<Item = (usize, Bracket)> {
+fn brackets(text: &str) -> impl Iterator<Item = (usize, JsonBracket)> {
     let (mut in_string, mut is_escaped) = (false, false);
     text.bytes().enumerate().filter_map(move |(at, byte)| {
         if in_string {
@@ -75,8 +75,8 @@ fn brackets(text: &str) -> impl Iterator<Item = (usize, Bracket)> {
                 in_string = true;
                 None
             }
-            b'{' | b'[' => Some((at, Bracket::Open)),
-            b'}' | b']' => Some((at, Bracket::Close)),
+            b'{' | b'[' => Some((at, JsonBracket::Open)),
+            b'}' | b']' => Some((at, JsonBracket::Close)),
             _ => None,
         }
     })

@@ -8,7 +8,7 @@ use crate::definition::ModelConfig;
 
 /// The waits of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Patience {
+pub struct RetryPolicy {
     /// How long a server may be silent, before its answer begins or in the middle of it.
     pub idle: Duration,
     /// How often a request is made again.
@@ -24,7 +24,7 @@ pub struct Patience {
     pub trailing: Duration,
 }
 
-impl Patience {
+impl RetryPolicy {
     /// As a definition wants it.
     pub fn of(model: &ModelConfig) -> Self {
         Self {

@@ -11,11 +11,11 @@ use super::error::ModelError;
 
 /// What the next step is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum ErrorVerdict {
     /// It would be the same again.
     Final(ModelError),
     /// It may be better after a while.
-    Again { why: String, wait: Option<Duration>, limited: Limited },
+    Again { why: String, wait: Option<Duration>, limited: RateLimited },
     /// There is no model of this name; `message` is the server's.
     UnknownModel { message: String },
     /// Nothing is at this address.
@@ -23,19 +23,19 @@ pub(super) enum Verdict {
     /// The key was refused.
     Unauthorised { message: String },
     /// The server does not know a field that we can do without, or calls by another name.
-    Dialect(Dialect),
+    Dialect(FieldSupport),
 }
 
 /// Whether the rate was the reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Limited {
+pub(super) enum RateLimited {
     Yes,
     No,
 }
 
 /// A field that not every server takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Dialect {
+pub(super) enum FieldSupport {
     /// `stream_options` is refused.
     NoUsage,
     /// `max_completion_tokens` is wanted for `max_tokens`.
@@ -43,44 +43,44 @@ pub(super) enum Dialect {
 }
 
 /// Judges an answer that is none. `wait` is what its headers ask for.
-pub(super) fn judge(status: u16, body: &str, wait: Option<Duration>) -> Verdict {
+pub(super) fn judge(status: u16, body: &str, wait: Option<Duration>) -> ErrorVerdict {
     let value: Value = serde_json::from_str(body).unwrap_or_default();
     judged(status, &message(&value, body), &code(&value), wait)
 }
 
 /// Judges an error that came where an answer should have been, after a status that was fine.
-pub(super) fn judge_told(value: &Value) -> Verdict {
+pub(super) fn judge_told(value: &Value) -> ErrorVerdict {
     let told = value["error"]["code"].as_u64().or_else(|| value["error"]["status"].as_u64());
     let status = told.and_then(|status| u16::try_from(status).ok()).filter(|status| *status >= 400);
     // Without a number it is the server that could not go on.
     judged(status.unwrap_or(500), &message(value, ""), &code(value), None)
 }
 
-fn judged(status: u16, message: &str, code: &str, wait: Option<Duration>) -> Verdict {
+fn judged(status: u16, message: &str, code: &str, wait: Option<Duration>) -> ErrorVerdict {
     let message = message.to_owned();
     let lower = message.to_lowercase();
     // A rate may be told in tokens too.
     if status != 429 && is_too_long(&lower, code) {
-        return Verdict::Final(ModelError::ContextLength { message });
+        return ErrorVerdict::Final(ModelError::ContextLength { message });
     }
     if is_unknown_model(status, &lower, code) {
-        return Verdict::UnknownModel { message };
+        return ErrorVerdict::UnknownModel { message };
     }
-    let again = |limited| Verdict::Again { why: format!("{status}: {message}"), wait, limited };
+    let again = |limited| ErrorVerdict::Again { why: format!("{status}: {message}"), wait, limited };
     match status {
-        400 | 422 if lower.contains("stream_options") => Verdict::Dialect(Dialect::NoUsage),
+        400 | 422 if lower.contains("stream_options") => ErrorVerdict::Dialect(FieldSupport::NoUsage),
         400 | 422 if lower.contains("max_completion_tokens") => {
-            Verdict::Dialect(Dialect::MaxCompletionTokens)
+            ErrorVerdict::Dialect(FieldSupport::MaxCompletionTokens)
         }
-        401 | 403 => Verdict::Unauthorised { message },
-        402 => Verdict::Final(ModelError::Quota { message }),
+        401 | 403 => ErrorVerdict::Unauthorised { message },
+        402 => ErrorVerdict::Final(ModelError::Quota { message }),
         // A success that is none: a page where an answer should be.
-        200..300 | 404 | 405 | 410 => Verdict::NotFound { message },
-        429 if code == "insufficient_quota" => Verdict::Final(ModelError::Quota { message }),
-        429 => again(Limited::Yes),
-        408 | 409 | 425 | 500.. => again(Limited::No),
-        300..400 => Verdict::NotFound { message: format!("it has moved: {message}") },
-        _ => Verdict::Final(ModelError::Refused { status, message }),
+        200..300 | 404 | 405 | 410 => ErrorVerdict::NotFound { message },
+        429 if code == "insufficient_quota" => ErrorVerdict::Final(ModelError::Quota { message }),
+        429 => again(RateLimited::Yes),
+        408 | 409 | 425 | 500.. => again(RateLimited::No),
+        300..400 => ErrorVerdict::NotFound { message: format!("it has moved: {message}") },
+        _ => ErrorVerdict::Final(ModelError::Refused { status, message }),
     }
 }
 
@@ -178,7 +178,7 @@ mod tests {
             json!({ "detail": "Input is too long for requested model." }),
         ] {
             let verdict = judge(400, &body.to_string(), None);
-            assert!(matches!(verdict, Verdict::Final(ModelError::ContextLength { .. })), "{verdict:?}");
+            assert!(matches!(verdict, ErrorVerdict::Final(ModelError::ContextLength { .. })), "{verdict:?}");
         }
     }
 
@@ -193,47 +193,49 @@ mod tests {
             (400, json!({ "error": { "message": "x is not a valid model ID" } })),
         ] {
             let verdict = judge(status, &body.to_string(), None);
-            assert!(matches!(verdict, Verdict::UnknownModel { .. }), "{verdict:?}");
+            assert!(matches!(verdict, ErrorVerdict::UnknownModel { .. }), "{verdict:?}");
         }
         for body in
             [json!({ "detail": "Not Found" }).to_string(), "404 page not found".to_owned(), String::new()]
         {
-            assert!(matches!(judge(404, &body, None), Verdict::NotFound { .. }), "{body}");
+            assert!(matches!(judge(404, &body, None), ErrorVerdict::NotFound { .. }), "{body}");
         }
     }
 
     #[test]
     fn only_what_may_pass_is_tried_again() {
         let wait = Some(Duration::from_secs(3));
-        let expected = Verdict::Again { why: "429: slow".to_owned(), wait, limited: Limited::Yes };
+        let expected = ErrorVerdict::Again { why: "429: slow".to_owned(), wait, limited: RateLimited::Yes };
         assert_eq!(judge(429, r#"{"error":{"message":"slow"}}"#, wait), expected);
         let tokens = r#"{"error":{"message":"too many tokens per minute"}}"#;
-        assert!(matches!(judge(429, tokens, None), Verdict::Again { .. }));
+        assert!(matches!(judge(429, tokens, None), ErrorVerdict::Again { .. }));
         let quota = r#"{"error":{"message":"nothing left","code":"insufficient_quota"}}"#;
-        let nothing_left = Verdict::Final(ModelError::Quota { message: "nothing left".to_owned() });
+        let nothing_left = ErrorVerdict::Final(ModelError::Quota { message: "nothing left".to_owned() });
         assert_eq!(judge(429, quota, None), nothing_left);
         for status in [408, 500, 502, 503, 529] {
-            assert!(matches!(judge(status, "", None), Verdict::Again { .. }), "{status}");
+            assert!(matches!(judge(status, "", None), ErrorVerdict::Again { .. }), "{status}");
         }
         let refused = ModelError::Refused { status: 400, message: "no".to_owned() };
-        assert_eq!(judge(400, r#"{"error":"no"}"#, None), Verdict::Final(refused));
-        assert!(matches!(judge(401, "", None), Verdict::Unauthorised { .. }));
+        assert_eq!(judge(400, r#"{"error":"no"}"#, None), ErrorVerdict::Final(refused));
+        assert!(matches!(judge(401, "", None), ErrorVerdict::Unauthorised { .. }));
     }
 
     #[test]
     fn fields_that_a_server_does_not_take_are_recognised() {
         let usage = r#"{"error":{"message":"Unknown field: stream_options"}}"#;
-        assert_eq!(judge(400, usage, None), Verdict::Dialect(Dialect::NoUsage));
+        assert_eq!(judge(400, usage, None), ErrorVerdict::Dialect(FieldSupport::NoUsage));
         let most =
             r#"{"error":{"message":"'max_tokens' is not supported. Use 'max_completion_tokens' instead."}}"#;
-        assert_eq!(judge(400, most, None), Verdict::Dialect(Dialect::MaxCompletionTokens));
+        assert_eq!(judge(400, most, None), ErrorVerdict::Dialect(FieldSupport::MaxCompletionTokens));
     }
 
     #[test]
     fn messages_are_found_wherever_servers_put_them() {
         let told = |body: &str| {
             let verdict = judge(418, body, None);
-            let Verdict::Final(ModelError::Refused { message, .. }) = verdict else { panic!("{verdict:?}") };
+            let ErrorVerdict::Final(ModelError::Refused { message, .. }) = verdict else {
+                panic!("{verdict:?}")
+            };
             message
         };
         assert_eq!(told(r#"{"error":{"message":"a\n  b"}}"#), "a b");
@@ -264,9 +266,10 @@ mod tests {
     #[test]
     fn an_error_in_the_place_of_an_answer_is_judged_by_its_number() {
         let told = json!({ "error": { "message": "busy", "code": 429 } });
-        let expected = Verdict::Again { why: "429: busy".to_owned(), wait: None, limited: Limited::Yes };
+        let expected =
+            ErrorVerdict::Again { why: "429: busy".to_owned(), wait: None, limited: RateLimited::Yes };
         assert_eq!(judge_told(&told), expected);
         let told = json!({ "error": { "message": "it broke" } });
-        assert!(matches!(judge_told(&told), Verdict::Again { limited: Limited::No, .. }));
+        assert!(matches!(judge_told(&told), ErrorVerdict::Again { limited: RateLimited::No, .. }));
     }
 }

@@ -4,23 +4,23 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::message::ToolCall;
+use super::message::ModelToolCall;
 
 /// A whole answer. It says something, or calls something, or both.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Reply {
+pub struct ModelReply {
     pub text: Option<String>,
     /// In the order in which the model made them, each with a name and an id that is unique in this answer. An answer
-    /// that was cut short ([`Finish::Length`], [`Finish::ContentFilter`]) has only those whose arguments are whole.
-    pub calls: Vec<ToolCall>,
-    pub finish: Finish,
+    /// that was cut short ([`FinishReason::Length`], [`FinishReason::ContentFilter`]) has only those whose arguments are whole.
+    pub calls: Vec<ModelToolCall>,
+    pub finish: FinishReason,
     /// What it has cost, if the server says so.
-    pub usage: Option<Usage>,
+    pub usage: Option<TokenUsage>,
 }
 
 /// Why the model stopped.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Finish {
+pub enum FinishReason {
     /// It said all that it wanted to say.
     Stop,
     /// It wants something carried out.
@@ -35,7 +35,7 @@ pub enum Finish {
 
 /// Tokens, as counted by the server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Usage {
+pub struct TokenUsage {
     /// What was sent.
     pub input_tokens: u64,
     /// What was answered, reasoning included.
@@ -45,9 +45,9 @@ pub struct Usage {
     pub cached_tokens: u64,
 }
 
-/// Something to show while an answer is under way. None of it counts: only the [`Reply`] does.
+/// Something to show while an answer is under way. None of it counts: only the [`ModelReply`] does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Piece<'a> {
+pub enum ReplyDelta<'a> {
     /// More of the text.
     Text(&'a str),
     /// More of what the model thinks to itself, where the server shows it.
@@ -58,7 +58,7 @@ pub enum Piece<'a> {
     Retry { attempt: u32, of: u32, wait: Duration, why: &'a str },
 }
 
-impl Usage {
+impl TokenUsage {
     /// All tokens of the exchange.
     pub fn total(&self) -> u64 {
         self.input_tokens.saturating_add(self.output_tokens)

@@ -9,23 +9,23 @@ use crate::definition::ModelConfig;
 
 /// One request for an answer.
 #[derive(Clone, Copy, Debug)]
-pub struct Request<'a> {
-    /// The messages in order, each a JSON object as [`Message::json`](super::Message::json) writes it.
+pub struct ModelRequest<'a> {
+    /// The messages in order, each a JSON object as [`ChatMessage::json`](super::ChatMessage::json) writes it.
     pub messages: &'a [&'a str],
-    /// The tools, each a JSON object as [`Tool::offer`](crate::definition::Tool::offer) writes it.
+    /// The tools, each a JSON object as [`ToolDefinition::offer`](crate::definition::ToolDefinition::offer) writes it.
     pub tools: &'a [&'a str],
 }
 
-impl Request<'_> {
+impl ModelRequest<'_> {
     /// The body of the HTTP request.
-    pub(super) fn body(&self, model: &ModelConfig, spelling: Spelling) -> String {
+    pub(super) fn body(&self, model: &ModelConfig, spelling: RequestFields) -> String {
         let messages: usize = self.messages.iter().map(|message| message.len() + 1).sum();
         let tools: usize = self.tools.iter().map(|tool| tool.len() + 1).sum();
         let mut body = String::with_capacity(messages + tools + ROOM);
         body.push_str(r#"{"model":"#);
         body.push_str(&json!(model.name).to_string());
         body.push_str(r#","stream":true"#);
-        if spelling.usage == AskUsage::Yes {
+        if spelling.usage == UsageField::Yes {
             body.push_str(r#","stream_options":{"include_usage":true}"#);
         }
         if let Some(temperature) = model.temperature {
@@ -33,8 +33,8 @@ impl Request<'_> {
         }
         if let Some(most) = model.max_output_tokens {
             let name = match spelling.most {
-                MostTokens::MaxTokens => "max_tokens",
-                MostTokens::MaxCompletionTokens => "max_completion_tokens",
+                MaxTokensField::MaxTokens => "max_tokens",
+                MaxTokensField::MaxCompletionTokens => "max_completion_tokens",
             };
             body.push_str(&format!(r#","{name}":{most}"#));
         }
@@ -50,14 +50,14 @@ impl Request<'_> {
 
 /// What servers do not agree on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Spelling {
-    pub(super) usage: AskUsage,
-    pub(super) most: MostTokens,
+pub(super) struct RequestFields {
+    pub(super) usage: UsageField,
+    pub(super) most: MaxTokensField,
 }
 
 /// How the limit of an answer is called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum MostTokens {
+pub(super) enum MaxTokensField {
     MaxTokens,
     /// Only newer models of one provider want it so, and want nothing else.
     MaxCompletionTokens,
@@ -65,7 +65,7 @@ pub(super) enum MostTokens {
 
 /// Whether the server is asked what the answer has cost. A few servers refuse the question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum AskUsage {
+pub(super) enum UsageField {
     Yes,
     No,
 }
@@ -105,14 +105,14 @@ mod tests {
         }
     }
 
-    fn spelling(usage: AskUsage) -> Spelling {
-        Spelling { usage, most: MostTokens::MaxTokens }
+    fn spelling(usage: UsageField) -> RequestFields {
+        RequestFields { usage, most: MaxTokensField::MaxTokens }
     }
 
     #[test]
     fn a_body_is_json_with_what_was_given() {
-        let request = Request { messages: &[r#"{"role":"user","content":"hi"}"#], tools: &["{}", "{}"] };
-        let body: Value = serde_json::from_str(&request.body(&model(), spelling(AskUsage::Yes))).unwrap();
+        let request = ModelRequest { messages: &[r#"{"role":"user","content":"hi"}"#], tools: &["{}", "{}"] };
+        let body: Value = serde_json::from_str(&request.body(&model(), spelling(UsageField::Yes))).unwrap();
         let expected = json!({
             "model": "a \"b\"", "stream": true, "stream_options": { "include_usage": true },
             "temperature": 0.2, "max_tokens": 50,
@@ -124,7 +124,7 @@ mod tests {
     #[test]
     fn what_is_not_wanted_is_not_mentioned() {
         let model = ModelConfig { temperature: None, max_output_tokens: None, ..model() };
-        let body = Request { messages: &[], tools: &[] }.body(&model, spelling(AskUsage::No));
+        let body = ModelRequest { messages: &[], tools: &[] }.body(&model, spelling(UsageField::No));
         assert_eq!(body, r#"{"model":"a \"b\"","stream":true,"messages":[]}"#);
     }
 }

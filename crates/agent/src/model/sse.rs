@@ -5,7 +5,7 @@
 
 /// A reader of events.
 #[derive(Debug, Default)]
-pub(super) struct Events {
+pub(super) struct SseParser {
     /// The line that has no end yet.
     line: Vec<u8>,
     /// The data of the event that has no end yet; nothing when it has none.
@@ -14,7 +14,7 @@ pub(super) struct Events {
     after_return: bool,
 }
 
-impl Events {
+impl SseParser {
     /// Takes more bytes, and gives the data of every event that is now complete.
     pub(super) fn feed(&mut self, bytes: &[u8]) -> Vec<String> {
         let mut complete = Vec::new();
@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     fn read(text: &str) -> (Vec<String>, Option<String>) {
-        let mut events = Events::default();
+        let mut events = SseParser::default();
         let complete = events.feed(text.as_bytes());
         (complete, events.end())
     }

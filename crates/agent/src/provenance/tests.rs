@@ -10,19 +10,19 @@ fn state(folder: &Path) -> StateFolder {
         relative: ".abide".into(),
         records: folder.join("home/agents"),
         record_id: None,
-        origin: Origin::Unknown,
+        origin: StateOrigin::Unknown,
         keeper_arguments: vec!["keeper".to_owned()],
     }
 }
 
-fn locate(state: &StateFolder, on_foreign: OnForeign) -> (PathBuf, Standing) {
+fn locate(state: &StateFolder, on_foreign: ForeignStatePolicy) -> (PathBuf, StateStanding) {
     let located = state.locate(on_foreign).unwrap();
     (located.record, located.standing)
 }
 
 /// A record that announced the second of these lines after it had confirmed the first.
-fn announced(folder: &Path) -> Record {
-    let mut record = Record::open(folder).unwrap();
+fn announced(folder: &Path) -> ProvenanceRecord {
+    let mut record = ProvenanceRecord::open(folder).unwrap();
     record.restart(b"").unwrap();
     record.announce(FIRST).unwrap();
     record.confirm(FIRST).unwrap();
@@ -37,30 +37,34 @@ const SECOND: &[u8] = b"second line\nthird line\n";
 fn a_journal_is_ours_with_the_announced_lines_or_any_torn_piece_of_them() {
     let folder = tempfile::tempdir().unwrap();
     announced(folder.path());
-    let record = Record::open(folder.path()).unwrap();
+    let record = ProvenanceRecord::open(folder.path()).unwrap();
     let whole = [FIRST, SECOND].concat();
     for end in FIRST.len()..whole.len() {
-        assert_eq!(record.compare(&whole[..end]), Verdict::Ours { length: FIRST.len() }, "cut at {end}");
+        assert_eq!(
+            record.compare(&whole[..end]),
+            JournalVerdict::Ours { length: FIRST.len() },
+            "cut at {end}"
+        );
     }
-    assert_eq!(record.compare(&whole), Verdict::Ours { length: whole.len() });
+    assert_eq!(record.compare(&whole), JournalVerdict::Ours { length: whole.len() });
     let hole = [FIRST, &[0; SECOND.len()]].concat();
-    assert_eq!(record.compare(&hole), Verdict::Ours { length: FIRST.len() });
+    assert_eq!(record.compare(&hole), JournalVerdict::Ours { length: FIRST.len() });
 }
 
 #[test]
 fn anything_else_is_foreign_from_the_first_line_that_differs() {
     let folder = tempfile::tempdir().unwrap();
     let mut record = announced(folder.path());
-    let foreign = |record: &Record, journal: &[u8]| match record.compare(journal) {
-        Verdict::Foreign { line } => line,
-        Verdict::Ours { length } => panic!("{length} bytes of it are ours"),
+    let foreign = |record: &ProvenanceRecord, journal: &[u8]| match record.compare(journal) {
+        JournalVerdict::Foreign { line } => line,
+        JournalVerdict::Ours { length } => panic!("{length} bytes of it are ours"),
     };
     assert_eq!(foreign(&record, &[FIRST, SECOND, b"x"].concat()), 2);
     assert_eq!(foreign(&record, &[FIRST, b"another line\n"].concat()), 2);
     record.confirm(SECOND).unwrap();
-    let record = Record::open(folder.path()).unwrap();
+    let record = ProvenanceRecord::open(folder.path()).unwrap();
     let whole = [FIRST, SECOND].concat();
-    assert_eq!(record.compare(&whole), Verdict::Ours { length: whole.len() });
+    assert_eq!(record.compare(&whole), JournalVerdict::Ours { length: whole.len() });
     assert_eq!(foreign(&record, &[&whole, &b"more\n"[..]].concat()), 4);
     assert_eq!(foreign(&record, &whole[..whole.len() - 1]), 3);
     assert_eq!(foreign(&record, FIRST), 2);
@@ -75,34 +79,37 @@ fn a_slot_that_a_power_failure_tore_is_passed_over() {
     announced(folder.path());
     let path = folder.path().join(WRITTEN);
     let slots = fs::read(&path).unwrap();
-    let newest = Record::open(folder.path()).unwrap().number;
+    let newest = ProvenanceRecord::open(folder.path()).unwrap().number;
     let place = usize::try_from(newest % SLOTS).unwrap() * SLOT_BYTES;
     let mut torn = slots.clone();
     torn[place + 40] ^= 1;
     fs::write(&path, torn).unwrap();
     // The announcement is lost, so nothing of it can be in the journal.
-    assert_eq!(Record::open(folder.path()).unwrap().compare(FIRST), Verdict::Ours { length: FIRST.len() });
+    assert_eq!(
+        ProvenanceRecord::open(folder.path()).unwrap().compare(FIRST),
+        JournalVerdict::Ours { length: FIRST.len() }
+    );
 }
 
 #[test]
 fn a_state_folder_is_known_by_device_inode_and_id() {
     let folder = tempfile::tempdir().unwrap();
     let state = state(folder.path());
-    let (record, standing) = locate(&state, OnForeign::Refuse);
-    assert_eq!(standing, Standing::New);
-    assert_eq!(locate(&state, OnForeign::Refuse), (record.clone(), Standing::Recorded));
+    let (record, standing) = locate(&state, ForeignStatePolicy::Refuse);
+    assert_eq!(standing, StateStanding::New);
+    assert_eq!(locate(&state, ForeignStatePolicy::Refuse), (record.clone(), StateStanding::Recorded));
     // Moved, it is the same.
     let moved = StateFolder { root: folder.path().join("elsewhere"), ..state.clone() };
     fs::rename(folder.path().join("work"), folder.path().join("elsewhere")).unwrap();
-    assert_eq!(locate(&moved, OnForeign::Refuse), (record.clone(), Standing::Recorded));
+    assert_eq!(locate(&moved, ForeignStatePolicy::Refuse), (record.clone(), StateStanding::Recorded));
     // A copy has the id, and is another folder.
     fs::create_dir_all(state.path()).unwrap();
     fs::copy(moved.path().join(ID), state.path().join(ID)).unwrap();
-    assert!(matches!(state.locate(OnForeign::Refuse), Err(Unusable::Foreign { name: ID })));
-    let (adopted, standing) = locate(&state, OnForeign::Adopt);
-    assert_eq!(standing, Standing::Adopted);
+    assert!(matches!(state.locate(ForeignStatePolicy::Refuse), Err(StateFolderError::Foreign { name: ID })));
+    let (adopted, standing) = locate(&state, ForeignStatePolicy::Adopt);
+    assert_eq!(standing, StateStanding::Adopted);
     assert_ne!(adopted, record);
-    assert_eq!(locate(&state, OnForeign::Refuse), (adopted, Standing::Recorded));
+    assert_eq!(locate(&state, ForeignStatePolicy::Refuse), (adopted, StateStanding::Recorded));
 }
 
 #[test]
@@ -112,7 +119,9 @@ fn whatever_a_clone_brings_along_is_foreign_and_stays_as_it_is() {
         let state = state(folder.path());
         fs::create_dir_all(state.path()).unwrap();
         fs::write(state.path().join(name), "x").unwrap();
-        assert!(matches!(state.locate(OnForeign::Refuse), Err(Unusable::Foreign { name: n }) if n == name));
+        assert!(
+            matches!(state.locate(ForeignStatePolicy::Refuse), Err(StateFolderError::Foreign { name: n }) if n == name)
+        );
         assert_eq!(fs::read_dir(state.path()).unwrap().count(), 1, "{name}");
         let records: Vec<_> =
             fs::read_dir(&state.records).unwrap().map(|entry| entry.unwrap().file_name()).collect();
@@ -128,8 +137,8 @@ fn links_in_place_of_folders_are_refused() {
         let link = if name.is_empty() { state.path() } else { state.path().join(name) };
         fs::create_dir_all(link.parent().unwrap()).unwrap();
         std::os::unix::fs::symlink(folder.path(), &link).unwrap();
-        for on_foreign in [OnForeign::Refuse, OnForeign::Adopt] {
-            assert!(matches!(state.locate(on_foreign), Err(Unusable::Link(path)) if path == link));
+        for on_foreign in [ForeignStatePolicy::Refuse, ForeignStatePolicy::Adopt] {
+            assert!(matches!(state.locate(on_foreign), Err(StateFolderError::Link(path)) if path == link));
         }
     }
 }

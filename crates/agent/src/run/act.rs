@@ -2,20 +2,20 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{Agent, RunError};
+use super::{AgentRunError, AgentRunner};
 use crate::{
     definition,
-    event::{ActionRequest, ActionResult, Event, SessionEvent, Status},
-    hands::{Asked, Done},
-    human::{self, Question},
-    intake::Company,
-    outcome::Outcome,
-    tool::Sent,
+    event::{ActionRequest, ActionResult, ActionStatus, AgentEvent, SessionChange},
+    hands::{ActionOutcome, HumanReply},
+    human::{self, HumanQuestion},
+    intake::HumanAvailability,
+    outcome::AgentOutcome,
+    tool::RawArguments,
 };
 
-impl Agent<'_> {
+impl AgentRunner<'_> {
     /// Carries out the first request that has no result. Something comes of it if a person is waited for.
-    pub(super) fn act(&mut self) -> Result<Option<Outcome>, RunError> {
+    pub(super) fn act(&mut self) -> Result<Option<AgentOutcome>, AgentRunError> {
         let open: Vec<&ActionRequest> = self.memory.story.open().collect();
         let tools = open.iter().find(|request| request.tool_name != human::TOOL);
         let Some(request) = tools.or(open.first()).copied().cloned() else { return Ok(None) };
@@ -29,70 +29,70 @@ impl Agent<'_> {
         Ok(None)
     }
 
-    fn carry_out(&mut self, request: &ActionRequest) -> Done {
+    fn carry_out(&mut self, request: &ActionRequest) -> ActionOutcome {
         // Carried out is what the journal says, with the secrets put back: after a crash it would be no different.
         let request = self.revealed(request);
         let arguments = match arguments(&request) {
             Ok(arguments) => arguments,
-            Err(refusal) => return Done::refused(refusal),
+            Err(refusal) => return ActionOutcome::refused(refusal),
         };
         if request.tool_name == SESSION_END {
             return self.end_session(&arguments.values);
         }
         let Some(tool) = self.definition.tools.iter().find(|tool| tool.name == request.tool_name) else {
-            return Done::refused(self.no_such_tool(&request.tool_name));
+            return ActionOutcome::refused(self.no_such_tool(&request.tool_name));
         };
         self.around.hands.carry_out(&request.action_id, tool, &arguments)
     }
 
-    fn end_session(&mut self, arguments: &Map<String, Value>) -> Done {
+    fn end_session(&mut self, arguments: &Map<String, Value>) -> ActionOutcome {
         let Some(id) = arguments.get(definition::SESSION_ID).and_then(Value::as_str) else {
-            return Done::refused("session_end needs {\"session_id\": \"…\"}");
+            return ActionOutcome::refused("session_end needs {\"session_id\": \"…\"}");
         };
         if !self.memory.story.sessions().any(|(open, _)| open == id) {
             let open: Vec<&str> = self.memory.story.sessions().map(|(open, _)| open).collect();
             let open = if open.is_empty() { "none is open".to_owned() } else { open.join(", ") };
-            return Done::refused(format!("there is no open session {id}; open sessions: {open}"));
+            return ActionOutcome::refused(format!("there is no open session {id}; open sessions: {open}"));
         }
         let done = self.around.hands.end_session(id);
-        Done { session_id: Some(id.to_owned()), session_event: Some(SessionEvent::Ended), ..done }
+        ActionOutcome { session_id: Some(id.to_owned()), session_event: Some(SessionChange::Ended), ..done }
     }
 
     fn no_such_tool(&self, name: &str) -> String {
         let mut names: Vec<&str> = self.definition.tools.iter().map(|tool| tool.name.as_str()).collect();
-        names.extend((self.company == Company::Somebody).then_some(human::TOOL));
+        names.extend((self.company == HumanAvailability::Somebody).then_some(human::TOOL));
         let meant = definition::nearest(name, names.iter().copied());
         let meant = meant.map(|meant| format!(" (did you mean {meant}?)")).unwrap_or_default();
         format!("there is no tool {name}{meant}; the tools are {}", names.join(", "))
     }
 
     /// Puts a question to the person. Something comes of it if nobody answers now.
-    fn ask(&mut self, request: &ActionRequest) -> Result<Option<Outcome>, RunError> {
+    fn ask(&mut self, request: &ActionRequest) -> Result<Option<AgentOutcome>, AgentRunError> {
         let meant = self.revealed(request);
-        let question = match arguments(&meant).and_then(|_| Question::of(&meant)) {
+        let question = match arguments(&meant).and_then(|_| HumanQuestion::of(&meant)) {
             Ok(question) => question,
             Err(refusal) => {
-                self.result(request, Done::refused(refusal))?;
+                self.result(request, ActionOutcome::refused(refusal))?;
                 return Ok(None);
             }
         };
-        if self.company == Company::Nobody {
-            self.result(request, Done::refused(NOBODY))?;
+        if self.company == HumanAvailability::Nobody {
+            self.result(request, ActionOutcome::refused(NOBODY))?;
             return Ok(None);
         }
         self.memory.show(&question)?;
         match self.around.voice.ask(&question) {
-            Asked::Answered(answer) => {
+            HumanReply::Answered(answer) => {
                 self.answer(&question, &answer)?;
                 Ok(None)
             }
-            Asked::Nobody => Ok(Some(Outcome::Waiting { question })),
-            Asked::Interrupted => Ok(Some(Outcome::Interrupted)),
+            HumanReply::Nobody => Ok(Some(AgentOutcome::Waiting { question })),
+            HumanReply::Interrupted => Ok(Some(AgentOutcome::Interrupted)),
         }
     }
 
     /// A person answered.
-    pub(crate) fn answer(&mut self, question: &Question, answer: &str) -> Result<(), RunError> {
+    pub(crate) fn answer(&mut self, question: &HumanQuestion, answer: &str) -> Result<(), AgentRunError> {
         if question.sensitive {
             // From here on, a token stands for the answer in whatever is recorded.
             self.memory.keep_secret(&question.interaction_id, answer)?;
@@ -100,30 +100,37 @@ impl Agent<'_> {
         }
         let result = ActionResult {
             action_id: question.interaction_id.clone(),
-            status: Status::Success,
+            status: ActionStatus::Success,
             observation_content: answer.to_owned(),
             exit_code: None,
             execution_ref: None,
             session_id: None,
             session_event: None,
         };
-        self.record(vec![Event::ActionResult(result)])?;
+        self.record(vec![AgentEvent::ActionResult(result)])?;
         Ok(self.memory.withdraw_question()?)
     }
 
     /// The person stopped the run: what was not begun gets a result that says so. Their own questions stay open.
-    pub(super) fn give_up_open(&mut self) -> Result<(), RunError> {
+    pub(super) fn give_up_open(&mut self) -> Result<(), AgentRunError> {
         let open: Vec<ActionRequest> =
             self.memory.story.open().filter(|request| request.tool_name != human::TOOL).cloned().collect();
         for request in open {
             let text = "not carried out: the person stopped the run before it was begun";
-            self.result(&request, Done { status: Status::Interrupted, ..Done::refused(text) })?;
+            self.result(
+                &request,
+                ActionOutcome { status: ActionStatus::Interrupted, ..ActionOutcome::refused(text) },
+            )?;
         }
         Ok(())
     }
 
-    pub(crate) fn result(&mut self, request: &ActionRequest, done: Done) -> Result<(), RunError> {
-        let Done { status, text, exit_code, execution_ref, session_id, session_event } = done;
+    pub(crate) fn result(
+        &mut self,
+        request: &ActionRequest,
+        done: ActionOutcome,
+    ) -> Result<(), AgentRunError> {
+        let ActionOutcome { status, text, exit_code, execution_ref, session_id, session_event } = done;
         let result = ActionResult {
             action_id: request.action_id.clone(),
             status,
@@ -133,14 +140,14 @@ impl Agent<'_> {
             session_id,
             session_event,
         };
-        Ok(self.record(vec![Event::ActionResult(result)])?)
+        Ok(self.record(vec![AgentEvent::ActionResult(result)])?)
     }
 }
 
 /// The arguments of a call, or what to tell the model about them.
-fn arguments(request: &ActionRequest) -> Result<Sent, String> {
+fn arguments(request: &ActionRequest) -> Result<RawArguments, String> {
     let raw = request.tool_args_raw.as_deref();
-    match (raw.map(Sent::parse), &request.tool_args) {
+    match (raw.map(RawArguments::parse), &request.tool_args) {
         (None, Value::Object(arguments)) => Ok(arguments.clone().into()),
         (Some(Ok(sent)), Value::Object(_)) => Ok(sent),
         (parsed, _) => {

@@ -12,23 +12,23 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::{
-    definition::{Limits, ModelConfig, Tool},
-    event::{Entry, Status},
-    hands::{Abandoned, Asked, Done},
-    model::{Finish, ModelError, Piece, Reply, Request, ToolCall, Usage},
-    provenance::{OnForeign, Origin, Record, StateFolder},
+    definition::{AgentLimits, ModelConfig, ToolDefinition},
+    event::{ActionStatus, AgentJournalEntry},
+    hands::{AbandonedAction, ActionOutcome, HumanReply},
+    model::{FinishReason, ModelError, ModelReply, ModelRequest, ModelToolCall, ReplyDelta, TokenUsage},
+    provenance::{ForeignStatePolicy, ProvenanceRecord, StateFolder, StateOrigin},
     state::StateDirectory,
-    tool::Sent,
+    tool::RawArguments,
 };
 
 /// A state folder, a script, and everything that was heard.
-struct Stage {
+struct AgentLoopFixture {
     folder: tempfile::TempDir,
     /// The home's records.
     records: tempfile::TempDir,
-    origin: Cell<Origin>,
-    definition: Definition,
-    replies: RefCell<VecDeque<Result<Reply, ModelError>>>,
+    origin: Cell<StateOrigin>,
+    definition: AgentDefinition,
+    replies: RefCell<VecDeque<Result<ModelReply, ModelError>>>,
     /// The messages of every request.
     heard: RefCell<Vec<Vec<Value>>>,
     /// What was carried out.
@@ -38,14 +38,14 @@ struct Stage {
     living: RefCell<HashSet<String>>,
     /// What a person at the terminal answers.
     person: RefCell<Option<String>>,
-    interrupted: Interrupt,
+    interrupted: InterruptFlag,
     /// The number of the action at which the person stops everything.
     stop_at: Cell<usize>,
 }
 
-impl Stage {
+impl AgentLoopFixture {
     fn new() -> Self {
-        let tool = |name: &str, stateful| Tool {
+        let tool = |name: &str, stateful| ToolDefinition {
             name: name.to_owned(),
             description: String::new(),
             command: vec![name.to_owned()],
@@ -57,7 +57,7 @@ impl Stage {
             env: Default::default(),
             cwd: None,
         };
-        let definition = Definition {
+        let definition = AgentDefinition {
             model: ModelConfig {
                 base_url: String::new(),
                 name: "m".to_owned(),
@@ -68,7 +68,7 @@ impl Stage {
                 timeout_sec: 1,
                 max_retries: 0,
             },
-            limits: Limits { max_iterations: 10, max_total_tokens: None, observation_bytes: 1000 },
+            limits: AgentLimits { max_iterations: 10, max_total_tokens: None, observation_bytes: 1000 },
             tools: vec![tool("look", false), tool("shell", true)],
             system_prompt: "be good".to_owned(),
             folder: "agent".into(),
@@ -77,7 +77,7 @@ impl Stage {
         Self {
             folder: tempfile::tempdir().unwrap(),
             records: tempfile::tempdir().unwrap(),
-            origin: Cell::new(Origin::Unknown),
+            origin: Cell::new(StateOrigin::Unknown),
             definition,
             replies: RefCell::default(),
             heard: RefCell::default(),
@@ -85,12 +85,12 @@ impl Stage {
             exact: RefCell::default(),
             living: RefCell::default(),
             person: RefCell::default(),
-            interrupted: Interrupt::new(false),
+            interrupted: InterruptFlag::new(false),
             stop_at: Cell::new(usize::MAX),
         }
     }
 
-    fn then(&self, reply: Reply) -> &Self {
+    fn then(&self, reply: ModelReply) -> &Self {
         self.replies.borrow_mut().push_back(Ok(reply));
         self
     }
@@ -100,25 +100,26 @@ impl Stage {
     }
 
     /// The question that waits in the state folder.
-    fn question(&self) -> Option<Question> {
+    fn question(&self) -> Option<HumanQuestion> {
         let state = self.state();
         let opened = StateDirectory::open(state.parent().unwrap(), Path::new(state.file_name().unwrap()));
-        Question::shown(&opened.unwrap())
+        HumanQuestion::shown(&opened.unwrap())
     }
 
-    fn order(&self, order: &Order) -> Result<Outcome, RunError> {
-        self.order_in(self.memory(OnForeign::Refuse)?, order)
+    fn order(&self, order: &AgentRunRequest) -> Result<AgentOutcome, AgentRunError> {
+        self.order_in(self.memory(ForeignStatePolicy::Refuse)?, order)
     }
 
-    fn order_in(&self, memory: Memory, order: &Order) -> Result<Outcome, RunError> {
-        let (mut mind, mut hands, mut voice) = (MindOf(self), HandsOf(self), VoiceOf(self));
+    fn order_in(&self, memory: AgentState, order: &AgentRunRequest) -> Result<AgentOutcome, AgentRunError> {
+        let (mut mind, mut hands, mut voice) =
+            (ScriptedModel(self), FakeToolRunner(self), SilentObserver(self));
         self.interrupted.store(false, Ordering::Relaxed);
         let around =
-            Around { mind: &mut mind, hands: &mut hands, voice: &mut voice, interrupt: &self.interrupted };
-        Agent::new(&self.definition, memory, around).run(order)
+            AgentDeps { mind: &mut mind, hands: &mut hands, voice: &mut voice, interrupt: &self.interrupted };
+        AgentRunner::new(&self.definition, memory, around).run(order)
     }
 
-    fn memory(&self, on_foreign: OnForeign) -> Result<Memory, MemoryError> {
+    fn memory(&self, on_foreign: ForeignStatePolicy) -> Result<AgentState, MemoryError> {
         let state = self.state();
         let folder = StateFolder {
             root: state.parent().unwrap().to_owned(),
@@ -128,7 +129,7 @@ impl Stage {
             origin: self.origin.get(),
             keeper_arguments: Vec::new(),
         };
-        Memory::open(&folder, on_foreign, window(&self.definition, ".abide"))
+        AgentState::open(&folder, on_foreign, window(&self.definition, ".abide"))
     }
 
     /// Replaces the journal with one that counts as Abide's own.
@@ -136,19 +137,19 @@ impl Stage {
         std::fs::write(self.state().join("journal.jsonl"), text).unwrap();
         match std::fs::read_to_string(self.state().join("id")) {
             Ok(id) => {
-                let mut record = Record::open(&self.records.path().join(id.trim())).unwrap();
+                let mut record = ProvenanceRecord::open(&self.records.path().join(id.trim())).unwrap();
                 record.restart(text.as_bytes()).unwrap();
             }
-            Err(_) => self.origin.set(Origin::EarlierVersion),
+            Err(_) => self.origin.set(StateOrigin::EarlierVersion),
         }
     }
 
-    fn message(&self, text: &str) -> Outcome {
-        self.order(&Order { message: Some(text.to_owned()), ..Order::default() }).unwrap()
+    fn message(&self, text: &str) -> AgentOutcome {
+        self.order(&AgentRunRequest { message: Some(text.to_owned()), ..AgentRunRequest::default() }).unwrap()
     }
 
-    fn answer(&self, text: &str) -> Result<Outcome, RunError> {
-        self.order(&Order { answer: Some(text.to_owned()), ..Order::default() })
+    fn answer(&self, text: &str) -> Result<AgentOutcome, AgentRunError> {
+        self.order(&AgentRunRequest { answer: Some(text.to_owned()), ..AgentRunRequest::default() })
     }
 
     fn journal(&self) -> String {
@@ -166,10 +167,14 @@ impl Stage {
     }
 }
 
-struct MindOf<'a>(&'a Stage);
+struct ScriptedModel<'a>(&'a AgentLoopFixture);
 
-impl Mind for MindOf<'_> {
-    fn think(&mut self, request: &Request<'_>, _: &mut dyn FnMut(Piece<'_>)) -> Result<Reply, ModelError> {
+impl ChatModel for ScriptedModel<'_> {
+    fn think(
+        &mut self,
+        request: &ModelRequest<'_>,
+        _: &mut dyn FnMut(ReplyDelta<'_>),
+    ) -> Result<ModelReply, ModelError> {
         let messages = request.messages.iter().map(|json| serde_json::from_str(json).unwrap()).collect();
         self.0.heard.borrow_mut().push(messages);
         let next = self.0.replies.borrow_mut().pop_front();
@@ -177,36 +182,40 @@ impl Mind for MindOf<'_> {
     }
 }
 
-struct HandsOf<'a>(&'a Stage);
+struct FakeToolRunner<'a>(&'a AgentLoopFixture);
 
-impl Hands for HandsOf<'_> {
-    fn carry_out(&mut self, _: &str, tool: &Tool, arguments: &Sent) -> Done {
+impl ToolRunner for FakeToolRunner<'_> {
+    fn carry_out(&mut self, _: &str, tool: &ToolDefinition, arguments: &RawArguments) -> ActionOutcome {
         let told = format!("{} {}", tool.name, Value::Object(arguments.values.clone()));
         self.0.done.borrow_mut().push(told.clone());
         self.0.exact.borrow_mut().extend(arguments.exact.values().cloned());
         if self.0.done.borrow().len() == self.0.stop_at.get() {
             self.0.interrupted.store(true, Ordering::Relaxed);
-            return Done { status: Status::Interrupted, ..Done::refused("stopped") };
+            return ActionOutcome { status: ActionStatus::Interrupted, ..ActionOutcome::refused("stopped") };
         }
-        let done = Done { status: Status::Success, ..Done::refused(format!("did {told}")) };
+        let done =
+            ActionOutcome { status: ActionStatus::Success, ..ActionOutcome::refused(format!("did {told}")) };
         if !tool.stateful || arguments.values.contains_key("session_id") {
             return done;
         }
         let id = format!("shell_{}", self.0.living.borrow().len() + 1);
         self.0.living.borrow_mut().insert(id.clone());
-        Done { session_id: Some(id), session_event: Some(SessionEvent::Started), ..done }
+        ActionOutcome { session_id: Some(id), session_event: Some(SessionChange::Started), ..done }
     }
 
-    fn end_session(&mut self, id: &str) -> Done {
+    fn end_session(&mut self, id: &str) -> ActionOutcome {
         self.0.living.borrow_mut().remove(id);
-        Done { status: Status::Success, ..Done::refused(format!("Session {id} terminated.")) }
+        ActionOutcome {
+            status: ActionStatus::Success,
+            ..ActionOutcome::refused(format!("Session {id} terminated."))
+        }
     }
 
     fn end_sessions(&mut self, ids: &[String]) {
         self.0.living.borrow_mut().retain(|id| !ids.contains(id));
     }
 
-    fn start_directory(&self, _: &Tool) -> String {
+    fn start_directory(&self, _: &ToolDefinition) -> String {
         "/somewhere".to_owned()
     }
 
@@ -214,7 +223,7 @@ impl Hands for HandsOf<'_> {
         self.0.living.borrow().contains(id)
     }
 
-    fn abandon(&mut self, _: &str) -> Option<Abandoned> {
+    fn abandon(&mut self, _: &str) -> Option<AbandonedAction> {
         None
     }
 
@@ -225,50 +234,50 @@ impl Hands for HandsOf<'_> {
     fn keep_out(&mut self, _: Vec<String>) {}
 }
 
-struct VoiceOf<'a>(&'a Stage);
+struct SilentObserver<'a>(&'a AgentLoopFixture);
 
-impl Voice for VoiceOf<'_> {
-    fn happened(&mut self, _: &Entry, _: &str) {}
-    fn saying(&mut self, _: Piece<'_>) {}
+impl AgentObserver for SilentObserver<'_> {
+    fn happened(&mut self, _: &AgentJournalEntry, _: &str) {}
+    fn saying(&mut self, _: ReplyDelta<'_>) {}
     fn note(&mut self, _: &str) {}
-    fn ask(&mut self, _: &Question) -> Asked {
-        self.0.person.borrow_mut().take().map_or(Asked::Nobody, Asked::Answered)
+    fn ask(&mut self, _: &HumanQuestion) -> HumanReply {
+        self.0.person.borrow_mut().take().map_or(HumanReply::Nobody, HumanReply::Answered)
     }
 }
 
-fn says(text: &str) -> Reply {
-    let usage = Some(Usage { input_tokens: 10, output_tokens: 5, ..Usage::default() });
-    Reply { text: Some(text.to_owned()), calls: Vec::new(), finish: Finish::Stop, usage }
+fn says(text: &str) -> ModelReply {
+    let usage = Some(TokenUsage { input_tokens: 10, output_tokens: 5, ..TokenUsage::default() });
+    ModelReply { text: Some(text.to_owned()), calls: Vec::new(), finish: FinishReason::Stop, usage }
 }
 
-fn calls(calls: &[(&str, Value)]) -> Reply {
-    let call = |(index, (name, args)): (usize, &(&str, Value))| ToolCall {
+fn calls(calls: &[(&str, Value)]) -> ModelReply {
+    let call = |(index, (name, args)): (usize, &(&str, Value))| ModelToolCall {
         id: format!("c{index}"),
         name: (*name).to_owned(),
         arguments: args.as_str().map_or_else(|| args.to_string(), str::to_owned),
     };
-    Reply {
+    ModelReply {
         text: None,
         calls: calls.iter().enumerate().map(call).collect(),
-        finish: Finish::ToolCalls,
+        finish: FinishReason::ToolCalls,
         ..says("")
     }
 }
 
-fn completed(answer: &str) -> Outcome {
-    Outcome::Completed { answer: answer.to_owned() }
+fn completed(answer: &str) -> AgentOutcome {
+    AgentOutcome::Completed { answer: answer.to_owned() }
 }
 
 #[test]
 fn a_run_thinks_acts_and_ends_and_the_same_command_tells_its_answer_again() {
-    let stage = Stage::new();
+    let stage = AgentLoopFixture::new();
     stage.then(calls(&[("look", json!({ "at": "x" }))])).then(says("seen"));
     assert_eq!(stage.message("go"), completed("seen"));
     assert_eq!(stage.message("go"), completed("seen"));
     assert_eq!(stage.heard.borrow().len(), 2);
-    assert_eq!(stage.order(&Order::default()).unwrap(), completed("seen"));
+    assert_eq!(stage.order(&AgentRunRequest::default()).unwrap(), completed("seen"));
     stage.then(says("seen anew"));
-    let again = Order { message: Some("go".to_owned()), again: true, ..Order::default() };
+    let again = AgentRunRequest { message: Some("go".to_owned()), again: true, ..AgentRunRequest::default() };
     assert_eq!(stage.order(&again).unwrap(), completed("seen anew"));
     stage.then(says("more"));
     assert_eq!(stage.message("and now?"), completed("more"));
@@ -277,7 +286,7 @@ fn a_run_thinks_acts_and_ends_and_the_same_command_tells_its_answer_again() {
 
 #[test]
 fn a_question_in_a_batch_waits_until_the_rest_of_it_is_done_and_sessions_stay() {
-    let stage = Stage::new();
+    let stage = AgentLoopFixture::new();
     let ask = json!({ "question": "which?", "options": ["a", "b"] });
     stage.then(calls(&[
         ("ask_human", ask),
@@ -285,12 +294,12 @@ fn a_question_in_a_batch_waits_until_the_rest_of_it_is_done_and_sessions_stay() 
         ("nothing", json!({})),
         ("look", json!("{")),
     ]));
-    let Outcome::Waiting { question } = stage.message("go") else { panic!("nobody is asked") };
+    let AgentOutcome::Waiting { question } = stage.message("go") else { panic!("nobody is asked") };
     assert_eq!((question.question.as_str(), question.options.len()), ("which?", 2));
     assert_eq!(stage.question(), Some(question));
     assert_eq!(stage.living.borrow().len(), 1);
     // Asked again without an answer, it waits on and the model is not asked.
-    assert!(matches!(stage.message("go"), Outcome::Waiting { .. }));
+    assert!(matches!(stage.message("go"), AgentOutcome::Waiting { .. }));
     assert_eq!(stage.heard.borrow().len(), 1);
     stage.then(says("b it is"));
     assert_eq!(stage.answer("b").unwrap(), completed("b it is"));
@@ -303,24 +312,24 @@ fn a_question_in_a_batch_waits_until_the_rest_of_it_is_done_and_sessions_stay() 
     assert!(stage.question().is_none());
     // The same command again: its answer was taken.
     assert_eq!(stage.answer("b").unwrap(), completed("b it is"));
-    assert!(matches!(stage.answer("a"), Err(RunError::Usage(_))));
+    assert!(matches!(stage.answer("a"), Err(AgentRunError::Usage(_))));
 }
 
 #[test]
 fn an_answer_without_any_question_is_refused() {
-    let stage = Stage::new();
-    assert!(matches!(stage.answer("x"), Err(RunError::Usage(_))));
-    assert!(matches!(stage.order(&Order::default()), Err(RunError::Usage(_))));
+    let stage = AgentLoopFixture::new();
+    assert!(matches!(stage.answer("x"), Err(AgentRunError::Usage(_))));
+    assert!(matches!(stage.order(&AgentRunRequest::default()), Err(AgentRunError::Usage(_))));
     stage.then(says("done"));
     stage.message("go");
     let before = stage.journal();
-    assert!(matches!(stage.answer("x"), Err(RunError::Usage(_))));
+    assert!(matches!(stage.answer("x"), Err(AgentRunError::Usage(_))));
     assert_eq!(stage.journal(), before);
 }
 
 #[test]
 fn a_question_at_a_terminal_is_answered_there() {
-    let stage = Stage::new();
+    let stage = AgentLoopFixture::new();
     *stage.person.borrow_mut() = Some("blue".to_owned());
     stage.then(calls(&[("ask_human", json!({ "question": "colour?" }))])).then(says("ok"));
     assert_eq!(stage.message("go"), completed("ok"));
@@ -329,12 +338,12 @@ fn a_question_at_a_terminal_is_answered_there() {
 
 #[test]
 fn a_sensitive_answer_reaches_model_and_tools_and_never_the_journal() {
-    let stage = Stage::new();
+    let stage = AgentLoopFixture::new();
     let ask = json!({ "question": "password?", "sensitive": true });
     stage.then(calls(&[("ask_human", ask)]));
     stage.message("go");
     stage.then(calls(&[("look", json!({ "with": "hunter2" }))])).then(says("in with hunter2"));
-    let Outcome::Completed { answer } = stage.answer("hunter2").unwrap() else {
+    let AgentOutcome::Completed { answer } = stage.answer("hunter2").unwrap() else {
         panic!("it is not completed")
     };
     let (_, token) = answer.split_once("in with ").unwrap();
@@ -347,11 +356,11 @@ fn a_sensitive_answer_reaches_model_and_tools_and_never_the_journal() {
     let record = stage.records.path().join(id.trim());
     assert!(record.join("written").exists() && !record.join("secrets").exists());
     // Whether it is the same cannot be known any more, and does not matter.
-    assert!(matches!(stage.answer("hunter2").unwrap(), Outcome::Completed { .. }));
+    assert!(matches!(stage.answer("hunter2").unwrap(), AgentOutcome::Completed { .. }));
 }
 
 /// Cuts the journal before its first event of this kind, as if the process had died there.
-fn die_before(stage: &Stage, kind: &str, skip: usize) {
+fn die_before(stage: &AgentLoopFixture, kind: &str, skip: usize) {
     let journal = stage.journal();
     let lines: Vec<&str> = journal.split_inclusive('\n').collect();
     let mut found = lines.iter().enumerate().filter(|(_, line)| line.contains(&format!("\"{kind}\"")));
@@ -361,7 +370,7 @@ fn die_before(stage: &Stage, kind: &str, skip: usize) {
 
 #[test]
 fn a_call_without_a_result_is_told_to_be_unknown_before_a_lost_session_is() {
-    let stage = Stage::new();
+    let stage = AgentLoopFixture::new();
     let batch = [("shell", json!({ "session_id": "shell_1" })), ("look", json!({}))];
     stage.then(calls(&[("shell", json!({}))])).then(calls(&batch)).then(says("done"));
     stage.message("go");
@@ -385,7 +394,7 @@ fn a_call_without_a_result_is_told_to_be_unknown_before_a_lost_session_is() {
 
 #[test]
 fn a_run_that_died_after_its_answer_is_ended_without_asking_again() {
-    let stage = Stage::new();
+    let stage = AgentLoopFixture::new();
     stage.then(calls(&[("shell", json!({}))])).then(says("done"));
     stage.message("go");
     die_before(&stage, "SYSTEM_MESSAGE", 0);
@@ -397,27 +406,31 @@ fn a_run_that_died_after_its_answer_is_ended_without_asking_again() {
 
 #[test]
 fn a_used_up_budget_is_no_success_and_the_same_command_goes_on_with_a_fresh_one() {
-    let stage = Stage::new();
+    let stage = AgentLoopFixture::new();
     for _ in 0..3 {
         stage.then(calls(&[("look", json!({}))]));
     }
-    let order = Order { message: Some("go".to_owned()), max_iterations: Some(2), ..Order::default() };
-    assert!(matches!(stage.order(&order).unwrap(), Outcome::BudgetExhausted { .. }));
+    let order = AgentRunRequest {
+        message: Some("go".to_owned()),
+        max_iterations: Some(2),
+        ..AgentRunRequest::default()
+    };
+    assert!(matches!(stage.order(&order).unwrap(), AgentOutcome::BudgetExhausted { .. }));
     assert_eq!(stage.heard.borrow().len(), 2);
     stage.then(says("done"));
     assert_eq!(stage.order(&order).unwrap(), completed("done"));
     assert_eq!(stage.journal().matches("USER_MESSAGE").count(), 1);
-    let mut stage = Stage::new();
+    let mut stage = AgentLoopFixture::new();
     stage.definition.limits.max_total_tokens = Some(20);
     stage.then(calls(&[("look", json!({}))])).then(calls(&[("look", json!({}))])).then(says("done"));
-    assert!(matches!(stage.message("go"), Outcome::BudgetExhausted { .. }));
+    assert!(matches!(stage.message("go"), AgentOutcome::BudgetExhausted { .. }));
     assert_eq!(stage.heard.borrow().len(), 2);
 }
 
 #[test]
 fn a_model_that_fails_fails_the_run_and_another_message_goes_on_with_it() {
-    let stage = Stage::new();
-    assert!(matches!(stage.message("go"), Outcome::Failed { .. }));
+    let stage = AgentLoopFixture::new();
+    assert!(matches!(stage.message("go"), AgentOutcome::Failed { .. }));
     stage.then(says("done"));
     assert_eq!(stage.message("try again"), completed("done"));
     assert_eq!(stage.last_heard(), ["system: be good", "user: go", "user: try again"]);
@@ -427,7 +440,7 @@ fn a_model_that_fails_fails_the_run_and_another_message_goes_on_with_it() {
 fn sessions_that_ended_with_a_run_are_told_to_the_model_before_it_goes_on() {
     // The model fails, and after that the run is completed: both end the session of the part before.
     for (last, next) in [(None, "more"), (Some(says("done")), "more"), (None, "go")] {
-        let stage = Stage::new();
+        let stage = AgentLoopFixture::new();
         stage.then(calls(&[("shell", json!({}))]));
         if let Some(last) = last {
             stage.then(last);
@@ -459,7 +472,7 @@ fn sessions_that_ended_with_a_run_are_told_to_the_model_before_it_goes_on() {
 
 #[test]
 fn a_process_that_dies_before_it_told_of_an_ended_session_leaves_that_to_the_next() {
-    let stage = Stage::new();
+    let stage = AgentLoopFixture::new();
     stage.then(calls(&[("shell", json!({}))]));
     stage.message("go");
     stage.then(says("I see"));
@@ -475,7 +488,7 @@ fn a_process_that_dies_before_it_told_of_an_ended_session_leaves_that_to_the_nex
 
 #[test]
 fn a_number_that_no_machine_word_holds_is_journalled_carried_out_and_shown_as_it_was_written() {
-    let stage = Stage::new();
+    let stage = AgentLoopFixture::new();
     let mut call = calls(&[("look", json!({}))]);
     call.calls[0].arguments = r#"{"count": 123456789012345678901234567890}"#.to_owned();
     stage.then(call).then(says("done"));
@@ -495,19 +508,19 @@ fn a_number_that_no_machine_word_holds_is_journalled_carried_out_and_shown_as_it
 
 #[test]
 fn a_model_that_says_nothing_is_told_so_and_not_for_ever() {
-    let stage = Stage::new();
-    let cut = Reply { finish: Finish::Length, ..says("once upon") };
+    let stage = AgentLoopFixture::new();
+    let cut = ModelReply { finish: FinishReason::Length, ..says("once upon") };
     stage.then(says("")).then(cut).then(says(" ")).then(says("")).then(says(""));
-    let Outcome::Failed { reason } = stage.message("go") else { panic!("it went on") };
+    let AgentOutcome::Failed { reason } = stage.message("go") else { panic!("it went on") };
     assert_eq!(reason, "the model said nothing 3 times, one after the other");
     assert_eq!(stage.heard.borrow().len(), 5);
 }
 
 #[test]
 fn an_answer_that_is_withheld_is_a_failure_and_no_answer() {
-    let stage = Stage::new();
-    stage.then(Reply { finish: Finish::ContentFilter, ..says("it is well known that") });
-    let Outcome::Failed { reason } = stage.message("go") else { panic!("it went on") };
+    let stage = AgentLoopFixture::new();
+    stage.then(ModelReply { finish: FinishReason::ContentFilter, ..says("it is well known that") });
+    let AgentOutcome::Failed { reason } = stage.message("go") else { panic!("it went on") };
     assert!(reason.contains("withheld"), "{reason}");
     stage.then(says("done"));
     assert_eq!(stage.message("go"), completed("done"));
@@ -515,14 +528,14 @@ fn an_answer_that_is_withheld_is_a_failure_and_no_answer() {
 
 #[test]
 fn an_interrupted_batch_leaves_no_call_without_a_result_and_goes_on() {
-    let stage = Stage::new();
+    let stage = AgentLoopFixture::new();
     stage.stop_at.set(2);
     stage.then(calls(&[
         ("look", json!({ "n": 1 })),
         ("look", json!({ "n": 2 })),
         ("look", json!({ "n": 3 })),
     ]));
-    assert_eq!(stage.message("go"), Outcome::Interrupted);
+    assert_eq!(stage.message("go"), AgentOutcome::Interrupted);
     assert_eq!(stage.done.borrow().len(), 2);
     stage.then(says("I see"));
     assert_eq!(stage.message("go"), completed("I see"));
@@ -534,15 +547,15 @@ fn an_interrupted_batch_leaves_no_call_without_a_result_and_goes_on() {
 
 #[test]
 fn two_at_once_are_refused() {
-    let stage = Stage::new();
-    let _first = stage.memory(OnForeign::Refuse).unwrap();
-    let error = stage.order(&Order::default()).unwrap_err().to_string();
+    let stage = AgentLoopFixture::new();
+    let _first = stage.memory(ForeignStatePolicy::Refuse).unwrap();
+    let error = stage.order(&AgentRunRequest::default()).unwrap_err().to_string();
     assert!(error.starts_with(&format!("another process (pid {})", std::process::id())), "{error}");
 }
 
 #[test]
 fn ids_that_a_model_uses_twice_are_made_different() {
-    let stage = Stage::new();
+    let stage = AgentLoopFixture::new();
     for _ in 0..2 {
         stage.then(calls(&[("look", json!({}))]));
     }

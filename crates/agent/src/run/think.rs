@@ -4,22 +4,22 @@ use std::collections::HashSet;
 
 use serde_json::Value;
 
-use super::{Agent, RunError, act, offers};
+use super::{AgentRunError, AgentRunner, act, offers};
 use crate::{
     clock,
-    event::{ActionRequest, EndStatus, Event, Thought},
-    model::{Finish, ModelError, Reply, Request, ToolCall, Usage},
-    tool::Sent,
+    event::{ActionRequest, AgentEvent, EndStatus, ModelThought},
+    model::{FinishReason, ModelError, ModelReply, ModelRequest, ModelToolCall, TokenUsage},
+    tool::RawArguments,
 };
 
-impl Agent<'_> {
-    pub(super) fn think(&mut self) -> Result<(), RunError> {
+impl AgentRunner<'_> {
+    pub(super) fn think(&mut self) -> Result<(), AgentRunError> {
         let tools = offers(self.definition, self.company);
         let tools: Vec<&str> = tools.iter().map(String::as_str).collect();
         self.memory.window.fit();
         loop {
             let messages = self.memory.window.messages();
-            let request = Request { messages: &messages, tools: &tools };
+            let request = ModelRequest { messages: &messages, tools: &tools };
             let voice = &mut *self.around.voice;
             let error = match self.around.mind.think(&request, &mut |piece| voice.saying(piece)) {
                 Ok(reply) => return self.heard(reply),
@@ -67,27 +67,27 @@ impl Agent<'_> {
     }
 
     /// Writes down an answer with all its calls, in one go (decision 0013).
-    fn heard(&mut self, reply: Reply) -> Result<(), RunError> {
-        let Reply { text, calls, finish, usage } = reply;
+    fn heard(&mut self, reply: ModelReply) -> Result<(), AgentRunError> {
+        let ModelReply { text, calls, finish, usage } = reply;
         let is_estimated = usage.is_none();
         let usage = Some(usage.unwrap_or_else(|| self.guess(text.as_deref(), &calls)));
         let finish = Some(told(finish));
-        let thought = Thought { text, calls: calls.len() as u64, finish, usage, is_estimated };
+        let thought = ModelThought { text, calls: calls.len() as u64, finish, usage, is_estimated };
         let first = self.memory.next() + 1;
         let mut used = HashSet::new();
-        let mut events = vec![Event::Thought(thought)];
+        let mut events = vec![AgentEvent::Thought(thought)];
         for (seq, call) in (first..).zip(calls) {
-            let ToolCall { mut id, name, arguments: _ } = call.clone();
+            let ModelToolCall { mut id, name, arguments: _ } = call.clone();
             // An id that a model gave twice would tie a result to the wrong call.
             if id.is_empty() || self.memory.story.knows_call(&id) || !used.insert(id.clone()) {
                 id = format!("call_{seq}_{}", clock::fresh(6));
             }
-            let (tool_args, tool_args_raw) = match Sent::parse(&call.arguments) {
-                Ok(Sent { values, exact }) if exact.is_empty() => (Value::Object(values), None),
-                Ok(Sent { values, .. }) => (Value::Object(values), Some(call.arguments)),
+            let (tool_args, tool_args_raw) = match RawArguments::parse(&call.arguments) {
+                Ok(RawArguments { values, exact }) if exact.is_empty() => (Value::Object(values), None),
+                Ok(RawArguments { values, .. }) => (Value::Object(values), Some(call.arguments)),
                 Err(_) => (Value::Null, Some(call.arguments)),
             };
-            events.push(Event::ActionRequest(ActionRequest {
+            events.push(AgentEvent::ActionRequest(ActionRequest {
                 action_id: format!("act_{seq}_{}", clock::fresh(4)),
                 call_id: id,
                 tool_name: act::own_name(name),
@@ -99,22 +99,22 @@ impl Agent<'_> {
     }
 
     /// What an answer has cost, about, when the server does not say: a budget of tokens holds there too.
-    fn guess(&self, text: Option<&str>, calls: &[ToolCall]) -> Usage {
+    fn guess(&self, text: Option<&str>, calls: &[ModelToolCall]) -> TokenUsage {
         let said = text.map_or(0, str::len) + calls.iter().map(|call| call.arguments.len()).sum::<usize>();
-        Usage {
+        TokenUsage {
             input_tokens: self.memory.window.tokens(),
             output_tokens: (said as u64).div_ceil(4),
-            ..Usage::default()
+            ..TokenUsage::default()
         }
     }
 }
 
-fn told(finish: Finish) -> String {
+fn told(finish: FinishReason) -> String {
     match finish {
-        Finish::Stop => "stop".to_owned(),
-        Finish::ToolCalls => "tool_calls".to_owned(),
-        Finish::Length => "length".to_owned(),
-        Finish::ContentFilter => "content_filter".to_owned(),
-        Finish::Other(reason) => reason,
+        FinishReason::Stop => "stop".to_owned(),
+        FinishReason::ToolCalls => "tool_calls".to_owned(),
+        FinishReason::Length => "length".to_owned(),
+        FinishReason::ContentFilter => "content_filter".to_owned(),
+        FinishReason::Other(reason) => reason,
     }
 }

@@ -3,10 +3,10 @@
 use serde_json::json;
 
 use super::*;
-use crate::event::{ActionResult, Status, UserMessage};
+use crate::event::{ActionResult, ActionStatus, UserMessage};
 
-fn request(args: Value, raw: Option<&str>) -> Event {
-    Event::ActionRequest(ActionRequest {
+fn request(args: Value, raw: Option<&str>) -> AgentEvent {
+    AgentEvent::ActionRequest(ActionRequest {
         action_id: "act_9".to_owned(),
         call_id: "c".to_owned(),
         tool_name: "login".to_owned(),
@@ -15,17 +15,17 @@ fn request(args: Value, raw: Option<&str>) -> Event {
     })
 }
 
-fn said(text: &str) -> Event {
-    Event::UserMessage(UserMessage { text: text.to_owned() })
+fn said(text: &str) -> AgentEvent {
+    AgentEvent::UserMessage(UserMessage { text: text.to_owned() })
 }
 
 /// Hides an event, and checks that another process with the same files reveals it as it was.
 #[track_caller]
-fn hidden(secrets: &Secrets, state: &Path, meant: &Event) -> Event {
+fn hidden(secrets: &SecretStore, state: &Path, meant: &AgentEvent) -> AgentEvent {
     let mut event = meant.clone();
     secrets.hide(&mut event);
     let hidden = event.clone();
-    Secrets::open(state).unwrap().reveal(&mut event);
+    SecretStore::open(state).unwrap().reveal(&mut event);
     assert_eq!(event, *meant, "hidden as {hidden:?}");
     hidden
 }
@@ -33,7 +33,7 @@ fn hidden(secrets: &Secrets, state: &Path, meant: &Event) -> Event {
 #[test]
 fn an_answer_is_hidden_wherever_words_are_and_comes_back_as_it_was() {
     let folder = tempfile::tempdir().unwrap();
-    let mut secrets = Secrets::open(folder.path()).unwrap();
+    let mut secrets = SecretStore::open(folder.path()).unwrap();
     secrets.keep("act_1", "pä\"ss/w\nord").unwrap();
     secrets.keep("act_2", "1234").unwrap();
     let arguments = json!({
@@ -45,9 +45,9 @@ fn an_answer_is_hidden_wherever_words_are_and_comes_back_as_it_was() {
     for part in ["ss/w", "ss\\\\/w", "1234"] {
         assert!(!told.contains(part), "{told}");
     }
-    let result = Event::ActionResult(ActionResult {
+    let result = AgentEvent::ActionResult(ActionResult {
         action_id: "act_1".to_owned(),
-        status: Status::Success,
+        status: ActionStatus::Success,
         observation_content: "pä\"ss/w\nord".to_owned(),
         exit_code: None,
         execution_ref: None,
@@ -82,7 +82,7 @@ fn answers_come_back_exactly_whatever_they_are() {
     ];
     for answers in sets {
         let folder = tempfile::tempdir().unwrap();
-        let mut secrets = Secrets::open(folder.path()).unwrap();
+        let mut secrets = SecretStore::open(folder.path()).unwrap();
         for (number, answer) in answers.iter().enumerate() {
             secrets.keep(&format!("act_{number}"), answer).unwrap();
         }
@@ -106,7 +106,8 @@ fn answers_come_back_exactly_whatever_they_are() {
             hidden(&secrets, folder.path(), &request(arguments, Some(text)));
         }
         for answer in answers.iter().filter(|answer| !answer.is_empty()) {
-            let Event::UserMessage(UserMessage { text }) = hidden(&secrets, folder.path(), &said(answer))
+            let AgentEvent::UserMessage(UserMessage { text }) =
+                hidden(&secrets, folder.path(), &said(answer))
             else {
                 unreachable!()
             };
@@ -118,7 +119,7 @@ fn answers_come_back_exactly_whatever_they_are() {
 #[test]
 fn an_answer_in_a_token_of_another_is_hidden_and_comes_back() {
     let folder = tempfile::tempdir().unwrap();
-    let mut secrets = Secrets::open(folder.path()).unwrap();
+    let mut secrets = SecretStore::open(folder.path()).unwrap();
     secrets.keep("act_1", "first").unwrap();
     let token = secrets.kept[0].token(PLAIN);
     secrets.keep("act_2", &token).unwrap();
@@ -131,7 +132,7 @@ fn what_an_earlier_version_hid_comes_back_and_goes_on_to_be_hidden() {
     std::fs::create_dir(folder.path().join("secrets")).unwrap();
     std::fs::write(folder.path().join("secrets/act_1"), "hun\"ter").unwrap();
     std::fs::write(folder.path().join("secrets/act_2"), "1234").unwrap();
-    let mut secrets = Secrets::open(folder.path()).unwrap();
+    let mut secrets = SecretStore::open(folder.path()).unwrap();
     assert!(secrets.holds("act_1") && secrets.holds("act_2"));
     let hid = json!({ "with": "x [secret act_1] y", "pin": "[secret act_2] as a number" });
     let mut event = request(hid, Some("[secret act_1 in JSON]"));
@@ -145,7 +146,7 @@ fn what_an_earlier_version_hid_comes_back_and_goes_on_to_be_hidden() {
 #[test]
 fn keys_of_model_servers_are_struck_for_good() {
     let folder = tempfile::tempdir().unwrap();
-    let mut secrets = Secrets::open(folder.path()).unwrap();
+    let mut secrets = SecretStore::open(folder.path()).unwrap();
     secrets.withhold(vec![String::new(), "sk-12345678".to_owned()]);
     let mut event = said("the key is sk-12345678.");
     secrets.strike(&mut event);
@@ -156,17 +157,17 @@ fn keys_of_model_servers_are_struck_for_good() {
 #[test]
 fn a_question_can_be_read_from_the_journal_whatever_the_answers_are() {
     let folder = tempfile::tempdir().unwrap();
-    let mut secrets = Secrets::open(folder.path()).unwrap();
+    let mut secrets = SecretStore::open(folder.path()).unwrap();
     for (number, text) in ["question", "options", "sensitive", "e"].into_iter().enumerate() {
         secrets.keep(&format!("act_{number}"), text).unwrap();
     }
     let arguments = json!({ "question": "a question?", "options": ["e", "other"], "sensitive": true });
     let mut event = request(arguments, None);
-    if let Event::ActionRequest(request) = &mut event {
+    if let AgentEvent::ActionRequest(request) = &mut event {
         request.tool_name = human::TOOL.to_owned();
     }
-    let Event::ActionRequest(told) = hidden(&secrets, folder.path(), &event) else { unreachable!() };
-    let question = human::Question::of(&told).unwrap();
+    let AgentEvent::ActionRequest(told) = hidden(&secrets, folder.path(), &event) else { unreachable!() };
+    let question = human::HumanQuestion::of(&told).unwrap();
     assert!(question.sensitive && question.options.len() == 2);
     assert!(!question.question.contains("question"), "{question:?}");
 }

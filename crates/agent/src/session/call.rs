@@ -1,32 +1,32 @@
 //! A call of a tool whose program stays: which session is meant, whether it has to be started, what is said to it, and
 //! what the model sees of that.
 
-use abide_keeper::launch::Keeper;
-use abide_keeper::protocol::Stream;
-use abide_terminal::{ScreenText, Shell};
+use abide_keeper::launch::KeeperConnection;
+use abide_keeper::protocol::OutputStream;
+use abide_terminal::{ScreenText, ShellProgram};
 
-use super::copies::Copies;
-use super::found::{Found, Living, LivingOrigin, all, find};
-use super::program::Program;
+use super::copies::SessionCopies;
+use super::found::{LiveSession, SessionLookup, SessionOrigin, all, find};
+use super::program::SessionProgram;
 use super::record::{SessionFolders, SessionRecord, new_id};
-use super::start::Opening;
-use super::talk::Saying;
+use super::start::SessionStart;
+use super::talk::SessionInput;
 use super::{shell, talk};
-use crate::definition::Tool;
-use crate::tool::arguments::Arguments;
+use crate::definition::ToolDefinition;
+use crate::tool::arguments::ToolArguments;
 use crate::tool::clock::{now, ticks_ms};
-use crate::tool::execution::{CallRecord, Execution, ExitRecord, new_mark};
-use crate::tool::invocation::{Invocation, text_to_send};
-use crate::tool::observation::{Observation, SessionEvent, Status, View, view};
-use crate::tool::recorder::Recorder;
-use crate::tool::workbench::{Progress, Setup, ToolError};
+use crate::tool::execution::{CallRecord, ExitRecord, ToolExecution, new_mark};
+use crate::tool::invocation::{ToolInvocation, text_to_send};
+use crate::tool::observation::{OutputView, ToolCallResult, ToolSessionChange, ToolStatus, view};
+use crate::tool::recorder::OutputRecorder;
+use crate::tool::workbench::{ProgramState, ToolError, ToolSetup};
 
 /// The session that is asked for when another one is wanted beside the default one.
 const NEW_SESSION: &str = "new";
 
 /// What came of something that was said to a session.
 #[derive(Debug, Default)]
-pub(crate) struct Spoken {
+pub(crate) struct SessionReply {
     /// The exit code of the command, where there are commands.
     pub(crate) exit_code: Option<i32>,
     /// The session is over; with its exit code, if that is known.
@@ -44,54 +44,54 @@ pub(crate) struct Spoken {
 /// A call.
 #[derive(Debug)]
 pub(crate) struct SessionCall<'a> {
-    pub(crate) setup: &'a Setup,
+    pub(crate) setup: &'a ToolSetup,
     pub(crate) action: &'a str,
-    pub(crate) tool: &'a Tool,
-    pub(crate) arguments: &'a Arguments,
+    pub(crate) tool: &'a ToolDefinition,
+    pub(crate) arguments: &'a ToolArguments,
 }
 
 /// What a call leaves to whoever made it.
 #[derive(Debug)]
-pub(crate) struct Made {
-    pub(crate) observation: Observation,
+pub(crate) struct CallResult {
+    pub(crate) observation: ToolCallResult,
     /// The keeper that was started for it.
-    pub(crate) keeper: Option<Keeper>,
+    pub(crate) keeper: Option<KeeperConnection>,
 }
 
-impl From<Observation> for Made {
-    fn from(observation: Observation) -> Self {
+impl From<ToolCallResult> for CallResult {
+    fn from(observation: ToolCallResult) -> Self {
         Self { observation, keeper: None }
     }
 }
 
 /// The session that is meant.
-enum Meant {
-    Living(Box<Living>),
+enum SessionTarget {
+    Living(Box<LiveSession>),
     Start { default: bool },
-    None(Box<Observation>),
+    None(Box<ToolCallResult>),
 }
 
 impl SessionCall<'_> {
-    pub(crate) fn carry_out(&self) -> Result<Made, ToolError> {
+    pub(crate) fn carry_out(&self) -> Result<CallResult, ToolError> {
         let text = match text_to_send(self.tool, self.arguments) {
             Ok(text) => text.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()),
-            Err(bad) => return Ok(Observation::refused(bad.to_string()).into()),
+            Err(bad) => return Ok(ToolCallResult::refused(bad.to_string()).into()),
         };
         let began = ticks_ms();
-        let execution = Execution::new(self.setup, self.action);
-        let mut recorder = Recorder::new(&execution.folder, self.setup.window());
+        let execution = ToolExecution::new(self.setup, self.action);
+        let mut recorder = OutputRecorder::new(&execution.folder, self.setup.window());
         let (mut living, started) = match self.meant() {
-            Meant::None(observation) => return Ok((*observation).into()),
-            Meant::Living(living) => {
+            SessionTarget::None(observation) => return Ok((*observation).into()),
+            SessionTarget::Living(living) => {
                 let job = living.record.shell.is_some().then_some(living.status.jobs + 1);
                 self.begin(&execution, &living.id, Vec::new(), job, text.as_deref())?;
                 // The folder of a session that an earlier version started is its keeper's own.
-                if living.origin == LivingOrigin::Own {
-                    recorder.copy_to(Copies::open(&self.setup.state, &living.id).ok());
+                if living.origin == SessionOrigin::Own {
+                    recorder.copy_to(SessionCopies::open(&self.setup.state, &living.id).ok());
                 }
                 (*living, None)
             }
-            Meant::Start { default } => {
+            SessionTarget::Start { default } => {
                 match self.start(default, &execution, text.as_deref(), &mut recorder)? {
                     Ok((living, spoken)) => (living, Some(spoken)),
                     Err(observation) => return Ok((*observation).into()),
@@ -113,39 +113,41 @@ impl SessionCall<'_> {
             exit_code: observation.exit_code,
             timed_out: spoken.timed_out,
             interrupted: spoken.interrupted,
-            printed: Stream::ALL.map(|stream| recorder.stream(stream).printed),
+            printed: OutputStream::ALL.map(|stream| recorder.stream(stream).printed),
             duration_ms: ticks_ms().saturating_sub(began),
             ended_at: now(),
         };
         if let Err(error) = execution.end(&exit) {
             observation.note_missing_record(&error);
         }
-        Ok(Made { observation, keeper })
+        Ok(CallResult { observation, keeper })
     }
 
-    fn meant(&self) -> Meant {
+    fn meant(&self) -> SessionTarget {
         let place = SessionFolders::new(self.setup);
         match self.arguments.session.as_deref() {
-            Some(NEW_SESSION) => Meant::Start { default: false },
+            Some(NEW_SESSION) => SessionTarget::Start { default: false },
             Some(id) => match find(&place, id) {
-                Found::Living(living) if self.is_ours(&living.record) => Meant::Living(living),
-                Found::Dead(code)
+                SessionLookup::Living(living) if self.is_ours(&living.record) => {
+                    SessionTarget::Living(living)
+                }
+                SessionLookup::Dead(code)
                     if SessionRecord::read(place.place(id).path()).is_some_and(|of| self.is_ours(&of)) =>
                 {
-                    Meant::None(Box::new(dead(id, code)))
+                    SessionTarget::None(Box::new(dead(id, code)))
                 }
-                Found::Living(_) | Found::Dead(_) | Found::Unknown => {
-                    Meant::None(Box::new(Observation::refused(self.no_such_session(id))))
+                SessionLookup::Living(_) | SessionLookup::Dead(_) | SessionLookup::Unknown => {
+                    SessionTarget::None(Box::new(ToolCallResult::refused(self.no_such_session(id))))
                 }
             },
             None => {
                 let default =
                     all(&place).into_iter().find(|(_, record)| record.default && self.is_ours(record));
                 match default.map(|(id, _)| (find(&place, &id), id)) {
-                    Some((Found::Living(living), _)) => Meant::Living(living),
+                    Some((SessionLookup::Living(living), _)) => SessionTarget::Living(living),
                     // What it had in mind is lost. Going on in another one as if nothing were would be a lie.
-                    Some((Found::Dead(code), id)) => Meant::None(Box::new(dead(&id, code))),
-                    Some((Found::Unknown, _)) | None => Meant::Start { default: true },
+                    Some((SessionLookup::Dead(code), id)) => SessionTarget::None(Box::new(dead(&id, code))),
+                    Some((SessionLookup::Unknown, _)) | None => SessionTarget::Start { default: true },
                 }
             }
         }
@@ -159,7 +161,9 @@ impl SessionCall<'_> {
         let place = SessionFolders::new(self.setup);
         let open: Vec<String> = all(&place)
             .into_iter()
-            .filter(|(id, record)| self.is_ours(record) && matches!(find(&place, id), Found::Living(_)))
+            .filter(|(id, record)| {
+                self.is_ours(record) && matches!(find(&place, id), SessionLookup::Living(_))
+            })
             .map(|(id, _)| id)
             .collect();
         let open = if open.is_empty() { "none".to_owned() } else { open.join(", ") };
@@ -172,7 +176,7 @@ impl SessionCall<'_> {
 
     fn begin(
         &self,
-        execution: &Execution,
+        execution: &ToolExecution,
         id: &str,
         argv: Vec<String>,
         job: Option<u64>,
@@ -195,29 +199,29 @@ impl SessionCall<'_> {
     fn start(
         &self,
         default: bool,
-        execution: &Execution,
+        execution: &ToolExecution,
         text: Option<&str>,
-        recorder: &mut Recorder,
-    ) -> Result<Result<(Living, Spoken), Box<Observation>>, ToolError> {
-        let refused = |words: String| Ok(Err(Box::new(Observation::refused(words))));
+        recorder: &mut OutputRecorder,
+    ) -> Result<Result<(LiveSession, SessionReply), Box<ToolCallResult>>, ToolError> {
+        let refused = |words: String| Ok(Err(Box::new(ToolCallResult::refused(words))));
         if !self.arguments.missing_to_start.is_empty() {
             let missing = self.arguments.missing_to_start.join("; ");
             return refused(format!("the call was not carried out: to start a session, {missing}"));
         }
-        let Invocation { argv, env, .. } =
-            match Invocation::new(self.tool, self.arguments, self.setup.dash_guard(self.tool)) {
+        let ToolInvocation { argv, env, .. } =
+            match ToolInvocation::new(self.tool, self.arguments, self.setup.dash_guard(self.tool)) {
                 Ok(invocation) => invocation,
                 Err(bad) => return refused(bad.to_string()),
             };
         let pty = self.tool.pty.map(|size| (size.rows.max(1), size.cols.max(1)));
         let mark = new_mark();
         let env = self.setup.tool_env(env, &mark, pty.is_some());
-        let program = match Program::of(argv.clone(), &env, pty.is_some()) {
+        let program = match SessionProgram::of(argv.clone(), &env, pty.is_some()) {
             Ok(program) => program,
             Err(error) => return refused(format!("the session could not be started: {error}")),
         };
         let place = SessionFolders::new(self.setup);
-        let opening = Opening {
+        let opening = SessionStart {
             id: new_id(&self.tool.name, |id| place.place(id).path().exists()),
             program,
             env,
@@ -238,72 +242,82 @@ impl SessionCall<'_> {
             Ok(living) => living,
             Err(why) => {
                 let mut observation =
-                    Observation::refused(format!("the session could not be started: {why}"));
+                    ToolCallResult::refused(format!("the session could not be started: {why}"));
                 observation.execution_ref = Some(execution.reference.clone());
                 return Ok(Err(Box::new(observation)));
             }
         };
         // The session runs, whatever becomes of what people can read about it.
-        let copies = Copies::open(&self.setup.state, &living.id).ok();
+        let copies = SessionCopies::open(&self.setup.state, &living.id).ok();
         copies.as_ref().and_then(|copies| copies.write_pid(living.status.child.pid).ok());
         recorder.copy_to(copies);
         if living.record.shell.is_some() {
-            return Ok(Ok((living, Spoken::default())));
+            return Ok(Ok((living, SessionReply::default())));
         }
         // How long an answer may take says nothing about how long a program takes to begin.
-        let saying = Saying { action: self.action, text: None, timeout_ms: talk::FIRST_MS };
+        let saying = SessionInput { action: self.action, text: None, timeout_ms: talk::FIRST_MS };
         let spoken = talk::say(&mut living, saying, recorder, &self.setup.stop);
         // Whether all of it has come before anything was said is a guess that nobody minds; that it goes on is no guess.
         let remark = spoken.remark.filter(|_| spoken.timed_out);
-        Ok(Ok((living, Spoken { remark, timed_out: false, ..spoken })))
+        Ok(Ok((living, SessionReply { remark, timed_out: false, ..spoken })))
     }
 
-    fn say(&self, living: &mut Living, text: Option<&str>, recorder: &mut Recorder) -> Spoken {
+    fn say(
+        &self,
+        living: &mut LiveSession,
+        text: Option<&str>,
+        recorder: &mut OutputRecorder,
+    ) -> SessionReply {
         let timeout_ms = self.timeout_ms(living);
         let stop = &self.setup.stop;
         let Some(path) = living.record.shell.clone() else {
-            return self.talk(living, Saying { action: self.action, text, timeout_ms }, recorder);
+            return self.talk(living, SessionInput { action: self.action, text, timeout_ms }, recorder);
         };
         let Some(command) = text else {
             let busy = living.status.running.is_some();
             let remark =
                 format!("the session {}", if busy { "runs a command" } else { "waits for a command" });
-            return Spoken { remark: Some(remark), ..Spoken::default() };
+            return SessionReply { remark: Some(remark), ..SessionReply::default() };
         };
         if command.contains('\0') {
             let trouble = Some("a command cannot hold a NUL character".to_owned());
-            return Spoken { trouble, ..Spoken::default() };
+            return SessionReply { trouble, ..SessionReply::default() };
         }
-        match Shell::find(&path, &[]) {
+        match ShellProgram::find(&path, &[]) {
             Ok(shell) => shell::run(living, &shell, command, timeout_ms, recorder, stop),
-            Err(error) => Spoken { trouble: Some(error.to_string()), ..Spoken::default() },
+            Err(error) => SessionReply { trouble: Some(error.to_string()), ..SessionReply::default() },
         }
     }
 
     /// Says something to a program that is no shell. What it still printed for an earlier call, whose result was given
     /// before it had finished, is shown as that call's.
-    fn talk(&self, living: &mut Living, saying: Saying<'_>, recorder: &mut Recorder) -> Spoken {
+    fn talk(
+        &self,
+        living: &mut LiveSession,
+        saying: SessionInput<'_>,
+        recorder: &mut OutputRecorder,
+    ) -> SessionReply {
         let stop = &self.setup.stop;
         let earlier = talk::unfinished(living).filter(|earlier| earlier != self.action);
         let Some(earlier) = earlier.filter(|_| saying.text.is_some()) else {
             return talk::say(living, saying, recorder, stop);
         };
-        let earlier = Execution::new(self.setup, &earlier);
+        let earlier = ToolExecution::new(self.setup, &earlier);
         let budget = self.setup.window() / 2;
-        let mut late = Recorder::new(&earlier.folder, budget);
+        let mut late = OutputRecorder::new(&earlier.folder, budget);
         let progress = talk::look(living, &mut late);
         late.finish();
         let mut spoken = talk::say(living, saying, recorder, stop);
-        let is_empty = Stream::ALL.into_iter().all(|stream| late.stream(stream).printed == 0);
+        let is_empty = OutputStream::ALL.into_iter().all(|stream| late.stream(stream).printed == 0);
         if !is_empty && living.record.pty.is_none() {
-            let output = view(&late, View { budget, path: &earlier.shown });
+            let output = view(&late, OutputView { budget, path: &earlier.shown });
             spoken.before = format!(
                 "[an earlier call to this session ({}) printed this after its result was given:]\n{output}[end of the \
                  earlier call's output]\n",
                 earlier.shown
             );
         }
-        if progress == Progress::AtWork {
+        if progress == ProgramState::AtWork {
             spoken.before.push_str(&format!(
                 "[the program was still at work on an earlier call ({}) when this text was sent; what follows may \
                  belong to that call]\n",
@@ -313,16 +327,21 @@ impl SessionCall<'_> {
         spoken
     }
 
-    fn timeout_ms(&self, living: &Living) -> u64 {
+    fn timeout_ms(&self, living: &LiveSession) -> u64 {
         let default = if living.record.shell.is_some() { COMMAND_SEC } else { TALK_SEC };
         self.tool.timeout_sec.unwrap_or(default).saturating_mul(1_000)
     }
 
-    fn shown(&self, living: &mut Living, recorder: &Recorder, execution: &Execution) -> String {
+    fn shown(
+        &self,
+        living: &mut LiveSession,
+        recorder: &OutputRecorder,
+        execution: &ToolExecution,
+    ) -> String {
         if let Some(screen) = talk::screen(living) {
             return screen_text(&screen, &execution.shown);
         }
-        view(recorder, View { budget: self.setup.window(), path: &execution.shown })
+        view(recorder, OutputView { budget: self.setup.window(), path: &execution.shown })
     }
 }
 
@@ -331,12 +350,12 @@ const COMMAND_SEC: u64 = 600;
 /// How long another program is waited for: then it goes on, and the model is told.
 const TALK_SEC: u64 = 60;
 
-fn dead(id: &str, code: Option<i32>) -> Observation {
+fn dead(id: &str, code: Option<i32>) -> ToolCallResult {
     let how = code.map_or(String::new(), |code| format!(" with exit code {code}"));
-    Observation {
+    ToolCallResult {
         session_id: Some(id.to_owned()),
-        session_event: Some(SessionEvent::Ended),
-        ..Observation::refused(format!(
+        session_event: Some(ToolSessionChange::Ended),
+        ..ToolCallResult::refused(format!(
             "the call was not carried out: session {id} is not running any more; its program has ended{how} and what it \
              held is lost; the next call without session_id starts a new session"
         ))
@@ -357,7 +376,13 @@ fn screen_text(screen: &ScreenText, path: &str) -> String {
     text
 }
 
-fn compose(id: &str, is_new: bool, shown: &str, spoken: &Spoken, execution: &Execution) -> Observation {
+fn compose(
+    id: &str,
+    is_new: bool,
+    shown: &str,
+    spoken: &SessionReply,
+    execution: &ToolExecution,
+) -> ToolCallResult {
     let mut text = String::new();
     if is_new {
         text.push_str(&format!("Session started with session_id: {id}\n"));
@@ -386,12 +411,12 @@ fn compose(id: &str, is_new: bool, shown: &str, spoken: &Spoken, execution: &Exe
     }
     let exit_code = spoken.exit_code.or(spoken.ended.flatten());
     let status = match (spoken.timed_out, exit_code) {
-        (true, _) => Status::TimedOut,
-        (false, Some(code)) if code != 0 => Status::Error,
-        (false, _) if spoken.trouble.is_some() => Status::Error,
-        (false, _) => Status::Success,
+        (true, _) => ToolStatus::TimedOut,
+        (false, Some(code)) if code != 0 => ToolStatus::Error,
+        (false, _) if spoken.trouble.is_some() => ToolStatus::Error,
+        (false, _) => ToolStatus::Success,
     };
-    Observation {
+    ToolCallResult {
         text: text.trim_end().to_owned(),
         status,
         exit_code,
@@ -400,8 +425,8 @@ fn compose(id: &str, is_new: bool, shown: &str, spoken: &Spoken, execution: &Exe
         execution_ref: Some(execution.reference.clone()),
         session_id: Some(id.to_owned()),
         session_event: match (is_new, spoken.ended.is_some()) {
-            (_, true) => Some(SessionEvent::Ended),
-            (true, false) => Some(SessionEvent::Started),
+            (_, true) => Some(ToolSessionChange::Ended),
+            (true, false) => Some(ToolSessionChange::Started),
             (false, false) => None,
         },
     }

@@ -7,11 +7,11 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::time::Duration;
 
-use abide_keeper::protocol::Stream;
+use abide_keeper::protocol::OutputStream;
 use abide_os::remove::remove;
 
 use super::record::is_id;
-use crate::state::{StateDirectory, Subfolder};
+use crate::state::{StateDirectory, StateSubfolder};
 use crate::tool::recorder::file_name;
 
 /// How much of each stream is copied. The folders of the calls have the rest.
@@ -23,12 +23,12 @@ const PID: &str = "pid.txt";
 
 /// The folder of one session.
 #[derive(Debug)]
-pub(crate) struct Copies {
-    folder: Subfolder,
+pub(crate) struct SessionCopies {
+    folder: StateSubfolder,
     streams: [Option<File>; 2],
 }
 
-impl Copies {
+impl SessionCopies {
     /// Opens the folder of a session, which is made if there is none.
     pub(crate) fn open(state: &StateDirectory, id: &str) -> io::Result<Self> {
         if !is_id(id) {
@@ -44,7 +44,7 @@ impl Copies {
     }
 
     /// Appends what a program printed.
-    pub(crate) fn append(&mut self, stream: Stream, bytes: &[u8]) -> io::Result<()> {
+    pub(crate) fn append(&mut self, stream: OutputStream, bytes: &[u8]) -> io::Result<()> {
         if self.streams[stream.index()].is_none() {
             self.streams[stream.index()] = Some(self.folder.append(file_name(stream))?);
         }

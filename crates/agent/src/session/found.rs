@@ -8,10 +8,12 @@
 use std::path::PathBuf;
 
 use abide_keeper::identity::ProcessIdentity;
-use abide_keeper::launch::{Keeper, kill, resume, sweep};
+use abide_keeper::launch::{KeeperConnection, kill, resume, sweep};
 use abide_keeper::leftovers::end_marked;
-use abide_keeper::place::Place;
-use abide_keeper::protocol::{Act, Answer, News, Order, Owner, Status};
+use abide_keeper::place::KeeperDir;
+use abide_keeper::protocol::{
+    KeeperOwner, KeeperRequest, KeeperResponse, KeeperStatus, TaggedRequest, TaggedResponse,
+};
 
 use super::record::{FormerSession, SessionFolders, SessionRecord, is_id};
 use crate::tool::execution::mark_entry;
@@ -20,9 +22,9 @@ use crate::tool::workbench::ToolError;
 
 /// A session as it is.
 #[derive(Debug)]
-pub(crate) enum Found {
+pub(crate) enum SessionLookup {
     /// Its program runs.
-    Living(Box<Living>),
+    Living(Box<LiveSession>),
     /// Its program has ended, or its keeper is gone. The exit code is known if the keeper lived to see it.
     Dead(Option<i32>),
     /// There is none of this name.
@@ -31,19 +33,19 @@ pub(crate) enum Found {
 
 /// A session that runs, and the connection to it.
 #[derive(Debug)]
-pub(crate) struct Living {
+pub(crate) struct LiveSession {
     pub(crate) id: String,
-    pub(crate) keeper: Keeper,
-    pub(crate) status: Status,
+    pub(crate) keeper: KeeperConnection,
+    pub(crate) status: KeeperStatus,
     pub(crate) record: SessionRecord,
     /// Where it is noted how far the session was heard.
     pub(crate) notes: PathBuf,
-    pub(crate) origin: LivingOrigin,
+    pub(crate) origin: SessionOrigin,
 }
 
 /// Which version started a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum LivingOrigin {
+pub(crate) enum SessionOrigin {
     /// One that keeps sessions in the home, as this one does.
     Own,
     /// One that kept them in the state folder.
@@ -56,39 +58,45 @@ pub(crate) const PATIENCE_MS: u64 = 10_000;
 const END_MS: u64 = 20_000;
 
 /// Looks for a session.
-pub(crate) fn find(sessions: &SessionFolders, id: &str) -> Found {
+pub(crate) fn find(sessions: &SessionFolders, id: &str) -> SessionLookup {
     let place = sessions.place(id);
     if !is_id(id) {
-        return Found::Unknown;
+        return SessionLookup::Unknown;
     }
     if !place.path().is_dir() {
         let Some(FormerSession { keeper, status, notes }) = sessions.former(id) else {
-            return Found::Unknown;
+            return SessionLookup::Unknown;
         };
-        return found(id, keeper, status, notes, LivingOrigin::Former);
+        return found(id, keeper, status, notes, SessionOrigin::Former);
     }
     let Some(mut keeper) = attach(&place) else {
-        return Found::Dead(place.exit_record().map(|exit| exit.code));
+        return SessionLookup::Dead(place.exit_record().map(|exit| exit.code));
     };
     match keeper.status(PATIENCE_MS) {
-        Ok(status) => found(id, keeper, status, place.path().to_owned(), LivingOrigin::Own),
-        Err(_) => Found::Dead(place.exit_record().map(|exit| exit.code)),
+        Ok(status) => found(id, keeper, status, place.path().to_owned(), SessionOrigin::Own),
+        Err(_) => SessionLookup::Dead(place.exit_record().map(|exit| exit.code)),
     }
 }
 
-fn found(id: &str, keeper: Keeper, status: Status, notes: PathBuf, origin: LivingOrigin) -> Found {
+fn found(
+    id: &str,
+    keeper: KeeperConnection,
+    status: KeeperStatus,
+    notes: PathBuf,
+    origin: SessionOrigin,
+) -> SessionLookup {
     if let Some(exit) = &status.exit {
-        return Found::Dead(Some(exit.code));
+        return SessionLookup::Dead(Some(exit.code));
     }
     let record = serde_json::from_slice(&status.meta).unwrap_or_default();
-    Found::Living(Box::new(Living { id: id.to_owned(), keeper, status, record, notes, origin }))
+    SessionLookup::Living(Box::new(LiveSession { id: id.to_owned(), keeper, status, record, notes, origin }))
 }
 
 /// All names of sessions, with what is known about each.
 pub(crate) fn all(sessions: &SessionFolders) -> Vec<(String, SessionRecord)> {
     let told = |id: &str| match find(sessions, id) {
-        Found::Living(living) => Some(living.record),
-        Found::Dead(_) | Found::Unknown => None,
+        SessionLookup::Living(living) => Some(living.record),
+        SessionLookup::Dead(_) | SessionLookup::Unknown => None,
     };
     // The process that started it may have died before it wrote the record.
     let own = |id: String| {
@@ -103,25 +111,27 @@ pub(crate) fn all(sessions: &SessionFolders) -> Vec<(String, SessionRecord)> {
     own.chain(sessions.former_ids().into_iter().filter_map(former)).collect()
 }
 
-impl Living {
+impl LiveSession {
     /// Makes this process answer for it, if whoever did is dead.
     pub(crate) fn own(&mut self) -> Result<(), ToolError> {
-        let own = Owner::Process(ProcessIdentity::own());
+        let own = KeeperOwner::Process(ProcessIdentity::own());
         if self.status.owner == own {
             return Ok(());
         }
-        match self.keeper.ask(OWN, Act::Own(own), PATIENCE_MS)? {
-            News::Status(status) => self.status = *status,
-            News::Refused(refusal) => return Err(abide_keeper::KeeperError::Refused(refusal).into()),
-            News::Done
-            | News::Started(_)
-            | News::Ran(_)
-            | News::Output(_)
-            | News::Ended(_)
-            | News::Piece(_)
-            | News::Exited(_)
-            | News::Settled(_)
-            | News::ShellRestarted(_) => {}
+        match self.keeper.ask(OWN, KeeperRequest::Own(own), PATIENCE_MS)? {
+            KeeperResponse::Status(status) => self.status = *status,
+            KeeperResponse::Refused(refusal) => {
+                return Err(abide_keeper::KeeperError::Refused(refusal).into());
+            }
+            KeeperResponse::Done
+            | KeeperResponse::Started(_)
+            | KeeperResponse::Ran(_)
+            | KeeperResponse::Output(_)
+            | KeeperResponse::Ended(_)
+            | KeeperResponse::Piece(_)
+            | KeeperResponse::Exited(_)
+            | KeeperResponse::Settled(_)
+            | KeeperResponse::ShellRestarted(_) => {}
         }
         Ok(())
     }
@@ -132,7 +142,7 @@ const END: u64 = 101;
 
 /// What was done about the end of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Gone {
+pub(crate) struct EndedSession {
     /// Nothing of it is left.
     pub(crate) wholly: bool,
     /// The pid of its keeper, which may be our child.
@@ -146,37 +156,37 @@ pub(crate) fn exists(sessions: &SessionFolders, id: &str) -> bool {
 
 /// Ends sessions and everything of them, however they are. Every keeper is told before any is waited for, so that many
 /// stubborn sessions take no longer than one.
-pub(crate) fn end(sessions: &SessionFolders, ids: &[String]) -> Vec<Gone> {
-    let told: Vec<(&String, Told)> =
+pub(crate) fn end(sessions: &SessionFolders, ids: &[String]) -> Vec<EndedSession> {
+    let told: Vec<(&String, EndingSession)> =
         ids.iter().filter_map(|id| Some((id, tell_to_end(sessions, id)?))).collect();
-    let finished = |(id, told): (&String, Told)| match told {
-        Told::Own { place, record, keeper } => finish(&place, &record, keeper),
-        Told::Former { mut keeper, status } => {
+    let finished = |(id, told): (&String, EndingSession)| match told {
+        EndingSession::Own { place, record, keeper } => finish(&place, &record, keeper),
+        EndingSession::Former { mut keeper, status } => {
             let pid = status.keeper.pid;
             wait_for_end(&mut keeper);
             sessions.forget_former(id);
-            Gone { wholly: keeper.link.is_closed(), keeper: Some(pid) }
+            EndedSession { wholly: keeper.link.is_closed(), keeper: Some(pid) }
         }
     };
     told.into_iter().map(finished).collect()
 }
 
 /// A session that was told to end, or whose keeper is dead.
-enum Told {
-    Own { place: Place, record: SessionRecord, keeper: Option<Keeper> },
-    Former { keeper: Keeper, status: Box<Status> },
+enum EndingSession {
+    Own { place: KeeperDir, record: SessionRecord, keeper: Option<KeeperConnection> },
+    Former { keeper: KeeperConnection, status: Box<KeeperStatus> },
 }
 
-fn tell_to_end(sessions: &SessionFolders, id: &str) -> Option<Told> {
-    let end = |keeper: &mut Keeper| {
+fn tell_to_end(sessions: &SessionFolders, id: &str) -> Option<EndingSession> {
+    let end = |keeper: &mut KeeperConnection| {
         // One that is gone by now needs no order.
-        keeper.link.send(&Order { tag: END, act: Act::End { force: false } }).ok();
+        keeper.link.send(&TaggedRequest { tag: END, act: KeeperRequest::End { force: false } }).ok();
     };
     let place = sessions.place(id);
     if !is_id(id) || !place.path().is_dir() {
         let FormerSession { mut keeper, status, .. } = sessions.former(id)?;
         end(&mut keeper);
-        return Some(Told::Former { keeper, status: Box::new(status) });
+        return Some(EndingSession::Former { keeper, status: Box::new(status) });
     }
     let record = SessionRecord::read(place.path()).unwrap_or_default();
     // What a session runs can stop its keeper (SECURITY 10).
@@ -185,18 +195,18 @@ fn tell_to_end(sessions: &SessionFolders, id: &str) -> Option<Told> {
     if let Some(keeper) = &mut keeper {
         end(keeper);
     }
-    Some(Told::Own { place, record, keeper })
+    Some(EndingSession::Own { place, record, keeper })
 }
 
-fn wait_for_end(keeper: &mut Keeper) {
-    while let Ok(Some(answer)) = keeper.link.wait::<Answer>(END_MS)
+fn wait_for_end(keeper: &mut KeeperConnection) {
+    while let Ok(Some(answer)) = keeper.link.wait::<TaggedResponse>(END_MS)
         && answer.tag != END
     {}
     reap(keeper);
 }
 
 /// Waits until a session that was told to end is gone, and clears away what is left of one whose keeper is dead.
-fn finish(place: &Place, record: &SessionRecord, keeper: Option<Keeper>) -> Gone {
+fn finish(place: &KeeperDir, record: &SessionRecord, keeper: Option<KeeperConnection>) -> EndedSession {
     let mut pid = None;
     if let Some(mut keeper) = keeper {
         pid = keeper.status(PATIENCE_MS).ok().map(|status| status.keeper.pid);
@@ -210,5 +220,5 @@ fn finish(place: &Place, record: &SessionRecord, keeper: Option<Keeper>) -> Gone
     if wholly && !record.mark.is_empty() {
         end_marked(&mark_entry(&record.mark));
     }
-    Gone { wholly, keeper: pid }
+    EndedSession { wholly, keeper: pid }
 }

@@ -2,18 +2,18 @@
 //!
 //! Pure, except that a shell is looked for.
 
-use abide_terminal::{Shell, TerminalError};
+use abide_terminal::{ShellProgram, TerminalError};
 
 /// A program for a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Program {
+pub(crate) enum SessionProgram {
     /// The end and exit code of each command are known.
-    Shell(Shell),
+    Shell(ShellProgram),
     /// Its answer ends when it reads again.
     Other(Vec<String>),
 }
 
-impl Program {
+impl SessionProgram {
     /// What these words start. Flags of a shell that takes commands are dropped: it has its own.
     pub(crate) fn of(
         argv: Vec<String>,
@@ -25,8 +25,9 @@ impl Program {
         if on_terminal {
             return Ok(Self::Other(argv));
         }
-        if Shell::is_one(&program) && is_bare(argv.get(1..).unwrap_or_default(), SHELL_VALUES, &["-c"]) {
-            return Shell::find(&program, env).map(Self::Shell);
+        if ShellProgram::is_one(&program) && is_bare(argv.get(1..).unwrap_or_default(), SHELL_VALUES, &["-c"])
+        {
+            return ShellProgram::find(&program, env).map(Self::Shell);
         }
         Ok(Self::Other(made_interactive(argv)))
     }
@@ -73,9 +74,9 @@ mod tests {
 
     fn of(words: &[&str]) -> Vec<String> {
         let argv = words.iter().map(|word| (*word).to_owned()).collect();
-        match Program::of(argv, &[("PATH".to_owned(), "/usr/bin:/bin".to_owned())], false).unwrap() {
-            Program::Shell(shell) => vec!["a shell:".to_owned(), shell.program().to_owned()],
-            Program::Other(argv) => argv,
+        match SessionProgram::of(argv, &[("PATH".to_owned(), "/usr/bin:/bin".to_owned())], false).unwrap() {
+            SessionProgram::Shell(shell) => vec!["a shell:".to_owned(), shell.program().to_owned()],
+            SessionProgram::Other(argv) => argv,
         }
     }
 
@@ -86,7 +87,8 @@ mod tests {
         assert_eq!(of(&["/bin/sh", "-c", "cat"]), ["/bin/sh", "-c", "cat"]);
         assert_eq!(of(&["bash", "serve.sh"]), ["bash", "serve.sh"]);
         assert!(
-            Program::of(vec!["zsh".to_owned()], &[("PATH".to_owned(), "/none".to_owned())], false).is_err()
+            SessionProgram::of(vec!["zsh".to_owned()], &[("PATH".to_owned(), "/none".to_owned())], false)
+                .is_err()
         );
     }
 

@@ -8,16 +8,16 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use abide_keeper::former::FormerKeepers;
-use abide_keeper::launch::Keeper;
-use abide_keeper::place::Place;
-use abide_keeper::protocol::{Status, Stream};
+use abide_keeper::launch::KeeperConnection;
+use abide_keeper::place::KeeperDir;
+use abide_keeper::protocol::{KeeperStatus, OutputStream};
 use abide_os::remove::remove_path;
 use serde::{Deserialize, Serialize};
 
 use crate::private;
-use crate::state::Subfolder;
+use crate::state::StateSubfolder;
 use crate::tool::execution::write;
-use crate::tool::workbench::Setup;
+use crate::tool::workbench::ToolSetup;
 
 /// What a session is, as its keeper and its directory remember it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -42,13 +42,13 @@ pub(crate) struct SessionRecord {
 /// How far a program that is spoken to has been heard.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub(crate) struct Heard {
+pub(crate) struct OutputProgress {
     /// How much of each stream has been shown.
     pub(crate) seen: [u64; 2],
     /// What it prints when it wants more.
     pub(crate) prompt: String,
     /// The stream on which it prints its prompt. None in records of earlier versions.
-    pub(crate) prompt_stream: Option<Stream>,
+    pub(crate) prompt_stream: Option<OutputStream>,
     /// How many lines were sent since the program was last seen waiting for input: it may prompt once for each.
     pub(crate) lines_sent: u64,
     /// The call on which the program was still at work when it was last heard.
@@ -66,7 +66,7 @@ pub(crate) struct SessionFolders {
 /// Where an earlier version kept sessions: in the state folder. Its keepers are served until they end.
 #[derive(Debug, Clone)]
 struct FormerFolder {
-    sessions: Subfolder,
+    sessions: StateSubfolder,
     keepers: FormerKeepers,
     /// What this version notes about them, in the home.
     notes: PathBuf,
@@ -75,14 +75,14 @@ struct FormerFolder {
 /// A session that an earlier version started, and that lives.
 #[derive(Debug)]
 pub(crate) struct FormerSession {
-    pub(crate) keeper: Keeper,
-    pub(crate) status: Status,
+    pub(crate) keeper: KeeperConnection,
+    pub(crate) status: KeeperStatus,
     /// Where this version notes how far the session was heard.
     pub(crate) notes: PathBuf,
 }
 
 impl SessionFolders {
-    pub(crate) fn new(setup: &Setup) -> Self {
+    pub(crate) fn new(setup: &ToolSetup) -> Self {
         let former = setup.former_keepers().map(|keepers| FormerFolder {
             sessions: setup.state.subfolder("sessions"),
             keepers,
@@ -102,13 +102,13 @@ impl SessionFolders {
     }
 
     /// The place of a session in the home, whether or not there is one of this name.
-    pub(crate) fn place(&self, id: &str) -> Place {
-        Place::new(&self.own, id)
+    pub(crate) fn place(&self, id: &str) -> KeeperDir {
+        KeeperDir::new(&self.own, id)
     }
 
     /// The names of the sessions in the home.
     pub(crate) fn own_ids(&self) -> Vec<String> {
-        Place::all(&self.own).into_iter().map(|(id, _)| id).collect()
+        KeeperDir::all(&self.own).into_iter().map(|(id, _)| id).collect()
     }
 
     /// The session of this name that an earlier version started, if it lives.
@@ -119,9 +119,10 @@ impl SessionFolders {
         let notes = former.notes.join(id);
         if !notes.exists() {
             let bytes = place.read_bounded(HEARD, MAX_HEARD_BYTES).unwrap_or_default();
-            let heard: Heard = serde_json::from_slice(&bytes).unwrap_or_default();
+            let heard: OutputProgress = serde_json::from_slice(&bytes).unwrap_or_default();
             private::folder(&notes).ok()?;
-            Heard { unfinished: heard.unfinished.filter(|action| is_id(action)), ..heard }.write(&notes);
+            OutputProgress { unfinished: heard.unfinished.filter(|action| is_id(action)), ..heard }
+                .write(&notes);
         }
         Some(FormerSession { keeper, status, notes })
     }
@@ -154,7 +155,7 @@ impl SessionRecord {
     }
 }
 
-impl Heard {
+impl OutputProgress {
     pub(crate) fn read(place: &Path) -> Self {
         let text = fs::read(place.join(HEARD)).unwrap_or_default();
         serde_json::from_slice(&text).unwrap_or_default()

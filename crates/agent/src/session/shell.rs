@@ -1,13 +1,15 @@
 //! A command in a session whose shell takes commands: its output, its exit code and its end are known exactly.
 
-use abide_keeper::protocol::{Act, Answer, Input, News, Order, Outcome, Run};
-use abide_terminal::Shell;
+use abide_keeper::protocol::{
+    CommandInput, ExecOutcome, KeeperRequest, KeeperResponse, ShellCommand, TaggedRequest, TaggedResponse,
+};
+use abide_terminal::ShellProgram;
 
-use super::call::Spoken;
-use super::found::Living;
+use super::call::SessionReply;
+use super::found::LiveSession;
 use super::talk::keeper_lost;
-use crate::tool::recorder::Recorder;
-use crate::tool::workbench::Stop;
+use crate::tool::recorder::OutputRecorder;
+use crate::tool::workbench::StopFlag;
 
 const RUN: u64 = 1;
 const INTERRUPT: u64 = 2;
@@ -19,58 +21,58 @@ const SHELL_REPLACED: &str = "the shell could not be stopped and was replaced by
 
 /// Runs a command; its time and how it is stopped are the keeper's matter.
 pub(crate) fn run(
-    living: &mut Living,
-    shell: &Shell,
+    living: &mut LiveSession,
+    shell: &ShellProgram,
     command: &str,
     timeout_ms: u64,
-    recorder: &mut Recorder,
-    stop: &Stop,
-) -> Spoken {
-    let run = Run {
+    recorder: &mut OutputRecorder,
+    stop: &StopFlag,
+) -> SessionReply {
+    let run = ShellCommand {
         text: shell.command(command, &[]).into_bytes(),
-        input: Input::Nothing,
+        input: CommandInput::Nothing,
         timeout_ms: Some(timeout_ms),
         keep: 0,
         follow: true,
     };
     let link = &mut living.keeper.link;
     let (mut interrupted, mut is_replaced) = (false, false);
-    if link.send(&Order { tag: RUN, act: Act::Run(run) }).is_err() {
+    if link.send(&TaggedRequest { tag: RUN, act: KeeperRequest::Run(run) }).is_err() {
         return keeper_lost();
     }
     loop {
         if !interrupted && stop.is_asked() {
             interrupted = true;
-            if link.send(&Order { tag: INTERRUPT, act: Act::Interrupt }).is_err() {
-                return Spoken { interrupted, ..keeper_lost() };
+            if link.send(&TaggedRequest { tag: INTERRUPT, act: KeeperRequest::Interrupt }).is_err() {
+                return SessionReply { interrupted, ..keeper_lost() };
             }
         }
-        let Ok(answer) = link.wait::<Answer>(LOOK_MS) else {
-            return Spoken { interrupted, ..keeper_lost() };
+        let Ok(answer) = link.wait::<TaggedResponse>(LOOK_MS) else {
+            return SessionReply { interrupted, ..keeper_lost() };
         };
         match answer {
-            Some(Answer { tag: RUN, news: News::Output(output) }) => {
+            Some(TaggedResponse { tag: RUN, news: KeeperResponse::Output(output) }) => {
                 recorder.push(output.stream, &output.bytes)
             }
-            Some(Answer { news: News::ShellRestarted(_), .. }) => is_replaced = true,
-            Some(Answer { tag: RUN, news: News::Ended(outcome) }) => {
+            Some(TaggedResponse { news: KeeperResponse::ShellRestarted(_), .. }) => is_replaced = true,
+            Some(TaggedResponse { tag: RUN, news: KeeperResponse::Ended(outcome) }) => {
                 let remark = is_replaced.then(|| SHELL_REPLACED.to_owned());
-                return Spoken { remark, ..spoken(outcome, interrupted) };
+                return SessionReply { remark, ..spoken(outcome, interrupted) };
             }
-            Some(Answer { tag: RUN, news: News::Refused(refusal) }) => {
-                return Spoken { trouble: Some(refusal.to_string()), ..Spoken::default() };
+            Some(TaggedResponse { tag: RUN, news: KeeperResponse::Refused(refusal) }) => {
+                return SessionReply { trouble: Some(refusal.to_string()), ..SessionReply::default() };
             }
             Some(_) => {}
             None if link.is_closed() => {
-                return Spoken { interrupted, ..keeper_lost() };
+                return SessionReply { interrupted, ..keeper_lost() };
             }
             None => {}
         }
     }
 }
 
-fn spoken(outcome: Outcome, interrupted: bool) -> Spoken {
-    Spoken {
+fn spoken(outcome: ExecOutcome, interrupted: bool) -> SessionReply {
+    SessionReply {
         exit_code: Some(outcome.code),
         ended: outcome.exit.map(|exit| Some(exit.code)),
         timed_out: outcome.timed_out,

@@ -4,14 +4,14 @@ use std::path::{Path, PathBuf};
 
 use abide_keeper::KeeperError;
 use abide_keeper::identity::ProcessIdentity;
-use abide_keeper::launch::{Keeper, Launcher};
+use abide_keeper::launch::{KeeperConnection, KeeperLauncher};
 use abide_keeper::leftovers::end_marked;
-use abide_keeper::place::Place;
-use abide_keeper::protocol::{Overflow, Owner, Shape, Spec};
-use abide_terminal::Size;
+use abide_keeper::place::KeeperDir;
+use abide_keeper::protocol::{ChildMode, KeeperOwner, KeeperSpec, SpoolOverflow};
+use abide_terminal::TerminalSize;
 
-use super::found::{Living, LivingOrigin};
-use super::program::Program;
+use super::found::{LiveSession, SessionOrigin};
+use super::program::SessionProgram;
 use super::record::SessionRecord;
 use crate::tool::execution::mark_entry;
 use crate::tool::once::{clear, group_name, reap, why_not};
@@ -19,51 +19,58 @@ use crate::tool::workbench::ToolError;
 
 /// What a session is started with.
 #[derive(Debug)]
-pub(crate) struct Opening {
+pub(crate) struct SessionStart {
     pub(crate) id: String,
-    pub(crate) program: Program,
+    pub(crate) program: SessionProgram,
     pub(crate) env: Vec<(String, String)>,
     pub(crate) cwd: PathBuf,
-    /// See [`Spec::confinement`].
+    /// See [`KeeperSpec::confinement`].
     pub(crate) confinement: Vec<Vec<u8>>,
     pub(crate) record: SessionRecord,
 }
 
 /// A session, or why there is none, for the model.
-pub(crate) type Opened = Result<Living, String>;
+pub(crate) type SessionStartResult = Result<LiveSession, String>;
 
 /// How long a program or shell may take to begin.
 const START_MS: u64 = 30_000;
 /// How much of a session's output is kept on disk while nobody takes it.
 const SPOOL: u64 = 32 << 20;
 
-impl Opening {
-    pub(crate) fn start(mut self, sessions: &Path, launcher: &Launcher) -> Result<Opened, ToolError> {
-        let size = self.record.pty.map(|(rows, cols)| Size { rows, cols });
+impl SessionStart {
+    pub(crate) fn start(
+        mut self,
+        sessions: &Path,
+        launcher: &KeeperLauncher,
+    ) -> Result<SessionStartResult, ToolError> {
+        let size = self.record.pty.map(|(rows, cols)| TerminalSize { rows, cols });
         let (argv, shape) = match &self.program {
-            Program::Shell(shell) => {
+            SessionProgram::Shell(shell) => {
                 self.record.shell = Some(shell.program().to_owned());
                 shell.start(None)
             }
-            Program::Other(argv) => {
-                let shape =
-                    size.map_or(Shape::Pipes, |Size { rows, cols }| Shape::Pty { rows, cols, script: None });
+            SessionProgram::Other(argv) => {
+                let shape = size.map_or(ChildMode::Pipes, |TerminalSize { rows, cols }| ChildMode::Pty {
+                    rows,
+                    cols,
+                    script: None,
+                });
                 (argv.clone(), shape)
             }
         };
-        let spec = Spec {
+        let spec = KeeperSpec {
             argv,
             env: self.env,
             cwd: self.cwd,
             shape,
             retention: SPOOL,
             meta: serde_json::to_vec(&self.record).unwrap_or_default(),
-            owner: Owner::Process(ProcessIdentity::own()),
-            overflow: Overflow::DropOldest,
+            owner: KeeperOwner::Process(ProcessIdentity::own()),
+            overflow: SpoolOverflow::DropOldest,
             confinement: self.confinement,
             group: launcher.groups.as_ref().map(|groups| groups.of_child(&group_name())),
         };
-        let mut keeper: Keeper = launcher.start(Place::new(sessions, &self.id), spec, None)?;
+        let mut keeper: KeeperConnection = launcher.start(KeeperDir::new(sessions, &self.id), spec, None)?;
         let status = match keeper.status(START_MS) {
             Ok(status) => status,
             Err(KeeperError::Refused(refusal)) => {
@@ -86,7 +93,7 @@ impl Opening {
         // The keeper has the record too; what is on disk is for people. The session runs, whatever the disk says.
         self.record.write(keeper.place.path()).ok();
         let notes = keeper.place.path().to_owned();
-        let (id, record, origin) = (self.id, self.record, LivingOrigin::Own);
-        Ok(Ok(Living { id, keeper, status, record, notes, origin }))
+        let (id, record, origin) = (self.id, self.record, SessionOrigin::Own);
+        Ok(Ok(LiveSession { id, keeper, status, record, notes, origin }))
     }
 }

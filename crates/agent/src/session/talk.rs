@@ -2,15 +2,18 @@
 //!
 //! When that is so, the keeper knows from the kernel, or says that it is a guess. Not here: what a model is shown.
 
-use abide_keeper::protocol::{Act, Answer, News, Order, Range, Refusal, Rest, Say, Settled, Stream};
-use abide_terminal::{ScreenText, Size, draw};
+use abide_keeper::protocol::{
+    IdleState, InputConsumed, JobOutputRange, KeeperRefusal, KeeperRequest, KeeperResponse, OutputStream,
+    TaggedRequest, TaggedResponse, WriteAndWait,
+};
+use abide_terminal::{ScreenText, TerminalSize, draw};
 
-use super::call::Spoken;
-use super::found::{Living, PATIENCE_MS};
-use super::record::Heard;
+use super::call::SessionReply;
+use super::found::{LiveSession, PATIENCE_MS};
+use super::record::OutputProgress;
 use crate::tool::clock::ticks_ms;
-use crate::tool::recorder::Recorder;
-use crate::tool::workbench::{Progress, Stop};
+use crate::tool::recorder::OutputRecorder;
+use crate::tool::workbench::{ProgramState, StopFlag};
 
 const FOLLOW: u64 = 1;
 const SAY: u64 = 2;
@@ -40,7 +43,7 @@ const MOST_PROMPT: usize = 64;
 
 /// What a call says to a session, and how long its answer is waited for.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Saying<'a> {
+pub(crate) struct SessionInput<'a> {
     /// The call.
     pub(crate) action: &'a str,
     /// The text; with none, the program is only waited for.
@@ -49,32 +52,38 @@ pub(crate) struct Saying<'a> {
 }
 
 /// Says something, or with no text only waits, and takes everything that was printed since the last time.
-pub(crate) fn say(living: &mut Living, saying: Saying<'_>, recorder: &mut Recorder, stop: &Stop) -> Spoken {
-    let Saying { action, text, timeout_ms } = saying;
+pub(crate) fn say(
+    living: &mut LiveSession,
+    saying: SessionInput<'_>,
+    recorder: &mut OutputRecorder,
+    stop: &StopFlag,
+) -> SessionReply {
+    let SessionInput { action, text, timeout_ms } = saying;
     let place = living.notes.clone();
-    let mut heard = Heard::read(&place);
+    let mut heard = OutputProgress::read(&place);
     let bytes = text.map(|text| keys(text, living.record.pty.is_some())).unwrap_or_default();
     heard.lines_sent += bytes.iter().filter(|byte| matches!(byte, b'\n' | b'\r')).count() as u64;
     let quiet_ms = if heard.prompt.is_empty() { QUIET_MS } else { QUIET_WITHOUT_PROMPT_MS };
-    let say = Say { bytes, prompt: heard.prompt.clone().into_bytes(), quiet_ms, timeout_ms };
-    let from = Stream::ALL.map(|stream| recorder.stream(stream).printed);
-    let Exchange { settled, mut spoken } = exchange(living, say, &mut heard.seen, recorder, Some(stop));
+    let say = WriteAndWait { bytes, prompt: heard.prompt.clone().into_bytes(), quiet_ms, timeout_ms };
+    let from = OutputStream::ALL.map(|stream| recorder.stream(stream).printed);
+    let SessionExchange { settled, mut spoken } =
+        exchange(living, say, &mut heard.seen, recorder, Some(stop));
     let rest = settled.as_ref().map(|settled| settled.rest);
     let mut continues = false;
     match rest {
-        Some(Rest::Reads | Rest::Prompts | Rest::Waits | Rest::Silent) => {
+        Some(IdleState::Reads | IdleState::Prompts | IdleState::Waits | IdleState::Silent) => {
             if text.is_none() && heard.prompt.is_empty() {
                 (heard.prompt, heard.prompt_stream) = prompt(recorder);
             }
             continues = withhold_prompts(&heard, from, recorder);
             (heard.lines_sent, heard.unfinished) = (0, None);
         }
-        Some(Rest::Busy) | None => {
+        Some(IdleState::Busy) | None => {
             if text.is_some() || heard.unfinished.is_none() {
                 heard.unfinished = Some(action.to_owned());
             }
         }
-        Some(Rest::Ended) => {}
+        Some(IdleState::Ended) => {}
     }
     heard.write(&place);
     if let Some(settled) = settled {
@@ -91,24 +100,24 @@ pub(crate) fn say(living: &mut Living, saying: Saying<'_>, recorder: &mut Record
 }
 
 /// Looks for a moment at what a program does, without saying anything, and takes what it has printed.
-pub(crate) fn look(living: &mut Living, recorder: &mut Recorder) -> Progress {
+pub(crate) fn look(living: &mut LiveSession, recorder: &mut OutputRecorder) -> ProgramState {
     let place = living.notes.clone();
-    let mut heard = Heard::read(&place);
+    let mut heard = OutputProgress::read(&place);
     let prompt = heard.prompt.clone().into_bytes();
-    let say = Say { bytes: Vec::new(), prompt, quiet_ms: GLANCE_QUIET_MS, timeout_ms: GLANCE_MS };
-    let from = Stream::ALL.map(|stream| recorder.stream(stream).printed);
-    let Exchange { settled, spoken } = exchange(living, say, &mut heard.seen, recorder, None);
+    let say = WriteAndWait { bytes: Vec::new(), prompt, quiet_ms: GLANCE_QUIET_MS, timeout_ms: GLANCE_MS };
+    let from = OutputStream::ALL.map(|stream| recorder.stream(stream).printed);
+    let SessionExchange { settled, spoken } = exchange(living, say, &mut heard.seen, recorder, None);
     let progress = match settled.map(|settled| settled.rest) {
-        Some(Rest::Reads | Rest::Prompts) => Progress::Finished,
+        Some(IdleState::Reads | IdleState::Prompts) => ProgramState::Finished,
         // One that waits for several things, or that cannot be seen, prints its prompt when it has finished.
-        Some(Rest::Waits | Rest::Silent) if heard.prompt.is_empty() => Progress::Unclear,
-        Some(Rest::Waits | Rest::Silent) if is_at_prompt(living, &heard) => Progress::Finished,
-        Some(Rest::Waits | Rest::Silent | Rest::Busy) => Progress::AtWork,
-        Some(Rest::Ended) => Progress::Ended,
-        None if spoken.ended.is_some() => Progress::Ended,
-        None => Progress::Unclear,
+        Some(IdleState::Waits | IdleState::Silent) if heard.prompt.is_empty() => ProgramState::Unclear,
+        Some(IdleState::Waits | IdleState::Silent) if is_at_prompt(living, &heard) => ProgramState::Finished,
+        Some(IdleState::Waits | IdleState::Silent | IdleState::Busy) => ProgramState::AtWork,
+        Some(IdleState::Ended) => ProgramState::Ended,
+        None if spoken.ended.is_some() => ProgramState::Ended,
+        None => ProgramState::Unclear,
     };
-    if progress == Progress::Finished {
+    if progress == ProgramState::Finished {
         withhold_prompts(&heard, from, recorder);
         (heard.lines_sent, heard.unfinished) = (0, None);
     }
@@ -117,36 +126,38 @@ pub(crate) fn look(living: &mut Living, recorder: &mut Recorder) -> Progress {
 }
 
 /// Notes on which call a program is at work, so that what it prints later is not taken for the answer to another.
-pub(crate) fn note_unfinished(living: &Living, action: &str) {
+pub(crate) fn note_unfinished(living: &LiveSession, action: &str) {
     let place = &living.notes;
-    Heard { unfinished: Some(action.to_owned()), ..Heard::read(place) }.write(place);
+    OutputProgress { unfinished: Some(action.to_owned()), ..OutputProgress::read(place) }.write(place);
 }
 
 /// The call on which the program of a session was still at work when it was last heard.
-pub(crate) fn unfinished(living: &Living) -> Option<String> {
-    Heard::read(&living.notes).unfinished
+pub(crate) fn unfinished(living: &LiveSession) -> Option<String> {
+    OutputProgress::read(&living.notes).unfinished
 }
 
 /// What came back of something that was said.
-struct Exchange {
-    settled: Option<Settled>,
-    spoken: Spoken,
+struct SessionExchange {
+    settled: Option<InputConsumed>,
+    spoken: SessionReply,
 }
 
 /// Says something and records what is printed until the program has settled. `at` is how far each stream has been heard.
 fn exchange(
-    living: &mut Living,
-    say: Say,
+    living: &mut LiveSession,
+    say: WriteAndWait,
     at: &mut [u64; 2],
-    recorder: &mut Recorder,
-    stop: Option<&Stop>,
-) -> Exchange {
+    recorder: &mut OutputRecorder,
+    stop: Option<&StopFlag>,
+) -> SessionExchange {
     let give_up_at = ticks_ms().saturating_add(say.timeout_ms).saturating_add(SLACK_MS);
     let link = &mut living.keeper.link;
-    let (mut settled, mut spoken): (Option<Settled>, Spoken) = (None, Spoken::default());
-    let follow = Order { tag: FOLLOW, act: Act::FollowClosely { job: 0, from: *at } };
-    if link.send(&follow).is_err() || link.send(&Order { tag: SAY, act: Act::Say(say) }).is_err() {
-        return Exchange { settled, spoken: keeper_lost() };
+    let (mut settled, mut spoken): (Option<InputConsumed>, SessionReply) = (None, SessionReply::default());
+    let follow = TaggedRequest { tag: FOLLOW, act: KeeperRequest::FollowClosely { job: 0, from: *at } };
+    if link.send(&follow).is_err()
+        || link.send(&TaggedRequest { tag: SAY, act: KeeperRequest::Say(say) }).is_err()
+    {
+        return SessionExchange { settled, spoken: keeper_lost() };
     }
     let mut refused = false;
     let mut rest_by = u64::MAX;
@@ -154,12 +165,12 @@ fn exchange(
         if spoken.ended.is_some() && (refused || settled.is_some()) {
             break;
         }
-        let Ok(answer) = link.wait::<Answer>(LOOK_MS) else {
+        let Ok(answer) = link.wait::<TaggedResponse>(LOOK_MS) else {
             spoken = keeper_lost();
             break;
         };
         match answer {
-            Some(Answer { tag: FOLLOW, news: News::Output(output) }) => {
+            Some(TaggedResponse { tag: FOLLOW, news: KeeperResponse::Output(output) }) => {
                 let seen = &mut at[output.stream.index()];
                 // What was followed before on this connection may come once more.
                 let known = usize::try_from(seen.saturating_sub(output.offset)).unwrap_or(usize::MAX);
@@ -170,18 +181,20 @@ fn exchange(
                 *seen = output.offset + output.bytes.len() as u64;
                 recorder.push(output.stream, fresh);
             }
-            Some(Answer { tag: SAY, news: News::Settled(news) }) => {
+            Some(TaggedResponse { tag: SAY, news: KeeperResponse::Settled(news) }) => {
                 settled = Some(news);
                 rest_by = ticks_ms() + REST_MS;
             }
             // It had ended before it heard us; what it printed is still taken.
-            Some(Answer { tag: SAY, news: News::Refused(Refusal::Ended) }) => refused = true,
-            Some(Answer { tag: SAY, news: News::Refused(refusal) }) => {
+            Some(TaggedResponse { tag: SAY, news: KeeperResponse::Refused(KeeperRefusal::Ended) }) => {
+                refused = true
+            }
+            Some(TaggedResponse { tag: SAY, news: KeeperResponse::Refused(refusal) }) => {
                 spoken.trouble = Some(refusal.to_string());
                 break;
             }
             // Nothing more will come, whatever was announced.
-            Some(Answer { tag: FOLLOW, news: News::Ended(outcome) }) => {
+            Some(TaggedResponse { tag: FOLLOW, news: KeeperResponse::Ended(outcome) }) => {
                 spoken.ended = Some(Some(outcome.code))
             }
             Some(_) => {}
@@ -189,7 +202,7 @@ fn exchange(
                 spoken = keeper_lost();
                 break;
             }
-            None if stop.is_some_and(Stop::is_asked) => {
+            None if stop.is_some_and(StopFlag::is_asked) => {
                 spoken.interrupted = true;
                 break;
             }
@@ -199,31 +212,32 @@ fn exchange(
     }
     // What was announced and never came is gone from the disk.
     if let Some(settled) = &settled {
-        for stream in Stream::ALL {
+        for stream in OutputStream::ALL {
             let seen = &mut at[stream.index()];
             recorder.lost(stream, settled.printed[stream.index()].saturating_sub(*seen));
             *seen = settled.printed[stream.index()].max(*seen);
         }
     }
-    Exchange { settled, spoken }
+    SessionExchange { settled, spoken }
 }
 
 /// The keeper of a session is gone, and with it the session.
-pub(super) fn keeper_lost() -> Spoken {
+pub(super) fn keeper_lost() -> SessionReply {
     let trouble = Some("the process that holds the session was killed".to_owned());
-    Spoken { ended: Some(None), trouble, ..Spoken::default() }
+    SessionReply { ended: Some(None), trouble, ..SessionReply::default() }
 }
 
 /// Leaves out of what is shown the prompts at which a program that rests now waits: by their place at the end of the stream
 /// on which it prompts, never because something looks like one. Of the prompts for the lines that were sent together, those
 /// before the last are left out only where there is nothing else. Says whether the last one asks for the rest of a block.
-fn withhold_prompts(heard: &Heard, from: [u64; 2], recorder: &mut Recorder) -> bool {
+fn withhold_prompts(heard: &OutputProgress, from: [u64; 2], recorder: &mut OutputRecorder) -> bool {
     if heard.prompt.is_empty() {
         return false;
     }
     let mut continues = false;
     let prompts = [heard.prompt.as_bytes(), CONTINUATION.as_bytes()];
-    for stream in Stream::ALL.into_iter().filter(|one| heard.prompt_stream.is_none_or(|known| known == *one))
+    for stream in
+        OutputStream::ALL.into_iter().filter(|one| heard.prompt_stream.is_none_or(|known| known == *one))
     {
         let recorded = recorder.stream(stream);
         let all = recorded.all();
@@ -252,33 +266,33 @@ fn consists_of(mut bytes: &[u8], texts: &[&[u8]]) -> Option<u64> {
 }
 
 /// Whether the last thing that a program printed is its prompt.
-fn is_at_prompt(living: &mut Living, heard: &Heard) -> bool {
+fn is_at_prompt(living: &mut LiveSession, heard: &OutputProgress) -> bool {
     let prompt = heard.prompt.as_bytes();
-    let mut ends_with_prompt = |stream: Stream| {
+    let mut ends_with_prompt = |stream: OutputStream| {
         let printed = heard.seen[stream.index()];
         let offset = printed.saturating_sub(prompt.len() as u64);
-        let range = Range { job: 0, stream, offset, limit: prompt.len() as u64 };
-        let piece = living.keeper.ask(TAIL, Act::Read(range), PATIENCE_MS);
-        matches!(piece, Ok(News::Piece(piece)) if piece.bytes == prompt)
+        let range = JobOutputRange { job: 0, stream, offset, limit: prompt.len() as u64 };
+        let piece = living.keeper.ask(TAIL, KeeperRequest::Read(range), PATIENCE_MS);
+        matches!(piece, Ok(KeeperResponse::Piece(piece)) if piece.bytes == prompt)
     };
     match heard.prompt_stream {
         Some(stream) => ends_with_prompt(stream),
-        None => Stream::ALL.into_iter().any(&mut ends_with_prompt),
+        None => OutputStream::ALL.into_iter().any(&mut ends_with_prompt),
     }
 }
 
 /// What the state of the program means for whoever said something to it.
-fn conclude(spoken: &mut Spoken, settled: &Settled, timeout_ms: u64) {
+fn conclude(spoken: &mut SessionReply, settled: &InputConsumed, timeout_ms: u64) {
     match settled.rest {
-        Rest::Reads | Rest::Prompts => {}
-        Rest::Waits | Rest::Silent => {
+        IdleState::Reads | IdleState::Prompts => {}
+        IdleState::Waits | IdleState::Silent => {
             spoken.remark = Some(
                 "the program has been silent for a while, so it is guessed that this is its whole answer; \
                  call again without text to see whether more has come"
                     .to_owned(),
             );
         }
-        Rest::Busy => {
+        IdleState::Busy => {
             spoken.timed_out = true;
             spoken.remark = Some(format!(
                 "the program is still at work after {} s and goes on; call again without text to see what has come \
@@ -286,7 +300,7 @@ fn conclude(spoken: &mut Spoken, settled: &Settled, timeout_ms: u64) {
                 timeout_ms.div_ceil(1_000)
             ));
         }
-        Rest::Ended => spoken.ended = Some(settled.exit.as_ref().map(|exit| exit.code)),
+        IdleState::Ended => spoken.ended = Some(settled.exit.as_ref().map(|exit| exit.code)),
     }
 }
 
@@ -303,23 +317,23 @@ fn keys(text: &str, on_terminal: bool) -> Vec<u8> {
 }
 
 /// What a program prints when it wants something, and where: the end of a line that is not finished.
-fn prompt(recorder: &Recorder) -> (String, Option<Stream>) {
+fn prompt(recorder: &OutputRecorder) -> (String, Option<OutputStream>) {
     let unfinished = |stream| {
         let all = recorder.stream(stream).all();
         let line = all.rsplit(|byte| *byte == b'\n').next().unwrap_or_default();
         let text = String::from_utf8(line.to_vec()).ok()?;
         (!text.trim().is_empty() && text.len() <= MOST_PROMPT).then_some((text, Some(stream)))
     };
-    unfinished(Stream::Stdout).or_else(|| unfinished(Stream::Stderr)).unwrap_or_default()
+    unfinished(OutputStream::Stdout).or_else(|| unfinished(OutputStream::Stderr)).unwrap_or_default()
 }
 
 /// What the terminal of a session shows now.
-pub(crate) fn screen(living: &mut Living) -> Option<ScreenText> {
+pub(crate) fn screen(living: &mut LiveSession) -> Option<ScreenText> {
     let (rows, cols) = living.record.pty?;
     let mut read = |offset| {
-        let range = Range { job: 0, stream: Stream::Stdout, offset, limit: DRAWN };
-        match living.keeper.ask(SCREEN, Act::Read(range), PATIENCE_MS) {
-            Ok(News::Piece(piece)) => Some(piece),
+        let range = JobOutputRange { job: 0, stream: OutputStream::Stdout, offset, limit: DRAWN };
+        match living.keeper.ask(SCREEN, KeeperRequest::Read(range), PATIENCE_MS) {
+            Ok(KeeperResponse::Piece(piece)) => Some(piece),
             Ok(_) | Err(_) => None,
         }
     };
@@ -327,7 +341,7 @@ pub(crate) fn screen(living: &mut Living) -> Option<ScreenText> {
     if piece.printed > piece.offset + DRAWN {
         piece = read(piece.printed - DRAWN)?;
     }
-    Some(draw(&piece.bytes, Size { rows, cols }))
+    Some(draw(&piece.bytes, TerminalSize { rows, cols }))
 }
 
 #[cfg(test)]

@@ -7,12 +7,12 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, value::RawValue};
 
-use super::bad_call::{BadCall, suggestion};
-use crate::definition::{Inject, Kind, Parameter, SESSION_ID, Tool};
+use super::bad_call::{InvalidToolCall, suggestion};
+use crate::definition::{ParameterInjection, ParameterKind, SESSION_ID, ToolDefinition, ToolParameter};
 
 /// Arguments as a model sent them.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Sent {
+pub struct RawArguments {
     /// By name.
     pub values: Map<String, Value>,
     /// Numbers as they were written, by name, where `values` does not hold them exactly: integers beyond 64 bits, long
@@ -20,13 +20,13 @@ pub struct Sent {
     pub exact: BTreeMap<String, String>,
 }
 
-impl From<Map<String, Value>> for Sent {
+impl From<Map<String, Value>> for RawArguments {
     fn from(values: Map<String, Value>) -> Self {
         Self { values, exact: BTreeMap::new() }
     }
 }
 
-impl Sent {
+impl RawArguments {
     /// Reads the text of a JSON object. No text at all is an empty one.
     pub fn parse(text: &str) -> Result<Self, serde_json::Error> {
         let values = crate::model::parse_arguments(text)?;
@@ -46,7 +46,7 @@ impl Sent {
 
 /// Arguments that fit a tool.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Arguments {
+pub struct ToolArguments {
     /// By the parameter's name; what was left out or null is not there.
     pub values: BTreeMap<String, Value>,
     /// Numbers as they were written, where `values` does not hold them exactly.
@@ -57,12 +57,12 @@ pub struct Arguments {
     pub missing_to_start: Vec<String>,
 }
 
-impl Arguments {
+impl ToolArguments {
     /// The value of a parameter as a program reads it, if one was given.
-    pub(crate) fn text(&self, parameter: &Parameter) -> Option<String> {
+    pub(crate) fn text(&self, parameter: &ToolParameter) -> Option<String> {
         let value = self.values.get(&parameter.name)?;
         Some(match self.exact.get(&parameter.name) {
-            Some(written) if parameter.kind == Kind::Integer => integer_text(written)?,
+            Some(written) if parameter.kind == ParameterKind::Integer => integer_text(written)?,
             Some(written) => written.clone(),
             None => text_of(parameter.kind, value),
         })
@@ -70,10 +70,10 @@ impl Arguments {
 }
 
 /// Checks what a model sent.
-pub fn check(tool: &Tool, sent: &Sent) -> Result<Arguments, BadCall> {
-    let Sent { values, exact } = sent;
+pub fn check(tool: &ToolDefinition, sent: &RawArguments) -> Result<ToolArguments, InvalidToolCall> {
+    let RawArguments { values, exact } = sent;
     let mut problems = Vec::new();
-    let mut arguments = Arguments { exact: exact.clone(), ..Arguments::default() };
+    let mut arguments = ToolArguments { exact: exact.clone(), ..ToolArguments::default() };
     for (name, value) in values {
         if tool.stateful && name == SESSION_ID {
             match value {
@@ -105,21 +105,23 @@ pub fn check(tool: &Tool, sent: &Sent) -> Result<Arguments, BadCall> {
         match (tool.stateful, parameter.inject_as) {
             (false, _) => problems.push(missing),
             // A session is started with nothing to say to it.
-            (true, Inject::Stdin) => {}
+            (true, ParameterInjection::Stdin) => {}
             // What a program is started with is not needed once it runs.
-            (true, Inject::Argument | Inject::Option) => arguments.missing_to_start.push(missing),
+            (true, ParameterInjection::Argument | ParameterInjection::Option) => {
+                arguments.missing_to_start.push(missing)
+            }
         }
     }
-    BadCall::unless_empty(problems)?;
+    InvalidToolCall::unless_empty(problems)?;
     Ok(arguments)
 }
 
 /// The parameters that are the tool's own matter.
-pub(crate) fn own_parameters(tool: &Tool) -> impl Iterator<Item = &Parameter> {
+pub(crate) fn own_parameters(tool: &ToolDefinition) -> impl Iterator<Item = &ToolParameter> {
     tool.parameters.iter().filter(|parameter| !(tool.stateful && parameter.name == SESSION_ID))
 }
 
-fn unknown(tool: &Tool, name: &str) -> String {
+fn unknown(tool: &ToolDefinition, name: &str) -> String {
     let mut known: Vec<&str> = own_parameters(tool).map(|parameter| parameter.name.as_str()).collect();
     if tool.stateful {
         known.push(SESSION_ID);
@@ -132,16 +134,19 @@ fn unknown(tool: &Tool, name: &str) -> String {
     format!("\"{}\" has no parameter \"{name}\"{}; {listed}", tool.name, suggestion(name, known))
 }
 
-fn fits(parameter: &Parameter, value: &Value, written: Option<&String>) -> Result<(), String> {
+fn fits(parameter: &ToolParameter, value: &Value, written: Option<&String>) -> Result<(), String> {
     let right = match (parameter.kind, value) {
-        (Kind::String, Value::String(_)) | (Kind::Boolean, Value::Bool(_)) => true,
-        (Kind::Number, Value::Number(_)) => true,
+        (ParameterKind::String, Value::String(_)) | (ParameterKind::Boolean, Value::Bool(_)) => true,
+        (ParameterKind::Number, Value::Number(_)) => true,
         // 3.0 is what some models write for 3.
-        (Kind::Integer, Value::Number(number)) => match written {
+        (ParameterKind::Integer, Value::Number(number)) => match written {
             Some(written) => integer_text(written).is_some(),
             None => integer_text(&number.to_string()).is_some(),
         },
-        (Kind::String | Kind::Boolean | Kind::Number | Kind::Integer, _) => false,
+        (
+            ParameterKind::String | ParameterKind::Boolean | ParameterKind::Number | ParameterKind::Integer,
+            _,
+        ) => false,
     };
     if right {
         return Ok(());
@@ -182,10 +187,10 @@ fn integer_text(written: &str) -> Option<String> {
 const MOST_EXPONENT: i64 = 308;
 
 /// A value as a program reads it.
-pub(crate) fn text_of(kind: Kind, value: &Value) -> String {
+pub(crate) fn text_of(kind: ParameterKind, value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
-        Value::Number(number) if kind == Kind::Integer && number.is_f64() => {
+        Value::Number(number) if kind == ParameterKind::Integer && number.is_f64() => {
             format!("{:.0}", number.as_f64().unwrap_or(0.0))
         }
         Value::Bool(_) | Value::Number(_) | Value::Null | Value::Array(_) | Value::Object(_) => {
@@ -194,8 +199,8 @@ pub(crate) fn text_of(kind: Kind, value: &Value) -> String {
     }
 }
 
-fn article(kind: Kind) -> String {
-    format!("{} {}", if kind == Kind::Integer { "an" } else { "a" }, kind.name())
+fn article(kind: ParameterKind) -> String {
+    format!("{} {}", if kind == ParameterKind::Integer { "an" } else { "a" }, kind.name())
 }
 
 fn described(value: &Value) -> String {
@@ -217,22 +222,25 @@ mod tests {
     use super::*;
     use crate::tool::invocation::tests::{parameter, tool};
 
-    fn map(sent: &str) -> Sent {
-        Sent::parse(sent).expect("a test sends an object")
+    fn map(sent: &str) -> RawArguments {
+        RawArguments::parse(sent).expect("a test sends an object")
     }
 
-    fn problem(tool: &Tool, sent: &str) -> String {
+    fn problem(tool: &ToolDefinition, sent: &str) -> String {
         match check(tool, &map(sent)) {
             Ok(arguments) => panic!("{arguments:?} was taken"),
             Err(bad) => bad.to_string(),
         }
     }
 
-    fn reader() -> Tool {
-        Tool {
+    fn reader() -> ToolDefinition {
+        ToolDefinition {
             parameters: vec![
-                parameter("path", Kind::String, Inject::Argument),
-                Parameter { required: false, ..parameter("lines", Kind::Integer, Inject::Option) },
+                parameter("path", ParameterKind::String, ParameterInjection::Argument),
+                ToolParameter {
+                    required: false,
+                    ..parameter("lines", ParameterKind::Integer, ParameterInjection::Option)
+                },
             ],
             ..tool("read_file", &["head"])
         }
@@ -258,35 +266,39 @@ mod tests {
             check(&reader(), &sent).unwrap().values,
             BTreeMap::from([("path".to_owned(), json!("a"))])
         );
-        assert_eq!(text_of(Kind::Integer, &json!(3.0)), "3");
-        assert_eq!(text_of(Kind::Number, &json!(0.5)), "0.5");
+        assert_eq!(text_of(ParameterKind::Integer, &json!(3.0)), "3");
+        assert_eq!(text_of(ParameterKind::Number, &json!(0.5)), "0.5");
     }
 
     #[test]
     fn a_session_is_named_by_a_parameter_of_ours_whether_the_tool_declares_it_or_not() {
         for declared in [false, true] {
-            let mut shell = Tool {
+            let mut shell = ToolDefinition {
                 stateful: true,
-                parameters: vec![parameter("text", Kind::String, Inject::Stdin)],
+                parameters: vec![parameter("text", ParameterKind::String, ParameterInjection::Stdin)],
                 ..tool("shell", &["bash"])
             };
             if declared {
-                shell.parameters.push(parameter(SESSION_ID, Kind::String, Inject::Option));
+                shell.parameters.push(parameter(
+                    SESSION_ID,
+                    ParameterKind::String,
+                    ParameterInjection::Option,
+                ));
             }
             let sent = map(r#"{"session_id": "shell_abc234"}"#);
             let arguments = check(&shell, &sent).unwrap();
             assert_eq!(arguments.session.as_deref(), Some("shell_abc234"));
             assert!(arguments.values.is_empty());
-            assert_eq!(check(&shell, &Sent::default()).unwrap(), Arguments::default());
+            assert_eq!(check(&shell, &RawArguments::default()).unwrap(), ToolArguments::default());
         }
     }
 
     #[test]
     fn a_number_reaches_a_tool_as_the_model_wrote_it() {
-        let count = Tool {
+        let count = ToolDefinition {
             parameters: vec![
-                parameter("whole", Kind::Integer, Inject::Argument),
-                parameter("part", Kind::Number, Inject::Argument),
+                parameter("whole", ParameterKind::Integer, ParameterInjection::Argument),
+                parameter("part", ParameterKind::Number, ParameterInjection::Argument),
             ],
             ..tool("count", &["echo"])
         };

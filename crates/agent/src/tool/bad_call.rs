@@ -8,11 +8,11 @@ use crate::definition::nearest;
 
 /// A call that cannot be carried out as it is. Everything that is wrong with it is said at once.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct BadCall {
+pub struct InvalidToolCall {
     problems: Vec<String>,
 }
 
-impl BadCall {
+impl InvalidToolCall {
     /// One problem.
     pub fn new(problem: impl Into<String>) -> Self {
         Self { problems: vec![problem.into()] }
@@ -24,13 +24,13 @@ impl BadCall {
     }
 }
 
-impl fmt::Display for BadCall {
+impl fmt::Display for InvalidToolCall {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "the call was not carried out: {}", self.problems.join("; "))
     }
 }
 
-impl std::error::Error for BadCall {}
+impl std::error::Error for InvalidToolCall {}
 
 /// The known name that somebody may have meant, in brackets for a sentence.
 pub(crate) fn suggestion<'a>(meant: &str, known: impl IntoIterator<Item = &'a str>) -> String {

@@ -9,21 +9,21 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use abide_keeper::launch::Keeper;
-use abide_keeper::protocol::Status;
+use abide_keeper::launch::KeeperConnection;
+use abide_keeper::protocol::KeeperStatus;
 use abide_os::remove::remove_path;
 use serde::{Deserialize, Serialize};
 
 use super::once;
-use super::workbench::Setup;
+use super::workbench::ToolSetup;
 use crate::private;
-use crate::state::Subfolder;
+use crate::state::StateSubfolder;
 
 /// Where a call's things lie.
 #[derive(Debug, Clone)]
-pub struct Execution {
+pub struct ToolExecution {
     /// The folder for people and for the model, in the state folder.
-    pub folder: Subfolder,
+    pub folder: StateSubfolder,
     /// Its path, relative to the state directory.
     pub reference: String,
     /// Its path, as a tool of the agent can read it.
@@ -102,9 +102,9 @@ const EXIT: &str = "exit.json";
 /// The keeper's place below an execution.
 const HELD: &str = "held";
 
-impl Execution {
+impl ToolExecution {
     /// The call of this id.
-    pub(crate) fn new(setup: &Setup, action: &str) -> Self {
+    pub(crate) fn new(setup: &ToolSetup, action: &str) -> Self {
         let reference = format!("{EXECUTIONS}/{action}");
         let path = setup.state.path().join(&reference);
         let shown = path.strip_prefix(&setup.cwd).unwrap_or(&path).to_string_lossy().into_owned();
@@ -162,7 +162,7 @@ impl Execution {
     }
 
     /// The keeper of its program, if an earlier version started it and it lives.
-    pub(crate) fn former_keeper(&self, setup: &Setup) -> Option<(Keeper, Status)> {
+    pub(crate) fn former_keeper(&self, setup: &ToolSetup) -> Option<(KeeperConnection, KeeperStatus)> {
         let keepers = setup.former_keepers().filter(|_| self.is_former)?;
         keepers.attach(&self.folder.open().ok()?.directory(HELD).ok()?)
     }

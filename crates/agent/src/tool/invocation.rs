@@ -3,14 +3,14 @@
 //! No value ever passes through a shell, unless the tool is a shell command; and then as an argument of it, never as
 //! part of its text. Not here: starting anything.
 
-use super::arguments::{Arguments, own_parameters};
-use super::bad_call::BadCall;
+use super::arguments::{ToolArguments, own_parameters};
+use super::bad_call::InvalidToolCall;
 use super::script::DashGuard;
-use crate::definition::{Inject, Kind, Parameter, Tool};
+use crate::definition::{ParameterInjection, ParameterKind, ToolDefinition, ToolParameter};
 
 /// What is started, and what it reads.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Invocation {
+pub struct ToolInvocation {
     /// Program and arguments.
     pub argv: Vec<String>,
     /// On top of the environment of all tools.
@@ -26,10 +26,14 @@ const MOST_ARGUMENTS: usize = 1 << 20;
 /// The most that a program is given to read: what a keeper takes in one order.
 const MOST_STDIN: usize = 8 << 20;
 
-impl Invocation {
+impl ToolInvocation {
     /// What these arguments ask of this tool.
-    pub fn new(tool: &Tool, arguments: &Arguments, guard: DashGuard) -> Result<Self, BadCall> {
-        let given: Vec<(&Parameter, String)> = own_parameters(tool)
+    pub fn new(
+        tool: &ToolDefinition,
+        arguments: &ToolArguments,
+        guard: DashGuard,
+    ) -> Result<Self, InvalidToolCall> {
+        let given: Vec<(&ToolParameter, String)> = own_parameters(tool)
             .filter_map(|parameter| Some((parameter, arguments.text(parameter)?)))
             .collect();
         check_sizes(&given)?;
@@ -39,14 +43,14 @@ impl Invocation {
         let guarded = guards && given.iter().any(|(parameter, value)| is_dashed(parameter, value));
         if guarded {
             // Nothing after `--` is an option, so our own options come before it.
-            push_words(&mut argv, &given, |parameter| parameter.inject_as == Inject::Option);
+            push_words(&mut argv, &given, |parameter| parameter.inject_as == ParameterInjection::Option);
             argv.push("--".to_owned());
-            push_words(&mut argv, &given, |parameter| parameter.inject_as == Inject::Argument);
+            push_words(&mut argv, &given, |parameter| parameter.inject_as == ParameterInjection::Argument);
         } else {
-            push_words(&mut argv, &given, |parameter| parameter.inject_as != Inject::Stdin);
+            push_words(&mut argv, &given, |parameter| parameter.inject_as != ParameterInjection::Stdin);
         }
         if argv.iter().map(|word| word.len() + 1).sum::<usize>() > MOST_ARGUMENTS {
-            return Err(BadCall::new(format!(
+            return Err(InvalidToolCall::new(format!(
                 "all arguments together may have at most {MOST_ARGUMENTS} bytes; put long text into a file and pass its path"
             )));
         }
@@ -55,58 +59,70 @@ impl Invocation {
 }
 
 /// The text for a program that is running already.
-pub fn text_to_send(tool: &Tool, arguments: &Arguments) -> Result<Option<Vec<u8>>, BadCall> {
-    let given: Vec<(&Parameter, String)> = own_parameters(tool)
-        .filter(|parameter| parameter.inject_as == Inject::Stdin)
+pub fn text_to_send(
+    tool: &ToolDefinition,
+    arguments: &ToolArguments,
+) -> Result<Option<Vec<u8>>, InvalidToolCall> {
+    let given: Vec<(&ToolParameter, String)> = own_parameters(tool)
+        .filter(|parameter| parameter.inject_as == ParameterInjection::Stdin)
         .filter_map(|parameter| Some((parameter, arguments.text(parameter)?)))
         .collect();
     check_sizes(&given)?;
     Ok(stdin(&given).filter(|text| !text.is_empty()))
 }
 
-fn stdin(given: &[(&Parameter, String)]) -> Option<Vec<u8>> {
-    let texts = given.iter().filter(|(parameter, _)| parameter.inject_as == Inject::Stdin);
+fn stdin(given: &[(&ToolParameter, String)]) -> Option<Vec<u8>> {
+    let texts = given.iter().filter(|(parameter, _)| parameter.inject_as == ParameterInjection::Stdin);
     let texts: Vec<&[u8]> = texts.map(|(_, text)| text.as_bytes()).collect();
     (!texts.is_empty()).then(|| texts.concat())
 }
 
-type Beginning = (Vec<String>, Vec<(String, String)>);
+type CommandAndEnv = (Vec<String>, Vec<(String, String)>);
 
 /// The command of the tool itself, and its environment.
-fn beginning(tool: &Tool, given: &[(&Parameter, String)]) -> Result<Beginning, BadCall> {
+fn beginning(
+    tool: &ToolDefinition,
+    given: &[(&ToolParameter, String)],
+) -> Result<CommandAndEnv, InvalidToolCall> {
     let mut env: Vec<(String, String)> =
         tool.env.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
     if !tool.shell {
         if tool.command.is_empty() {
-            return Err(BadCall::new(format!("the tool \"{}\" has no command", tool.name)));
+            return Err(InvalidToolCall::new(format!("the tool \"{}\" has no command", tool.name)));
         }
         return Ok((tool.command.clone(), env));
     }
     // The prefix keeps a parameter from being PATH or LD_PRELOAD.
-    for (parameter, value) in given.iter().filter(|(parameter, _)| parameter.inject_as != Inject::Stdin) {
+    for (parameter, value) in
+        given.iter().filter(|(parameter, _)| parameter.inject_as != ParameterInjection::Stdin)
+    {
         env.push((format!("ARG_{}", parameter.name), value.clone()));
     }
     Ok((vec!["/bin/sh".to_owned(), "-c".to_owned(), tool.command.join(" "), tool.name.clone()], env))
 }
 
-fn is_dashed(parameter: &Parameter, value: &str) -> bool {
-    parameter.inject_as == Inject::Argument && value.starts_with('-')
+fn is_dashed(parameter: &ToolParameter, value: &str) -> bool {
+    parameter.inject_as == ParameterInjection::Argument && value.starts_with('-')
 }
 
-fn push_words(argv: &mut Vec<String>, given: &[(&Parameter, String)], wanted: impl Fn(&Parameter) -> bool) {
+fn push_words(
+    argv: &mut Vec<String>,
+    given: &[(&ToolParameter, String)],
+    wanted: impl Fn(&ToolParameter) -> bool,
+) {
     for (parameter, value) in given.iter().filter(|(parameter, _)| wanted(parameter)) {
         match parameter.inject_as {
-            Inject::Argument => argv.push(value.clone()),
-            Inject::Option => push_option(argv, parameter, value),
-            Inject::Stdin => {}
+            ParameterInjection::Argument => argv.push(value.clone()),
+            ParameterInjection::Option => push_option(argv, parameter, value),
+            ParameterInjection::Stdin => {}
         }
     }
 }
 
-fn push_option(argv: &mut Vec<String>, parameter: &Parameter, value: &str) {
+fn push_option(argv: &mut Vec<String>, parameter: &ToolParameter, value: &str) {
     let default = || format!("--{}", parameter.name.replace('_', "-"));
     let option = parameter.option_name.clone().unwrap_or_else(default);
-    if parameter.kind == Kind::Boolean {
+    if parameter.kind == ParameterKind::Boolean {
         if value == "true" {
             argv.push(option);
         }
@@ -119,24 +135,24 @@ fn push_option(argv: &mut Vec<String>, parameter: &Parameter, value: &str) {
     }
 }
 
-fn check_sizes(given: &[(&Parameter, String)]) -> Result<(), BadCall> {
+fn check_sizes(given: &[(&ToolParameter, String)]) -> Result<(), InvalidToolCall> {
     let mut problems = Vec::new();
     for (parameter, value) in given {
         let name = &parameter.name;
         let most = match parameter.inject_as {
-            Inject::Argument | Inject::Option => MOST_ARGUMENT,
-            Inject::Stdin => MOST_STDIN,
+            ParameterInjection::Argument | ParameterInjection::Option => MOST_ARGUMENT,
+            ParameterInjection::Stdin => MOST_STDIN,
         };
         if value.len() > most {
             problems.push(format!(
                 "\"{name}\" has {} bytes, and at most {most} can be passed; put long text into a file and pass its path",
                 value.len()
             ));
-        } else if parameter.inject_as != Inject::Stdin && value.contains('\0') {
+        } else if parameter.inject_as != ParameterInjection::Stdin && value.contains('\0') {
             problems.push(format!("\"{name}\" holds a NUL character, which no argument of a program can"));
         }
     }
-    BadCall::unless_empty(problems)
+    InvalidToolCall::unless_empty(problems)
 }
 
 #[cfg(test)]
@@ -148,8 +164,8 @@ pub(crate) mod tests {
     use super::*;
     use crate::tool::arguments::check;
 
-    pub(crate) fn tool(name: &str, command: &[&str]) -> Tool {
-        Tool {
+    pub(crate) fn tool(name: &str, command: &[&str]) -> ToolDefinition {
+        ToolDefinition {
             name: name.to_owned(),
             description: format!("What {name} does."),
             command: command.iter().map(|word| (*word).to_owned()).collect(),
@@ -163,8 +179,8 @@ pub(crate) mod tests {
         }
     }
 
-    pub(crate) fn parameter(name: &str, kind: Kind, inject_as: Inject) -> Parameter {
-        Parameter {
+    pub(crate) fn parameter(name: &str, kind: ParameterKind, inject_as: ParameterInjection) -> ToolParameter {
+        ToolParameter {
             name: name.to_owned(),
             kind,
             description: format!("The {name}."),
@@ -174,27 +190,30 @@ pub(crate) mod tests {
         }
     }
 
-    fn grep() -> Tool {
-        let option = |name: &str, option: &str, kind| Parameter {
+    fn grep() -> ToolDefinition {
+        let option = |name: &str, option: &str, kind| ToolParameter {
             required: false,
             option_name: Some(option.to_owned()),
-            ..parameter(name, kind, Inject::Option)
+            ..parameter(name, kind, ParameterInjection::Option)
         };
-        Tool {
+        ToolDefinition {
             parameters: vec![
-                parameter("pattern", Kind::String, Inject::Argument),
-                option("after", "-A", Kind::Integer),
-                option("label", "--label", Kind::String),
-                option("ignore_case", "-i", Kind::Boolean),
-                Parameter { required: false, ..parameter("text", Kind::String, Inject::Stdin) },
+                parameter("pattern", ParameterKind::String, ParameterInjection::Argument),
+                option("after", "-A", ParameterKind::Integer),
+                option("label", "--label", ParameterKind::String),
+                option("ignore_case", "-i", ParameterKind::Boolean),
+                ToolParameter {
+                    required: false,
+                    ..parameter("text", ParameterKind::String, ParameterInjection::Stdin)
+                },
             ],
             ..tool("grep", &["grep", "-n"])
         }
     }
 
-    fn invoked(tool: &Tool, sent: serde_json::Value) -> Result<Invocation, BadCall> {
+    fn invoked(tool: &ToolDefinition, sent: serde_json::Value) -> Result<ToolInvocation, InvalidToolCall> {
         let sent = sent.as_object().cloned().unwrap();
-        Invocation::new(tool, &check(tool, &sent.into())?, DashGuard::Needed)
+        ToolInvocation::new(tool, &check(tool, &sent.into())?, DashGuard::Needed)
     }
 
     #[test]
@@ -219,15 +238,15 @@ pub(crate) mod tests {
         assert_eq!(invoked(&own, json!({"pattern": "-a"})).unwrap().argv, ["grep", "-n", "--", "-a"]);
         let arguments =
             check(&grep(), &json!({"pattern": "-a"}).as_object().cloned().unwrap().into()).unwrap();
-        let script = Invocation::new(&grep(), &arguments, DashGuard::NotNeeded).unwrap();
+        let script = ToolInvocation::new(&grep(), &arguments, DashGuard::NotNeeded).unwrap();
         assert_eq!(script.argv, ["grep", "-n", "-a"]);
     }
 
     #[test]
     fn a_shell_command_gets_values_as_arguments_and_variables_only() {
-        let greet = Tool {
+        let greet = ToolDefinition {
             shell: true,
-            parameters: vec![parameter("who", Kind::String, Inject::Argument)],
+            parameters: vec![parameter("who", ParameterKind::String, ParameterInjection::Argument)],
             ..tool("greet", &["echo \"hello $1 $ARG_who\""])
         };
         let invocation = invoked(&greet, json!({"who": "-$(id)"})).unwrap();
@@ -243,9 +262,9 @@ pub(crate) mod tests {
             bad(json!({"pattern": "a".repeat(200_000)})).contains("has 200000 bytes, and at most 122880")
         );
         assert!(invoked(&grep(), json!({"pattern": "a", "text": "\0".repeat(300_000)})).is_ok());
-        let many = Tool {
+        let many = ToolDefinition {
             parameters: (0..20)
-                .map(|n| parameter(&format!("p{n}"), Kind::String, Inject::Argument))
+                .map(|n| parameter(&format!("p{n}"), ParameterKind::String, ParameterInjection::Argument))
                 .collect(),
             ..tool("many", &["echo"])
         };

@@ -17,7 +17,7 @@ pub mod workbench;
 
 pub(crate) mod clock;
 
-pub use arguments::Sent;
-pub use bad_call::BadCall;
-pub use observation::{Observation, SessionEvent, Status};
-pub use workbench::{FormerSessions, Progress, Recovered, Setup, ToolError, Workbench};
+pub use arguments::RawArguments;
+pub use bad_call::InvalidToolCall;
+pub use observation::{ToolCallResult, ToolSessionChange, ToolStatus};
+pub use workbench::{FormerSessions, ProgramState, RecoveredCall, ToolError, ToolSetup, ToolWorkbench};

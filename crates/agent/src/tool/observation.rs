@@ -2,18 +2,18 @@
 //!
 //! Pure: bytes and figures in, text out.
 
-use abide_keeper::protocol::Stream;
+use abide_keeper::protocol::OutputStream;
 use abide_terminal::whole_characters;
 
-use super::recorder::{Recorded, Recorder, file_name};
+use super::recorder::{OutputRecorder, RecordedStream, file_name};
 
 /// What came of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Observation {
+pub struct ToolCallResult {
     /// For the model, within bounds.
     pub text: String,
     /// How it went.
-    pub status: Status,
+    pub status: ToolStatus,
     /// Exit code of the program or command, 128 + n for death by signal n; none if there was none.
     pub exit_code: Option<i32>,
     /// Its time was over. A session stays all the same.
@@ -25,12 +25,12 @@ pub struct Observation {
     /// The session that it was about.
     pub session_id: Option<String>,
     /// What became of that session by it.
-    pub session_event: Option<SessionEvent>,
+    pub session_event: Option<ToolSessionChange>,
 }
 
 /// How a call went.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Status {
+pub enum ToolStatus {
     /// Carried out, with exit code 0 or none.
     Success,
     /// Not carried out, or with another exit code.
@@ -41,19 +41,19 @@ pub enum Status {
 
 /// What became of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SessionEvent {
+pub enum ToolSessionChange {
     /// It began.
     Started,
     /// It is over.
     Ended,
 }
 
-impl Observation {
+impl ToolCallResult {
     /// A call that was not carried out.
     pub fn refused(text: impl Into<String>) -> Self {
         Self {
             text: text.into(),
-            status: Status::Error,
+            status: ToolStatus::Error,
             exit_code: None,
             timed_out: false,
             interrupted: false,
@@ -71,7 +71,7 @@ impl Observation {
 
 /// How a record is shown.
 #[derive(Debug, Clone, Copy)]
-pub struct View<'a> {
+pub struct OutputView<'a> {
     /// About how many bytes at most.
     pub budget: usize,
     /// What the model can read the rest by.
@@ -79,21 +79,21 @@ pub struct View<'a> {
 }
 
 /// What was printed, as text.
-pub fn view(recorder: &Recorder, view: View<'_>) -> String {
-    let View { budget, path: shown_path } = view;
-    let streams = Stream::ALL.map(|stream| recorder.stream(stream));
+pub fn view(recorder: &OutputRecorder, view: OutputView<'_>) -> String {
+    let OutputView { budget, path: shown_path } = view;
+    let streams = OutputStream::ALL.map(|stream| recorder.stream(stream));
     let shares = shares(budget, streams.map(|recorded| recorded.printed));
     let mut text = String::new();
-    for (stream, share) in Stream::ALL.into_iter().zip(shares) {
+    for (stream, share) in OutputStream::ALL.into_iter().zip(shares) {
         let recorded = recorder.stream(stream);
         if recorded.dropped == 0 && recorded.printed == 0 {
             continue;
         }
-        if stream == Stream::Stderr {
+        if stream == OutputStream::Stderr {
             text.push_str("[stderr]\n");
         }
         let path = format!("{shown_path}/{}", file_name(stream));
-        push_stream(&mut text, recorded, View { budget: share, path: &path });
+        push_stream(&mut text, recorded, OutputView { budget: share, path: &path });
         if !text.ends_with('\n') {
             text.push('\n');
         }
@@ -112,8 +112,8 @@ fn shares(budget: usize, printed: [u64; 2]) -> [usize; 2] {
     [wants[0].min(left(wants[1])), wants[1].min(left(wants[0]))]
 }
 
-fn push_stream(text: &mut String, recorded: &Recorded, view: View<'_>) {
-    let View { budget: share, path } = view;
+fn push_stream(text: &mut String, recorded: &RecordedStream, view: OutputView<'_>) {
+    let OutputView { budget: share, path } = view;
     if recorded.dropped > 0 {
         text.push_str(&format!("[{} bytes that were printed before this are not kept]\n", recorded.dropped));
     }
@@ -140,7 +140,7 @@ fn push_stream(text: &mut String, recorded: &Recorded, view: View<'_>) {
     text.push_str(&String::from_utf8_lossy(last));
 }
 
-fn kept(recorded: &Recorded, path: &str) -> String {
+fn kept(recorded: &RecordedStream, path: &str) -> String {
     if recorded.kept == recorded.printed {
         format!("; everything is in {path}")
     } else if recorded.kept == 0 {
@@ -179,15 +179,15 @@ mod tests {
     fn shown(stdout: &[u8], stderr: &[u8], budget: usize) -> String {
         let folder = tempfile::tempdir().unwrap();
         let state = StateDirectory::create(folder.path(), Path::new("state")).unwrap();
-        let mut recorder = Recorder::new(&state.subfolder("call"), budget);
+        let mut recorder = OutputRecorder::new(&state.subfolder("call"), budget);
         state.subfolder("call").create().unwrap();
-        for (stream, bytes) in [(Stream::Stdout, stdout), (Stream::Stderr, stderr)] {
+        for (stream, bytes) in [(OutputStream::Stdout, stdout), (OutputStream::Stderr, stderr)] {
             for piece in bytes.chunks(7) {
                 recorder.push(stream, piece);
             }
         }
         recorder.finish();
-        view(&recorder, View { budget, path: "E" })
+        view(&recorder, OutputView { budget, path: "E" })
     }
 
     #[test]

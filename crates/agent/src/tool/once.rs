@@ -7,20 +7,23 @@ use std::path::{Path, PathBuf};
 
 use abide_keeper::KeeperError;
 use abide_keeper::identity::ProcessIdentity;
-use abide_keeper::launch::{Keeper, Launcher, Stage, kill, prevent, resume, stage, sweep};
-use abide_keeper::place::Place;
+use abide_keeper::launch::{
+    KeeperConnection, KeeperLauncher, StartupState, kill, prevent, resume, stage, sweep,
+};
+use abide_keeper::place::KeeperDir;
 use abide_keeper::protocol::{
-    Act, Answer, JobId, News, Order, Overflow, Owner, Range, Refusal, Shape, Spec, Status, Stream,
+    ChildMode, JobId, JobOutputRange, KeeperOwner, KeeperRefusal, KeeperRequest, KeeperResponse, KeeperSpec,
+    KeeperStatus, OutputStream, SpoolOverflow, TaggedRequest, TaggedResponse,
 };
 
 use super::clock::ticks_ms;
-use super::recorder::{Recorder, file_name};
-use super::workbench::{Stop, ToolError};
-use crate::state::Subfolder;
+use super::recorder::{OutputRecorder, file_name};
+use super::workbench::{StopFlag, ToolError};
+use crate::state::StateSubfolder;
 
 /// What is started and how long it may take.
 #[derive(Debug)]
-pub struct Once<'a> {
+pub struct OneShotCommand<'a> {
     /// Program and arguments.
     pub argv: Vec<String>,
     /// The whole environment.
@@ -28,12 +31,12 @@ pub struct Once<'a> {
     /// Where it begins.
     pub cwd: PathBuf,
     /// On pipes or on a terminal.
-    pub shape: Shape,
+    pub shape: ChildMode,
     /// What it reads.
     pub stdin: Vec<u8>,
     /// When it is stopped.
     pub timeout_ms: u64,
-    /// How it is confined ([`Spec::confinement`]).
+    /// How it is confined ([`KeeperSpec::confinement`]).
     pub confinement: Vec<Vec<u8>>,
     /// Where its keeper lies.
     pub place: &'a Path,
@@ -41,7 +44,7 @@ pub struct Once<'a> {
 
 /// How it ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Ended {
+pub enum CommandEnd {
     /// By itself, or because it was stopped.
     Exit {
         /// 128 + n for death by signal n.
@@ -76,38 +79,43 @@ const FOLLOW: u64 = 1;
 const INPUT: u64 = 2;
 const END: u64 = 3;
 
-impl Once<'_> {
+impl OneShotCommand<'_> {
     /// Runs it to its end, records what it prints, and sees to it that nothing of it is left.
-    pub fn run(self, launcher: &Launcher, recorder: &mut Recorder, stop: &Stop) -> Result<Ended, ToolError> {
-        let on_terminal = matches!(self.shape, Shape::Pty { .. });
-        let spec = Spec {
+    pub fn run(
+        self,
+        launcher: &KeeperLauncher,
+        recorder: &mut OutputRecorder,
+        stop: &StopFlag,
+    ) -> Result<CommandEnd, ToolError> {
+        let on_terminal = matches!(self.shape, ChildMode::Pty { .. });
+        let spec = KeeperSpec {
             argv: self.argv,
             env: self.env,
             cwd: self.cwd,
             shape: self.shape,
             retention: SPOOL,
             meta: Vec::new(),
-            owner: Owner::Process(ProcessIdentity::own()),
-            overflow: Overflow::DropOldest,
+            owner: KeeperOwner::Process(ProcessIdentity::own()),
+            overflow: SpoolOverflow::DropOldest,
             confinement: self.confinement,
             group: launcher.groups.as_ref().map(|groups| groups.of_child(&group_name())),
         };
-        let place = Place::at(self.place.to_owned());
+        let place = KeeperDir::at(self.place.to_owned());
         let mut keeper = launcher.start(place, spec, None)?;
         let ended = match keeper.status(START_MS) {
             Ok(_) => {
                 let began = ticks_ms();
                 let input = if on_terminal {
-                    Act::Input { bytes: self.stdin, eof: false }
+                    KeeperRequest::Input { bytes: self.stdin, eof: false }
                 } else {
-                    Act::Write { key: 1, bytes: self.stdin, eof: true }
+                    KeeperRequest::Write { key: 1, bytes: self.stdin, eof: true }
                 };
                 let deadline = began.saturating_add(self.timeout_ms);
                 watch(&mut keeper, input, recorder, stop, deadline)
             }
             Err(KeeperError::Refused(refusal)) => {
                 reap(&mut keeper);
-                return Ok(Ended::NotStarted(why_not(&refusal)));
+                return Ok(CommandEnd::NotStarted(why_not(&refusal)));
             }
             // It was started and does not answer: whether its program began is not known.
             Err(
@@ -115,7 +123,7 @@ impl Once<'_> {
                 | KeeperError::Silent { .. }
                 | KeeperError::Protocol(_)
                 | KeeperError::System { .. },
-            ) => Ended::Lost,
+            ) => CommandEnd::Lost,
         };
         reap(&mut keeper);
         clear(&keeper);
@@ -125,11 +133,18 @@ impl Once<'_> {
 
 /// Gives it what it reads, takes what it prints until it has ended, and then ends whatever it left behind. A connection
 /// that breaks means that the keeper is gone.
-fn watch(keeper: &mut Keeper, input: Act, recorder: &mut Recorder, stop: &Stop, deadline: u64) -> Ended {
-    let follow = Order { tag: FOLLOW, act: Act::FollowClosely { job: 0, from: [0; 2] } };
+fn watch(
+    keeper: &mut KeeperConnection,
+    input: KeeperRequest,
+    recorder: &mut OutputRecorder,
+    stop: &StopFlag,
+    deadline: u64,
+) -> CommandEnd {
+    let follow = TaggedRequest { tag: FOLLOW, act: KeeperRequest::FollowClosely { job: 0, from: [0; 2] } };
     // A program that leaves without reading is no trouble of ours.
-    if [follow, Order { tag: INPUT, act: input }].iter().any(|order| keeper.link.send(order).is_err()) {
-        return Ended::Lost;
+    if [follow, TaggedRequest { tag: INPUT, act: input }].iter().any(|order| keeper.link.send(order).is_err())
+    {
+        return CommandEnd::Lost;
     }
     let (mut timed_out, mut interrupted, mut code) = (false, false, None);
     let mut given_up_at = None;
@@ -144,24 +159,30 @@ fn watch(keeper: &mut Keeper, input: Act, recorder: &mut Recorder, stop: &Stop, 
             given_up_at = Some(now + END_MS);
             // A tool can stop its keeper (SECURITY 10).
             resume(&keeper.place);
-            if keeper.link.send(&Order { tag: END, act: Act::End { force: false } }).is_err() {
+            if keeper
+                .link
+                .send(&TaggedRequest { tag: END, act: KeeperRequest::End { force: false } })
+                .is_err()
+            {
                 break;
             }
         }
         let wait = if given_up_at.is_some() { LOOK_MS } else { deadline.saturating_sub(now).min(LOOK_MS) };
-        let Ok(answer) = keeper.link.wait::<Answer>(wait) else { break };
+        let Ok(answer) = keeper.link.wait::<TaggedResponse>(wait) else { break };
         match answer {
-            Some(Answer { news: News::Output(output), .. }) => {
+            Some(TaggedResponse { news: KeeperResponse::Output(output), .. }) => {
                 let seen = &mut seen[output.stream.index()];
                 recorder.lost(output.stream, output.offset.saturating_sub(*seen));
                 *seen = output.offset + output.bytes.len() as u64;
                 recorder.push(output.stream, &output.bytes);
             }
-            Some(Answer { tag: FOLLOW, news: News::Ended(outcome) }) => code = Some(outcome.code),
-            Some(Answer { news: News::Exited(exit), .. }) if given_up_at.is_some() => {
+            Some(TaggedResponse { tag: FOLLOW, news: KeeperResponse::Ended(outcome) }) => {
+                code = Some(outcome.code)
+            }
+            Some(TaggedResponse { news: KeeperResponse::Exited(exit), .. }) if given_up_at.is_some() => {
                 code.get_or_insert(exit.code);
             }
-            Some(Answer { tag: END, .. }) => break,
+            Some(TaggedResponse { tag: END, .. }) => break,
             Some(_) => {}
             None if keeper.link.is_closed() => break,
             None if given_up_at.is_some_and(|at| now >= at) => break,
@@ -169,21 +190,21 @@ fn watch(keeper: &mut Keeper, input: Act, recorder: &mut Recorder, stop: &Stop, 
         }
     }
     match code {
-        Some(code) => Ended::Exit { code, timed_out, interrupted },
+        Some(code) => CommandEnd::Exit { code, timed_out, interrupted },
         None => {
             if !keeper.link.is_closed() {
                 kill(&keeper.place, None);
             }
-            Ended::Lost
+            CommandEnd::Lost
         }
     }
 }
 
 /// Waits until the keeper is gone and takes its exit code, so that no zombie is left.
-pub(crate) fn reap(keeper: &mut Keeper) {
+pub(crate) fn reap(keeper: &mut KeeperConnection) {
     let give_up_at = ticks_ms() + END_MS;
     while !keeper.link.is_closed() && ticks_ms() < give_up_at {
-        if keeper.link.wait::<Answer>(LOOK_MS).is_err() {
+        if keeper.link.wait::<TaggedResponse>(LOOK_MS).is_err() {
             break;
         }
     }
@@ -197,7 +218,7 @@ pub(crate) fn reap(keeper: &mut Keeper) {
 }
 
 /// Clears away what a keeper left that is gone.
-pub(crate) fn clear(keeper: &Keeper) {
+pub(crate) fn clear(keeper: &KeeperConnection) {
     let place = &keeper.place;
     // One that was killed before it recorded its child cannot be told from one that begins, unless its end was seen.
     if place.path().exists() && !sweep(place) && keeper.link.is_closed() {
@@ -206,17 +227,19 @@ pub(crate) fn clear(keeper: &Keeper) {
 }
 
 /// Connects to the keeper in a place, also to one that is only just beginning; none if there is none and never will be.
-pub(crate) fn attach(place: &Place) -> Option<Keeper> {
+pub(crate) fn attach(place: &KeeperDir) -> Option<KeeperConnection> {
     let give_up_at = ticks_ms() + START_MS;
     loop {
-        if let Ok(keeper) = Keeper::attach(place.clone()) {
+        if let Ok(keeper) = KeeperConnection::attach(place.clone()) {
             return Some(keeper);
         }
         match stage(place) {
-            Stage::Alive if ticks_ms() < give_up_at && place.path().exists() => {}
+            StartupState::Alive if ticks_ms() < give_up_at && place.path().exists() => {}
             // Told what to hold by somebody who is dead by now, or only meant to be: it must not begin behind our back.
-            Stage::Unclaimed if place.path().exists() => prevent(place),
-            Stage::Alive | Stage::Unclaimed | Stage::Dead | Stage::Never => return None,
+            StartupState::Unclaimed if place.path().exists() => prevent(place),
+            StartupState::Alive | StartupState::Unclaimed | StartupState::Dead | StartupState::Never => {
+                return None;
+            }
         }
         let moment = rustix::event::Timespec { tv_sec: 0, tv_nsec: 5_000_000 };
         let _looked_at_again = rustix::event::poll(&mut [], Some(&moment));
@@ -225,14 +248,14 @@ pub(crate) fn attach(place: &Place) -> Option<Keeper> {
 
 /// Ends what an earlier process of ours started for a call, if it still runs, after taking what it has printed into the
 /// files of `folder`. Returns its exit code, if it had ended by itself.
-pub(crate) fn recover(place: &Path, folder: &Subfolder) -> Option<Left> {
+pub(crate) fn recover(place: &Path, folder: &StateSubfolder) -> Option<RecoveredCommand> {
     if !place.exists() {
         return None;
     }
-    let place = Place::at(place.to_owned());
+    let place = KeeperDir::at(place.to_owned());
     let Some(mut keeper) = attach(&place) else {
         sweep(&place);
-        return Some(Left { exit_code: None, was_running: false });
+        return Some(RecoveredCommand { exit_code: None, was_running: false });
     };
     let status = keeper.status(START_MS).ok()?;
     let left = end_after(&mut keeper, &status, folder);
@@ -241,12 +264,19 @@ pub(crate) fn recover(place: &Path, folder: &Subfolder) -> Option<Left> {
 }
 
 /// Ends what a keeper holds, after taking what it has printed.
-pub(crate) fn end_after(keeper: &mut Keeper, status: &Status, folder: &Subfolder) -> Left {
+pub(crate) fn end_after(
+    keeper: &mut KeeperConnection,
+    status: &KeeperStatus,
+    folder: &StateSubfolder,
+) -> RecoveredCommand {
     take_rest(keeper, 0, [0; 2], folder);
     // One that is gone has nothing to end.
-    keeper.ask(END, Act::End { force: false }, END_MS).ok();
+    keeper.ask(END, KeeperRequest::End { force: false }, END_MS).ok();
     reap(keeper);
-    Left { exit_code: status.exit.as_ref().map(|exit| exit.code), was_running: status.exit.is_none() }
+    RecoveredCommand {
+        exit_code: status.exit.as_ref().map(|exit| exit.code),
+        was_running: status.exit.is_none(),
+    }
 }
 
 /// Ends what the keeper in a place of the home holds, and clears the place away.
@@ -254,10 +284,10 @@ pub(crate) fn end(place: &Path) {
     if !place.exists() {
         return;
     }
-    let place = Place::at(place.to_owned());
+    let place = KeeperDir::at(place.to_owned());
     match attach(&place) {
         Some(mut keeper) => {
-            keeper.ask(END, Act::End { force: false }, END_MS).ok();
+            keeper.ask(END, KeeperRequest::End { force: false }, END_MS).ok();
             reap(&mut keeper);
             clear(&keeper);
         }
@@ -267,15 +297,23 @@ pub(crate) fn end(place: &Path) {
 
 /// Takes what a job has printed and its files lack; `base` is where in the job's streams the files begin. Says how far the
 /// streams have come.
-pub(crate) fn take_rest(keeper: &mut Keeper, job: JobId, base: [u64; 2], folder: &Subfolder) -> [u64; 2] {
-    let mut recorder = Recorder::new(folder, 0);
+pub(crate) fn take_rest(
+    keeper: &mut KeeperConnection,
+    job: JobId,
+    base: [u64; 2],
+    folder: &StateSubfolder,
+) -> [u64; 2] {
+    let mut recorder = OutputRecorder::new(folder, 0);
     let mut reached = base;
-    for (tag, stream) in (REST..).zip(Stream::ALL) {
+    for (tag, stream) in (REST..).zip(OutputStream::ALL) {
         let offset = &mut reached[stream.index()];
         *offset += folder.file_bytes(file_name(stream));
         loop {
-            let range = Range { job, stream, offset: *offset, limit: 1 << 20 };
-            let Ok(News::Piece(piece)) = keeper.ask(tag, Act::Read(range), START_MS) else { break };
+            let range = JobOutputRange { job, stream, offset: *offset, limit: 1 << 20 };
+            let Ok(KeeperResponse::Piece(piece)) = keeper.ask(tag, KeeperRequest::Read(range), START_MS)
+            else {
+                break;
+            };
             // What lies between was dropped; the file goes on with what is there.
             *offset = piece.offset + piece.bytes.len() as u64;
             if piece.bytes.is_empty() {
@@ -291,7 +329,7 @@ const REST: u64 = 10;
 
 /// What was found of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Left {
+pub struct RecoveredCommand {
     /// How its program ended, if it had.
     pub exit_code: Option<i32>,
     /// It still ran.
@@ -299,26 +337,28 @@ pub struct Left {
 }
 
 /// Why a program could not be started, for a model and for whoever wrote the tool.
-pub(crate) fn why_not(refusal: &Refusal) -> String {
+pub(crate) fn why_not(refusal: &KeeperRefusal) -> String {
     match refusal {
-        Refusal::Program(program) if program.contains("os error 2") => {
+        KeeperRefusal::Program(program) if program.contains("os error 2") => {
             let name = program.split(':').next().unwrap_or(program);
             format!("there is no program \"{name}\": it is not installed, or not in PATH")
         }
-        Refusal::Program(program) if !program.contains(": ") => {
+        KeeperRefusal::Program(program) if !program.contains(": ") => {
             format!("there is no program \"{program}\", or it may not be executed")
         }
-        Refusal::Program(program) => format!("the program cannot be started: {program}"),
-        Refusal::Directory(directory) => format!("there is no directory \"{directory}\" to start it in"),
-        Refusal::Stranger
-        | Refusal::Owned
-        | Refusal::Busy
-        | Refusal::NotRunning
-        | Refusal::Ended
-        | Refusal::NoInput
-        | Refusal::Full(_)
-        | Refusal::Unknown
-        | Refusal::Unsupported(_)
-        | Refusal::System(_) => refusal.to_string(),
+        KeeperRefusal::Program(program) => format!("the program cannot be started: {program}"),
+        KeeperRefusal::Directory(directory) => {
+            format!("there is no directory \"{directory}\" to start it in")
+        }
+        KeeperRefusal::Stranger
+        | KeeperRefusal::Owned
+        | KeeperRefusal::Busy
+        | KeeperRefusal::NotRunning
+        | KeeperRefusal::Ended
+        | KeeperRefusal::NoInput
+        | KeeperRefusal::Full(_)
+        | KeeperRefusal::Unknown
+        | KeeperRefusal::Unsupported(_)
+        | KeeperRefusal::System(_) => refusal.to_string(),
     }
 }

@@ -6,26 +6,26 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, Write};
 
-use abide_keeper::protocol::Stream;
+use abide_keeper::protocol::OutputStream;
 
-use crate::session::copies::Copies;
-use crate::state::Subfolder;
+use crate::session::copies::SessionCopies;
+use crate::state::StateSubfolder;
 
-/// How many bytes of each stream are kept on disk. Of what is beyond, only the last [`Recorder::new`] `window` bytes.
+/// How many bytes of each stream are kept on disk. Of what is beyond, only the last [`OutputRecorder::new`] `window` bytes.
 pub const MOST_ON_DISK: u64 = 256 << 20;
 
 /// The two streams of one call.
 #[derive(Debug)]
-pub struct Recorder {
-    streams: [Recorded; 2],
-    copies: Option<Copies>,
+pub struct OutputRecorder {
+    streams: [RecordedStream; 2],
+    copies: Option<SessionCopies>,
 }
 
 /// One stream.
 #[derive(Debug)]
-pub struct Recorded {
+pub struct RecordedStream {
     /// None if nothing is written.
-    folder: Option<Subfolder>,
+    folder: Option<StateSubfolder>,
     name: &'static str,
     file: Option<File>,
     window: usize,
@@ -40,10 +40,10 @@ pub struct Recorded {
     pub dropped: u64,
 }
 
-impl Recorder {
+impl OutputRecorder {
     /// Records into `stdout` and `stderr` of this folder, which are made when something comes. `window` is how much of the
     /// beginning and of the end is held in memory.
-    pub fn new(folder: &Subfolder, window: usize) -> Self {
+    pub fn new(folder: &StateSubfolder, window: usize) -> Self {
         Self::with(Some(folder), window)
     }
 
@@ -52,8 +52,8 @@ impl Recorder {
         Self::with(None, window)
     }
 
-    fn with(folder: Option<&Subfolder>, window: usize) -> Self {
-        let recorded = |stream: Stream| Recorded {
+    fn with(folder: Option<&StateSubfolder>, window: usize) -> Self {
+        let recorded = |stream: OutputStream| RecordedStream {
             folder: folder.cloned(),
             name: file_name(stream),
             file: None,
@@ -64,16 +64,16 @@ impl Recorder {
             kept: 0,
             dropped: 0,
         };
-        Self { streams: Stream::ALL.map(recorded), copies: None }
+        Self { streams: OutputStream::ALL.map(recorded), copies: None }
     }
 
     /// Everything that comes from now on is also copied to the folder of a session.
-    pub(crate) fn copy_to(&mut self, copies: Option<Copies>) {
+    pub(crate) fn copy_to(&mut self, copies: Option<SessionCopies>) {
         self.copies = copies;
     }
 
     /// Takes bytes. A disk that refuses is no reason to stop: the model still sees what fits into its window.
-    pub fn push(&mut self, stream: Stream, bytes: &[u8]) {
+    pub fn push(&mut self, stream: OutputStream, bytes: &[u8]) {
         self.streams[stream.index()].push(bytes);
         if let Some(copies) = &mut self.copies {
             // The call's own folder has it too.
@@ -82,12 +82,12 @@ impl Recorder {
     }
 
     /// Bytes that came from the program and are gone.
-    pub fn lost(&mut self, stream: Stream, count: u64) {
+    pub fn lost(&mut self, stream: OutputStream, count: u64) {
         self.streams[stream.index()].dropped += count;
     }
 
     /// Leaves the newest bytes of a stream out of what is shown. The file keeps them.
-    pub fn withhold(&mut self, stream: Stream, count: usize) {
+    pub fn withhold(&mut self, stream: OutputStream, count: usize) {
         self.streams[stream.index()].withhold(count);
     }
 
@@ -112,20 +112,20 @@ impl Recorder {
     }
 
     /// A stream.
-    pub fn stream(&self, stream: Stream) -> &Recorded {
+    pub fn stream(&self, stream: OutputStream) -> &RecordedStream {
         &self.streams[stream.index()]
     }
 }
 
 /// The file of a stream in an execution's directory.
-pub fn file_name(stream: Stream) -> &'static str {
+pub fn file_name(stream: OutputStream) -> &'static str {
     match stream {
-        Stream::Stdout => "stdout",
-        Stream::Stderr => "stderr",
+        OutputStream::Stdout => "stdout",
+        OutputStream::Stderr => "stderr",
     }
 }
 
-impl Recorded {
+impl RecordedStream {
     fn push(&mut self, bytes: &[u8]) {
         if bytes.is_empty() {
             return;
@@ -194,7 +194,7 @@ mod tests {
     use crate::state::StateDirectory;
 
     /// A folder of this name in a state folder below `root`.
-    fn subfolder(root: &Path, name: &str) -> Subfolder {
+    fn subfolder(root: &Path, name: &str) -> StateSubfolder {
         let folder = StateDirectory::create(root, Path::new("state")).unwrap().subfolder(name);
         folder.create().unwrap();
         folder
@@ -203,12 +203,12 @@ mod tests {
     #[test]
     fn the_beginning_and_the_end_are_held_and_everything_is_on_disk() {
         let folder = tempfile::tempdir().unwrap();
-        let mut recorder = Recorder::new(&subfolder(folder.path(), "call"), 4);
+        let mut recorder = OutputRecorder::new(&subfolder(folder.path(), "call"), 4);
         for piece in ["a", "bcd", "efghijk", "", "lm"] {
-            recorder.push(Stream::Stdout, piece.as_bytes());
+            recorder.push(OutputStream::Stdout, piece.as_bytes());
         }
         recorder.finish();
-        let stdout = recorder.stream(Stream::Stdout);
+        let stdout = recorder.stream(OutputStream::Stdout);
         assert_eq!(
             (stdout.head.as_slice(), stdout.tail().as_slice(), stdout.printed),
             (&b"abcd"[..], &b"jklm"[..], 13)
@@ -224,11 +224,11 @@ mod tests {
         for (window, expected) in [(100, "one two"), (2, "onwo")] {
             let name = window.to_string();
             let path = folder.path().join("state").join(&name);
-            let mut recorder = Recorder::new(&subfolder(folder.path(), &name), window);
-            recorder.push(Stream::Stdout, b"one> ");
-            recorder.withhold(Stream::Stdout, 2);
-            recorder.push(Stream::Stdout, b" two");
-            let stdout = recorder.stream(Stream::Stdout);
+            let mut recorder = OutputRecorder::new(&subfolder(folder.path(), &name), window);
+            recorder.push(OutputStream::Stdout, b"one> ");
+            recorder.withhold(OutputStream::Stdout, 2);
+            recorder.push(OutputStream::Stdout, b" two");
+            let stdout = recorder.stream(OutputStream::Stdout);
             assert_eq!((stdout.all().as_slice(), stdout.printed, stdout.kept), (expected.as_bytes(), 7, 7));
             assert_eq!(std::fs::read(path.join("stdout")).unwrap(), b"one>  two");
         }

@@ -29,7 +29,7 @@ impl DashGuard {
 }
 
 /// An interpreter: its options that are followed by a value, and those whose value is the script itself.
-struct Interpreter {
+struct ScriptInterpreter {
     with_value: &'static [&'static str],
     with_script: &'static [&'static str],
     /// Options that make of the words after them something else than a script and its words.
@@ -38,7 +38,7 @@ struct Interpreter {
     takes_clusters: bool,
 }
 
-impl Interpreter {
+impl ScriptInterpreter {
     /// Whether this word is one of these options, or ends with one.
     fn is_option(&self, word: &str, options: &[&str]) -> bool {
         let ends_with = |option: &&str| {
@@ -52,13 +52,13 @@ impl Interpreter {
     }
 }
 
-fn interpreter(program: &str) -> Option<Interpreter> {
+fn interpreter(program: &str) -> Option<ScriptInterpreter> {
     let name = program.rsplit('/').next().unwrap_or_default();
     let version = |rest: &str| rest.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
     let is = |plain: &str| name.strip_prefix(plain).is_some_and(version);
-    if abide_terminal::Shell::is_one(program) || is("ksh") {
+    if abide_terminal::ShellProgram::is_one(program) || is("ksh") {
         let with_value = &["-o", "+o", "-O", "+O", "--rcfile", "--init-file"];
-        return Some(Interpreter {
+        return Some(ScriptInterpreter {
             with_value,
             with_script: &["-c"],
             with_module: &[],
@@ -68,12 +68,17 @@ fn interpreter(program: &str) -> Option<Interpreter> {
     if is("python") || is("pypy") {
         let with_value = &["-W", "-X"];
         let takes_clusters = false;
-        return Some(Interpreter { with_value, with_script: &["-c"], with_module: &["-m"], takes_clusters });
+        return Some(ScriptInterpreter {
+            with_value,
+            with_script: &["-c"],
+            with_module: &["-m"],
+            takes_clusters,
+        });
     }
     // After `-e`, these still take words that begin with a dash for options of their own.
     if is("perl") || is("ruby") || is("lua") || is("php") {
         let with_value = &["-I", "-r", "-l"];
-        return Some(Interpreter {
+        return Some(ScriptInterpreter {
             with_value,
             with_script: &[],
             with_module: &["-e", "-E", "-M"],
@@ -83,9 +88,9 @@ fn interpreter(program: &str) -> Option<Interpreter> {
     if matches!(name, "node" | "nodejs" | "bun") {
         let with_value = &["-r", "--require", "--import", "--loader"];
         let with_module = &["-e", "-p", "--eval", "--print", "run", "x"];
-        return Some(Interpreter { with_value, with_script: &[], with_module, takes_clusters: false });
+        return Some(ScriptInterpreter { with_value, with_script: &[], with_module, takes_clusters: false });
     }
-    matches!(name, "Rscript" | "tclsh" | "wish" | "osascript" | "guile").then_some(Interpreter {
+    matches!(name, "Rscript" | "tclsh" | "wish" | "osascript" | "guile").then_some(ScriptInterpreter {
         with_value: &[],
         with_script: &[],
         with_module: &["-e"],

@@ -12,30 +12,30 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use abide_keeper::KeeperError;
 use abide_keeper::former::FormerKeepers;
 use abide_keeper::identity::ProcessIdentity;
-use abide_keeper::launch::Launcher;
+use abide_keeper::launch::KeeperLauncher;
 use abide_keeper::leftovers::{end_marked, end_orphans};
-use abide_keeper::protocol::{Shape, Stream};
-use abide_terminal::{Size, draw};
+use abide_keeper::protocol::{ChildMode, OutputStream};
+use abide_terminal::{TerminalSize, draw};
 
-use super::arguments::{Sent, check};
+use super::arguments::{RawArguments, check};
 use super::clock::{now, ticks_ms};
-use super::execution::{CallRecord, Execution, ExitRecord, MARK_VARIABLE, mark_entry, new_mark};
-use super::invocation::Invocation;
-use super::observation::{Observation, SessionEvent, Status, View, view};
-use super::once::{Ended, Once, end_after, recover};
-use super::recorder::{Recorder, file_name};
+use super::execution::{CallRecord, ExitRecord, MARK_VARIABLE, ToolExecution, mark_entry, new_mark};
+use super::invocation::ToolInvocation;
+use super::observation::{OutputView, ToolCallResult, ToolSessionChange, ToolStatus, view};
+use super::once::{CommandEnd, OneShotCommand, end_after, recover};
+use super::recorder::{OutputRecorder, file_name};
 use super::script::DashGuard;
-use crate::definition::Tool;
-use crate::session::call::{Made, SessionCall};
-use crate::session::copies::Copies;
-use crate::session::found::{self, Found, all, find};
-use crate::session::leaving::{LeftOff, leave_off};
+use crate::definition::ToolDefinition;
+use crate::session::call::{CallResult, SessionCall};
+use crate::session::copies::SessionCopies;
+use crate::session::found::{self, SessionLookup, all, find};
+use crate::session::leaving::{InterruptedCall, leave_off};
 use crate::session::record::SessionFolders;
 use crate::state::StateDirectory;
 
 /// What a workbench is told when it is opened.
 #[derive(Debug, Clone)]
-pub struct Setup {
+pub struct ToolSetup {
     /// The state directory, `.abide`.
     pub state: StateDirectory,
     /// The home's record of the state directory, where keepers and records of calls lie.
@@ -44,7 +44,7 @@ pub struct Setup {
     /// The working directory of the agent and of its tools.
     pub cwd: PathBuf,
     /// How this program becomes a keeper.
-    pub launcher: Launcher,
+    pub launcher: KeeperLauncher,
     /// The environment of all tools.
     pub env: Vec<(String, String)>,
     /// The run whose sessions these are; the same over restarts.
@@ -52,12 +52,12 @@ pub struct Setup {
     /// How much of an observation the model is shown.
     pub observation_bytes: u64,
     /// Asked when we are to stop.
-    pub stop: Stop,
+    pub stop: StopFlag,
     /// Texts that are not written down in what was called.
     pub secrets: Vec<String>,
     /// What becomes of processes whose keeper was killed.
-    pub orphans: Orphans,
-    /// How tools are confined ([`abide_keeper::protocol::Spec::confinement`]).
+    pub orphans: OrphanPolicy,
+    /// How tools are confined ([`abide_keeper::protocol::KeeperSpec::confinement`]).
     pub confinement: Vec<Vec<u8>>,
 }
 
@@ -74,7 +74,7 @@ pub enum FormerSessions {
 
 /// Whose children processes become when their keeper was killed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Orphans {
+pub enum OrphanPolicy {
     /// They become children of this process, which has no other children than keepers: see
     /// [`abide_keeper::leftovers::adopt_orphans`].
     Adopted,
@@ -84,9 +84,9 @@ pub enum Orphans {
 
 /// Whether somebody wants us to stop. Clones are about the same wish.
 #[derive(Debug, Clone, Default)]
-pub struct Stop(pub Arc<AtomicBool>);
+pub struct StopFlag(pub Arc<AtomicBool>);
 
-impl Stop {
+impl StopFlag {
     /// Whether it was asked for.
     pub fn is_asked(&self) -> bool {
         self.0.load(Ordering::Relaxed)
@@ -135,15 +135,15 @@ impl ToolError {
 
 /// The tools of one run.
 #[derive(Debug)]
-pub struct Workbench {
-    setup: Setup,
+pub struct ToolWorkbench {
+    setup: ToolSetup,
     /// Keepers of sessions that we started, by pid, to be reaped when they are gone.
     children: BTreeMap<u32, Child>,
 }
 
 /// A session that is open.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct OpenSession {
+pub struct OpenToolSession {
     /// Its id.
     pub id: String,
     /// Whose it is.
@@ -154,7 +154,7 @@ pub struct OpenSession {
 
 /// What was found of a call that nobody heard the end of.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Recovered {
+pub struct RecoveredCall {
     /// Whether it was begun at all: without this, nothing of it ever ran.
     pub begun: bool,
     /// Whether something of it still ran, and was ended.
@@ -170,12 +170,12 @@ pub struct Recovered {
     /// The session that it spoke to, and that lives.
     pub session: Option<String>,
     /// What the program of that session does about it, unless it is a shell that takes commands.
-    pub progress: Option<Progress>,
+    pub progress: Option<ProgramState>,
 }
 
 /// What a program does about a call whose result was given before its answer was complete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Progress {
+pub enum ProgramState {
     /// It waits for input again.
     Finished,
     /// It is still at work.
@@ -189,7 +189,7 @@ pub enum Progress {
 /// How long a program may take if its tool does not say.
 const TIMEOUT_SEC: u64 = 600;
 
-impl Setup {
+impl ToolSetup {
     /// What keepers of an earlier version must be like, if there may be any.
     pub(crate) fn former_keepers(&self) -> Option<FormerKeepers> {
         match &self.former_sessions {
@@ -206,12 +206,12 @@ impl Setup {
     }
 
     /// Where a tool begins: a relative directory is below the agent's.
-    pub(crate) fn tool_cwd(&self, tool: &Tool) -> PathBuf {
+    pub(crate) fn tool_cwd(&self, tool: &ToolDefinition) -> PathBuf {
         tool.cwd.as_ref().map_or_else(|| self.cwd.clone(), |cwd| self.cwd.join(cwd))
     }
 
     /// Whether values that begin with a dash need a guard in front of them.
-    pub(crate) fn dash_guard(&self, tool: &Tool) -> DashGuard {
+    pub(crate) fn dash_guard(&self, tool: &ToolDefinition) -> DashGuard {
         DashGuard::of(&tool.command, &self.tool_cwd(tool))
     }
 
@@ -237,46 +237,58 @@ impl Setup {
     }
 }
 
-impl Workbench {
+impl ToolWorkbench {
     /// Tools in this state directory. Nothing is started and nothing ended by that.
-    pub fn open(setup: Setup) -> Self {
+    pub fn open(setup: ToolSetup) -> Self {
         Self { setup, children: BTreeMap::new() }
     }
 
     /// What it was told. The secrets may grow.
-    pub fn setup_mut(&mut self) -> &mut Setup {
+    pub fn setup_mut(&mut self) -> &mut ToolSetup {
         &mut self.setup
     }
 
     /// Carries out a call.
-    pub fn run(&mut self, action: &str, tool: &Tool, arguments: &Sent) -> Result<Observation, ToolError> {
+    pub fn run(
+        &mut self,
+        action: &str,
+        tool: &ToolDefinition,
+        arguments: &RawArguments,
+    ) -> Result<ToolCallResult, ToolError> {
         check_action(action)?;
         let arguments = match check(tool, arguments) {
             Ok(arguments) => arguments,
-            Err(bad) => return Ok(Observation::refused(bad.to_string())),
+            Err(bad) => return Ok(ToolCallResult::refused(bad.to_string())),
         };
         if !tool.stateful {
-            return match Invocation::new(tool, &arguments, self.setup.dash_guard(tool)) {
+            return match ToolInvocation::new(tool, &arguments, self.setup.dash_guard(tool)) {
                 Ok(invocation) => self.run_once(action, tool, invocation),
-                Err(bad) => Ok(Observation::refused(bad.to_string())),
+                Err(bad) => Ok(ToolCallResult::refused(bad.to_string())),
             };
         }
         let call = SessionCall { setup: &self.setup, action, tool, arguments: &arguments };
-        let Made { observation, keeper } = call.carry_out()?;
+        let CallResult { observation, keeper } = call.carry_out()?;
         if let Some(process) = keeper.and_then(|mut keeper| keeper.take_process()) {
             self.children.insert(process.id(), process);
         }
-        if let (Some(SessionEvent::Ended), Some(id)) = (observation.session_event, &observation.session_id) {
+        if let (Some(ToolSessionChange::Ended), Some(id)) =
+            (observation.session_event, &observation.session_id)
+        {
             self.end(std::slice::from_ref(id));
         }
         Ok(observation)
     }
 
-    fn run_once(&self, action: &str, tool: &Tool, invocation: Invocation) -> Result<Observation, ToolError> {
-        let Invocation { argv, env, stdin } = invocation;
+    fn run_once(
+        &self,
+        action: &str,
+        tool: &ToolDefinition,
+        invocation: ToolInvocation,
+    ) -> Result<ToolCallResult, ToolError> {
+        let ToolInvocation { argv, env, stdin } = invocation;
         let stdin = stdin.unwrap_or_default();
         let setup = &self.setup;
-        let execution = Execution::new(setup, action);
+        let execution = ToolExecution::new(setup, action);
         let cwd = setup.tool_cwd(tool);
         let mark = new_mark();
         let call = CallRecord {
@@ -291,28 +303,32 @@ impl Workbench {
         };
         execution.begin(&call).map_err(|error| ToolError::system("cannot record a call", error))?;
         let began = ticks_ms();
-        let mut recorder = Recorder::new(&execution.folder, setup.window());
-        let size = tool.pty.map(|size| Size { rows: size.rows.max(1), cols: size.cols.max(1) });
+        let mut recorder = OutputRecorder::new(&execution.folder, setup.window());
+        let size = tool.pty.map(|size| TerminalSize { rows: size.rows.max(1), cols: size.cols.max(1) });
         let timeout_sec = tool.timeout_sec.unwrap_or(TIMEOUT_SEC);
-        let once = Once {
+        let once = OneShotCommand {
             argv,
             env: setup.tool_env(env, &mark, size.is_some()),
             cwd,
-            shape: size.map_or(Shape::Pipes, |Size { rows, cols }| Shape::Pty { rows, cols, script: None }),
+            shape: size.map_or(ChildMode::Pipes, |TerminalSize { rows, cols }| ChildMode::Pty {
+                rows,
+                cols,
+                script: None,
+            }),
             stdin,
             timeout_ms: timeout_sec.saturating_mul(1_000),
             confinement: setup.confinement.clone(),
             place: &execution.held(),
         };
         let ended = once.run(&setup.launcher, &mut recorder, &setup.stop)?;
-        if ended == Ended::Lost {
+        if ended == CommandEnd::Lost {
             self.end_leftovers(&mark);
         }
         recorder.finish();
         let mut observation = match size {
             Some(size) => compose(&on_screen(&recorder, size), &ended, timeout_sec),
             None => {
-                let view = view(&recorder, View { budget: setup.window(), path: &execution.shown });
+                let view = view(&recorder, OutputView { budget: setup.window(), path: &execution.shown });
                 compose(&view, &ended, timeout_sec)
             }
         };
@@ -321,7 +337,7 @@ impl Workbench {
             exit_code: observation.exit_code,
             timed_out: observation.timed_out,
             interrupted: observation.interrupted,
-            printed: Stream::ALL.map(|stream| recorder.stream(stream).printed),
+            printed: OutputStream::ALL.map(|stream| recorder.stream(stream).printed),
             duration_ms: ticks_ms().saturating_sub(began),
             ended_at: now(),
         };
@@ -332,7 +348,7 @@ impl Workbench {
     }
 
     /// Ends a session because the model said so.
-    pub fn end_session(&mut self, id: &str) -> Observation {
+    pub fn end_session(&mut self, id: &str) -> ToolCallResult {
         let place = SessionFolders::new(&self.setup);
         let is_ours = |(known, record): &(String, _)| {
             let record: &crate::session::record::SessionRecord = record;
@@ -341,7 +357,7 @@ impl Workbench {
         if !all(&place).iter().any(is_ours) {
             let open: Vec<String> = self.sessions().into_iter().map(|session| session.id).collect();
             let open = if open.is_empty() { "none".to_owned() } else { open.join(", ") };
-            return Observation::refused(format!("there is no session \"{id}\"; open sessions: {open}"));
+            return ToolCallResult::refused(format!("there is no session \"{id}\"; open sessions: {open}"));
         }
         let wholly = self.end(&[id.to_owned()]);
         let text = if wholly {
@@ -349,25 +365,25 @@ impl Workbench {
         } else {
             format!("Session {id} was told to end, but something of it may be left.")
         };
-        Observation {
-            status: if wholly { Status::Success } else { Status::Error },
+        ToolCallResult {
+            status: if wholly { ToolStatus::Success } else { ToolStatus::Error },
             session_id: Some(id.to_owned()),
-            session_event: Some(SessionEvent::Ended),
-            ..Observation::refused(text)
+            session_event: Some(ToolSessionChange::Ended),
+            ..ToolCallResult::refused(text)
         }
     }
 
     /// Whether the program of a session still runs: the very one that was started, not another with its pid (B8).
     pub fn is_alive(&self, id: &str) -> bool {
-        matches!(find(&SessionFolders::new(&self.setup), id), Found::Living(_))
+        matches!(find(&SessionFolders::new(&self.setup), id), SessionLookup::Living(_))
     }
 
     /// The sessions of this run that are there, living or not.
-    pub fn sessions(&self) -> Vec<OpenSession> {
+    pub fn sessions(&self) -> Vec<OpenToolSession> {
         let ours = all(&SessionFolders::new(&self.setup))
             .into_iter()
             .filter(|(_, record)| record.run == self.setup.run);
-        ours.map(|(id, record)| OpenSession { id, tool: record.tool, default: record.default }).collect()
+        ours.map(|(id, record)| OpenToolSession { id, tool: record.tool, default: record.default }).collect()
     }
 
     /// Ends these sessions, all at once, and clears away what is left of those that are dead. Returns those that were
@@ -380,7 +396,7 @@ impl Workbench {
     }
 
     /// The directory in which a new session of a tool begins.
-    pub fn start_directory(&self, tool: &Tool) -> String {
+    pub fn start_directory(&self, tool: &ToolDefinition) -> String {
         self.setup.tool_cwd(tool).display().to_string()
     }
 
@@ -391,15 +407,15 @@ impl Workbench {
 
     /// Looks after a call that an earlier process began and nobody heard the end of: whatever of it still runs is ended,
     /// and what it printed is kept. A session that it only spoke to stays.
-    pub fn recover(&mut self, action: &str) -> Result<Recovered, ToolError> {
+    pub fn recover(&mut self, action: &str) -> Result<RecoveredCall, ToolError> {
         check_action(action)?;
-        let execution = Execution::new(&self.setup, action);
-        let Some(call) = execution.call() else { return Ok(Recovered::default()) };
-        let mut recovered = Recovered {
+        let execution = ToolExecution::new(&self.setup, action);
+        let Some(call) = execution.call() else { return Ok(RecoveredCall::default()) };
+        let mut recovered = RecoveredCall {
             begun: true,
             execution_ref: Some(execution.reference.clone()),
             exit_code: execution.exit().and_then(|exit| exit.exit_code),
-            ..Recovered::default()
+            ..RecoveredCall::default()
         };
         let left = match execution.former_keeper(&self.setup) {
             Some((mut keeper, status)) => Some(end_after(&mut keeper, &status, &execution.folder)),
@@ -416,22 +432,22 @@ impl Workbench {
             let place = SessionFolders::new(&self.setup);
             // A call that was to start a session has the words for it in its record.
             if !call.argv.is_empty() {
-                recovered.was_running = matches!(find(&place, id), Found::Living(_));
+                recovered.was_running = matches!(find(&place, id), SessionLookup::Living(_));
                 if found::exists(&place, id) {
                     self.end(std::slice::from_ref(id));
                     recovered.ended_session = Some(id.clone());
                 }
-            } else if let Found::Living(mut living) = find(&place, id)
+            } else if let SessionLookup::Living(mut living) = find(&place, id)
                 && execution.exit().is_none()
                 && living.own().is_ok()
             {
                 recovered.session = Some(id.clone());
                 match leave_off(&mut living, action, call.job, &execution.folder) {
-                    LeftOff::Command(left) => {
+                    InterruptedCall::Command(left) => {
                         recovered.was_running = left.was_running;
                         recovered.exit_code = recovered.exit_code.or(left.exit_code);
                     }
-                    LeftOff::Talk(progress) => recovered.progress = Some(progress),
+                    InterruptedCall::Talk(progress) => recovered.progress = Some(progress),
                 }
             }
         }
@@ -439,10 +455,10 @@ impl Workbench {
         Ok(recovered)
     }
 
-    fn output_on_disk(&self, execution: &Execution) -> String {
-        let mut recorder = Recorder::in_memory(self.setup.window());
+    fn output_on_disk(&self, execution: &ToolExecution) -> String {
+        let mut recorder = OutputRecorder::in_memory(self.setup.window());
         let mut any = false;
-        for stream in Stream::ALL {
+        for stream in OutputStream::ALL {
             let Ok(mut file) = execution.folder.open_file(file_name(stream)) else { continue };
             let mut buffer = vec![0; 256 << 10];
             while let Ok(count @ 1..) = std::io::Read::read(&mut file, &mut buffer) {
@@ -451,7 +467,7 @@ impl Workbench {
             }
         }
         recorder.is_on_disk();
-        let shown = View { budget: self.setup.window(), path: &execution.shown };
+        let shown = OutputView { budget: self.setup.window(), path: &execution.shown };
         if any { view(&recorder, shown).trim_end().to_owned() } else { String::new() }
     }
 
@@ -466,7 +482,7 @@ impl Workbench {
         }
         for id in ids {
             // Copies for people: what cannot be removed does no harm.
-            Copies::remove(&self.setup.state, id).ok();
+            SessionCopies::remove(&self.setup.state, id).ok();
         }
         // Those that were killed meanwhile.
         self.children.retain(|_, keeper| keeper.try_wait().is_ok_and(|status| status.is_none()));
@@ -482,8 +498,8 @@ impl Workbench {
 
     fn end_orphans(&self) {
         match self.setup.orphans {
-            Orphans::Adopted => end_orphans(&self.children.keys().copied().collect::<Vec<u32>>()),
-            Orphans::GoElsewhere => {}
+            OrphanPolicy::Adopted => end_orphans(&self.children.keys().copied().collect::<Vec<u32>>()),
+            OrphanPolicy::GoElsewhere => {}
         }
     }
 }
@@ -496,23 +512,23 @@ fn check_action(action: &str) -> Result<(), ToolError> {
     Ok(())
 }
 
-fn on_screen(recorder: &Recorder, size: Size) -> String {
-    let screen = draw(&recorder.stream(Stream::Stdout).all(), size);
+fn on_screen(recorder: &OutputRecorder, size: TerminalSize) -> String {
+    let screen = draw(&recorder.stream(OutputStream::Stdout).all(), size);
     let lines: Vec<&str> = screen.lines.iter().map(String::as_str).collect();
     format!("{}\n", lines.join("\n").trim_end())
 }
 
-fn compose(shown: &str, ended: &Ended, timeout_sec: u64) -> Observation {
+fn compose(shown: &str, ended: &CommandEnd, timeout_sec: u64) -> ToolCallResult {
     let (code, timed_out, interrupted) = match ended {
-        Ended::NotStarted(why) => {
-            return Observation::refused(format!("the tool could not be started: {why}"));
+        CommandEnd::NotStarted(why) => {
+            return ToolCallResult::refused(format!("the tool could not be started: {why}"));
         }
-        Ended::Lost => {
-            return Observation::refused(format!(
+        CommandEnd::Lost => {
+            return ToolCallResult::refused(format!(
                 "{shown}[the process that supervises the program was killed, and the program was ended; how far it came is not known]"
             ));
         }
-        Ended::Exit { code, timed_out, interrupted } => (*code, *timed_out, *interrupted),
+        CommandEnd::Exit { code, timed_out, interrupted } => (*code, *timed_out, *interrupted),
     };
     let mut text = shown.to_owned();
     if timed_out {
@@ -524,15 +540,15 @@ fn compose(shown: &str, ended: &Ended, timeout_sec: u64) -> Observation {
         text.push_str("[interrupted: the agent was stopped while this ran]\n");
     }
     text.push_str(&format!("[exit code {code}]"));
-    Observation {
+    ToolCallResult {
         status: match (timed_out, code) {
-            (true, _) => Status::TimedOut,
-            (false, 0) => Status::Success,
-            (false, _) => Status::Error,
+            (true, _) => ToolStatus::TimedOut,
+            (false, 0) => ToolStatus::Success,
+            (false, _) => ToolStatus::Error,
         },
         exit_code: Some(code),
         timed_out,
         interrupted,
-        ..Observation::refused(text)
+        ..ToolCallResult::refused(text)
     }
 }

@@ -6,11 +6,11 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use abide_agent::definition::{Inject, Kind, Parameter, Pty, Tool};
+use abide_agent::definition::{ParameterInjection, ParameterKind, ToolDefinition, ToolParameter, ToolPty};
 use abide_agent::state::StateDirectory;
-use abide_agent::tool::workbench::{Orphans, Stop};
-use abide_agent::tool::{FormerSessions, Observation, Setup, Workbench};
-use abide_keeper::launch::Launcher;
+use abide_agent::tool::workbench::{OrphanPolicy, StopFlag};
+use abide_agent::tool::{FormerSessions, ToolCallResult, ToolSetup, ToolWorkbench};
+use abide_keeper::launch::KeeperLauncher;
 use abide_testkit::skip::skip;
 use abide_testkit::wait;
 use serde_json::Value;
@@ -25,26 +25,26 @@ fn as_a_keeper() {
 }
 
 /// A folder with a workbench.
-pub(crate) struct Bench {
+pub(crate) struct WorkbenchFixture {
     pub(crate) folder: tempfile::TempDir,
-    pub(crate) workbench: Workbench,
+    pub(crate) workbench: ToolWorkbench,
     calls: u32,
 }
 
-impl Bench {
+impl WorkbenchFixture {
     pub(crate) fn new() -> Self {
         let folder = tempfile::tempdir().expect("there is room for a folder");
-        let workbench = Workbench::open(setup(folder.path()));
+        let workbench = ToolWorkbench::open(setup(folder.path()));
         Self { folder, workbench, calls: 0 }
     }
 
     /// The next process, in the same folder.
     pub(crate) fn next_process(&mut self) {
-        let next = Workbench::open(setup(self.folder.path()));
+        let next = ToolWorkbench::open(setup(self.folder.path()));
         std::mem::replace(&mut self.workbench, next).leave();
     }
 
-    pub(crate) fn call(&mut self, tool: &Tool, arguments: Value) -> Observation {
+    pub(crate) fn call(&mut self, tool: &ToolDefinition, arguments: Value) -> ToolCallResult {
         self.calls += 1;
         let action = format!("act_{}", self.calls);
         let arguments = arguments.as_object().cloned().expect("arguments are an object");
@@ -68,36 +68,36 @@ impl Bench {
     }
 }
 
-impl Drop for Bench {
+impl Drop for WorkbenchFixture {
     fn drop(&mut self) {
         let ids: Vec<String> = self.workbench.sessions().into_iter().map(|session| session.id).collect();
         self.workbench.end_all(&ids);
     }
 }
 
-pub(crate) fn setup(folder: &Path) -> Setup {
+pub(crate) fn setup(folder: &Path) -> ToolSetup {
     let program = std::env::current_exe().expect("this program has a path");
     let words = ["bench::as_a_keeper", "--exact", "--include-ignored", "--test-threads=1", "--quiet"];
     let path = std::env::vars().find(|(name, _)| name == "PATH");
-    Setup {
+    ToolSetup {
         state: StateDirectory::create(folder, Path::new(".abide")).expect("there is room for a folder"),
         record: folder.join("record"),
         former_sessions: FormerSessions::None,
         cwd: folder.to_owned(),
-        launcher: Launcher { program, arguments: words.map(str::to_owned).to_vec(), groups: None },
+        launcher: KeeperLauncher { program, arguments: words.map(str::to_owned).to_vec(), groups: None },
         env: path.into_iter().chain([("HOME".to_owned(), folder.to_string_lossy().into_owned())]).collect(),
         run: "run_1".to_owned(),
         observation_bytes: 16 << 10,
-        stop: Stop::default(),
+        stop: StopFlag::default(),
         secrets: Vec::new(),
-        orphans: Orphans::GoElsewhere,
+        orphans: OrphanPolicy::GoElsewhere,
         confinement: Vec::new(),
     }
 }
 
 /// A tool without parameters.
-pub(crate) fn tool(name: &str, command: &[&str]) -> Tool {
-    Tool {
+pub(crate) fn tool(name: &str, command: &[&str]) -> ToolDefinition {
+    ToolDefinition {
         name: name.to_owned(),
         description: String::new(),
         command: command.iter().map(|word| (*word).to_owned()).collect(),
@@ -112,19 +112,23 @@ pub(crate) fn tool(name: &str, command: &[&str]) -> Tool {
 }
 
 /// A tool that stays, with one parameter `text` that is said to it.
-pub(crate) fn session(name: &str, command: &[&str]) -> Tool {
-    Tool { stateful: true, parameters: vec![parameter("text", Inject::Stdin)], ..tool(name, command) }
+pub(crate) fn session(name: &str, command: &[&str]) -> ToolDefinition {
+    ToolDefinition {
+        stateful: true,
+        parameters: vec![parameter("text", ParameterInjection::Stdin)],
+        ..tool(name, command)
+    }
 }
 
 /// The same on a terminal.
-pub(crate) fn on_terminal(tool: Tool) -> Tool {
-    Tool { pty: Some(Pty { rows: 24, cols: 80 }), ..tool }
+pub(crate) fn on_terminal(tool: ToolDefinition) -> ToolDefinition {
+    ToolDefinition { pty: Some(ToolPty { rows: 24, cols: 80 }), ..tool }
 }
 
-pub(crate) fn parameter(name: &str, inject_as: Inject) -> Parameter {
-    Parameter {
+pub(crate) fn parameter(name: &str, inject_as: ParameterInjection) -> ToolParameter {
+    ToolParameter {
         name: name.to_owned(),
-        kind: Kind::String,
+        kind: ParameterKind::String,
         description: String::new(),
         required: true,
         inject_as,
@@ -172,8 +176,8 @@ fn as_an_agent() {
         let setup = setup(&folder);
         // An earlier version had the records of calls in the state folder.
         let record = if Path::new("earlier").exists() { folder.join(".abide") } else { setup.record.clone() };
-        let mut workbench = Workbench::open(Setup { record, ..setup });
-        let mut call = |action: &str, tool: &Tool, text: &str| {
+        let mut workbench = ToolWorkbench::open(ToolSetup { record, ..setup });
+        let mut call = |action: &str, tool: &ToolDefinition, text: &str| {
             let arguments = serde_json::json!({ "text": text }).as_object().cloned().expect("an object");
             workbench.run(action, tool, &arguments.into()).expect("the machine does as it is told");
         };
@@ -185,8 +189,8 @@ fn as_an_agent() {
             return call("act_2", &python, work);
         }
         if Path::new("once").exists() {
-            let long = Tool {
-                parameters: vec![parameter("text", Inject::Argument)],
+            let long = ToolDefinition {
+                parameters: vec![parameter("text", ParameterInjection::Argument)],
                 ..tool(
                     "long",
                     &["sh", "-c", "echo so far; echo $$ > pid; touch begun; exec sleep \"$1\"", "long"],
@@ -204,7 +208,7 @@ fn as_an_agent() {
 pub(crate) fn agent_of_its_own(folder: &Path) -> std::process::Child {
     let program = std::env::current_exe().expect("this program has a path");
     let words = ["bench::as_an_agent", "--exact", "--include-ignored", "--test-threads=1", "--quiet"];
-    let background = abide_keeper::background::Background {
+    let background = abide_keeper::background::DetachedCommand {
         program: program.as_os_str(),
         arguments: &words.map(Into::into),
         env: &[],

@@ -6,44 +6,44 @@ use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 
-use abide_agent::tool::{FormerSessions, Setup, Workbench};
+use abide_agent::tool::{FormerSessions, ToolSetup, ToolWorkbench};
 use abide_keeper::identity::ProcessIdentity;
-use abide_keeper::launch::Launcher;
+use abide_keeper::launch::KeeperLauncher;
 use serde_json::{Value, json};
 
-use crate::bench::{Bench, agent_of_its_own, is_there, session, setup};
+use crate::bench::{WorkbenchFixture, agent_of_its_own, is_there, session, setup};
 
 /// A workbench as an earlier version had it: everything lies in the state folder.
-fn earlier(folder: &Path) -> Setup {
-    Setup { record: folder.join(".abide"), ..setup(folder) }
+fn earlier(folder: &Path) -> ToolSetup {
+    ToolSetup { record: folder.join(".abide"), ..setup(folder) }
 }
 
 /// A workbench of this version that serves what an earlier one left.
-fn present(folder: &Path) -> Setup {
-    Setup { former_sessions: FormerSessions::Served { started_before: None }, ..setup(folder) }
+fn present(folder: &Path) -> ToolSetup {
+    ToolSetup { former_sessions: FormerSessions::Served { started_before: None }, ..setup(folder) }
 }
 
-fn call(workbench: &mut Workbench, action: &str, text: &str) -> String {
+fn call(workbench: &mut ToolWorkbench, action: &str, text: &str) -> String {
     let arguments: Value = json!({ "text": text });
     let arguments = arguments.as_object().cloned().expect("arguments are an object");
     let seen = workbench.run(action, &session("shell", &["bash"]), &arguments.into());
     seen.expect("the machine does as it is told").text
 }
 
-fn ids(workbench: &Workbench) -> Vec<String> {
+fn ids(workbench: &ToolWorkbench) -> Vec<String> {
     workbench.sessions().into_iter().map(|open| open.id).collect()
 }
 
 /// A bench in whose state folder an earlier version has a shell with `x=7`, and the name of that session.
-fn upgraded() -> (Bench, String) {
-    let mut bench = Bench::new();
+fn upgraded() -> (WorkbenchFixture, String) {
+    let mut bench = WorkbenchFixture::new();
     let folder = bench.folder.path().to_owned();
-    let mut old = Workbench::open(earlier(&folder));
+    let mut old = ToolWorkbench::open(earlier(&folder));
     call(&mut old, "act_1", "x=7; cd /usr");
     let id = ids(&old).remove(0);
     assert!(folder.join(".abide/sessions").join(&id).join("secret").exists());
     old.leave();
-    bench.workbench = Workbench::open(present(&folder));
+    bench.workbench = ToolWorkbench::open(present(&folder));
     (bench, id)
 }
 
@@ -66,14 +66,14 @@ fn a_session_of_an_earlier_version_is_served_and_ended_where_it_lies() {
 
 #[test]
 fn an_interpreter_of_an_earlier_version_is_heard_on_from_where_it_was() {
-    let mut bench = Bench::new();
+    let mut bench = WorkbenchFixture::new();
     let folder = bench.folder.path().to_owned();
     let python = session("python", &["python3", "-i", "-q"]);
-    let mut old = Workbench::open(earlier(&folder));
+    let mut old = ToolWorkbench::open(earlier(&folder));
     let said = |text: &str| json!({ "text": text }).as_object().cloned().unwrap().into();
     old.run("act_1", &python, &said("y = 8; print('before')")).unwrap();
     old.leave();
-    bench.workbench = Workbench::open(present(&folder));
+    bench.workbench = ToolWorkbench::open(present(&folder));
     for (action, text, seen) in [("act_2", "y", "8"), ("act_3", "y + 1", "9")] {
         assert_eq!(bench.workbench.run(action, &python, &said(text)).unwrap().text, seen);
     }
@@ -87,7 +87,7 @@ fn a_keeper_is_none_of_an_earlier_version_if_it_began_later_or_is_not_asked_for(
     let other_boot = ProcessIdentity { boot_id: "other".to_owned(), ..ProcessIdentity::own() };
     let served = |limit: ProcessIdentity| FormerSessions::Served { started_before: Some(limit) };
     for former_sessions in [FormerSessions::None, served(long_ago), served(other_boot)] {
-        let mut other = Workbench::open(Setup { former_sessions, ..setup(folder) });
+        let mut other = ToolWorkbench::open(ToolSetup { former_sessions, ..setup(folder) });
         assert_eq!((ids(&other), other.is_alive(&id)), (vec![], false));
         assert_eq!(other.end_all(std::slice::from_ref(&id)), [""; 0]);
     }
@@ -99,17 +99,17 @@ fn s1_a_keeper_that_a_sandboxed_agent_started_is_none_of_an_earlier_version() {
     if !is_there("setpriv") {
         return;
     }
-    let bench = Bench::new();
+    let bench = WorkbenchFixture::new();
     let folder = bench.folder.path();
     // The keeper's command line is as it should be. What it cannot shed is `no_new_privs`.
-    let Launcher { program, arguments, .. } = setup(folder).launcher;
+    let KeeperLauncher { program, arguments, .. } = setup(folder).launcher;
     let sandboxed = ["--no-new-privs".to_owned(), program.to_str().unwrap().to_owned()];
     let arguments = sandboxed.into_iter().chain(arguments).collect();
-    let launcher = Launcher { program: "/usr/bin/setpriv".into(), arguments, groups: None };
-    let mut agent = Workbench::open(Setup { launcher, ..earlier(folder) });
+    let launcher = KeeperLauncher { program: "/usr/bin/setpriv".into(), arguments, groups: None };
+    let mut agent = ToolWorkbench::open(ToolSetup { launcher, ..earlier(folder) });
     call(&mut agent, "act_1", "x=7");
     let id = ids(&agent).remove(0);
-    let mut present = Workbench::open(present(folder));
+    let mut present = ToolWorkbench::open(present(folder));
     assert_eq!((ids(&present), present.is_alive(&id)), (vec![], false));
     assert_eq!(present.end_all(std::slice::from_ref(&id)), [""; 0]);
     assert!(agent.is_alive(&id));
@@ -118,7 +118,7 @@ fn s1_a_keeper_that_a_sandboxed_agent_started_is_none_of_an_earlier_version() {
 
 #[test]
 fn s1_a_forged_folder_of_a_session_neither_reaches_another_keeper_nor_ends_a_process() {
-    let mut bench = Bench::new();
+    let mut bench = WorkbenchFixture::new();
     let folder = bench.folder.path().to_owned();
     call(&mut bench.workbench, "act_1", "true");
     let victim = ids(&bench.workbench).remove(0);
@@ -144,7 +144,7 @@ fn s1_a_forged_folder_of_a_session_neither_reaches_another_keeper_nor_ends_a_pro
     fs::write(own.join("secret"), [7; 32]).unwrap();
     fs::copy(place.join("identity"), own.join("identity")).unwrap();
     let _listener = UnixListener::bind(own.join("socket")).unwrap();
-    let mut forged = Workbench::open(Setup { record: folder.join("other"), ..present(&folder) });
+    let mut forged = ToolWorkbench::open(ToolSetup { record: folder.join("other"), ..present(&folder) });
     assert_eq!(ids(&forged), [""; 0]);
     for name in ["linked_1", "linked_2", "linked_3", "listening_1"] {
         assert!(!forged.is_alive(name), "{name}");
@@ -156,7 +156,7 @@ fn s1_a_forged_folder_of_a_session_neither_reaches_another_keeper_nor_ends_a_pro
 
 #[test]
 fn a_call_of_an_earlier_version_that_still_runs_is_ended_and_a_forged_one_ends_nothing() {
-    let mut bench = Bench::new();
+    let mut bench = WorkbenchFixture::new();
     let folder = bench.folder.path().to_owned();
     for name in ["earlier", "once"] {
         fs::write(folder.join(name), "").unwrap();
@@ -176,7 +176,7 @@ fn a_call_of_an_earlier_version_that_still_runs_is_ended_and_a_forged_one_ends_n
     for file in ["secret", "identity", "claim"] {
         fs::copy(held.join(file), forged.join(file)).unwrap();
     }
-    bench.workbench = Workbench::open(present(&folder));
+    bench.workbench = ToolWorkbench::open(present(&folder));
     let pid = fs::read_to_string(folder.join("pid")).unwrap().trim().parse().unwrap();
     let found = bench.workbench.recover("act_2").unwrap();
     assert!(found.begun && !found.was_running, "{found:?}");

@@ -1,27 +1,30 @@
 //! Programs that run for one call.
 
-use abide_agent::definition::{Inject, Tool};
-use abide_agent::tool::Status;
+use abide_agent::definition::{ParameterInjection, ToolDefinition};
+use abide_agent::tool::ToolStatus;
 use abide_testkit::wait;
 use serde_json::json;
 
-use crate::bench::{Bench, agent_of_its_own, on_terminal, parameter, running, tool};
+use crate::bench::{WorkbenchFixture, agent_of_its_own, on_terminal, parameter, running, tool};
 
 /// A script with its words.
-fn script(text: &str) -> Tool {
+fn script(text: &str) -> ToolDefinition {
     tool("script", &["sh", "-c", text])
 }
 
 #[test]
 fn what_a_tool_prints_is_seen_and_everything_about_the_call_is_written_down() {
-    let mut bench = Bench::new();
-    let greet = Tool {
-        parameters: vec![parameter("who", Inject::Argument), parameter("text", Inject::Stdin)],
+    let mut bench = WorkbenchFixture::new();
+    let greet = ToolDefinition {
+        parameters: vec![
+            parameter("who", ParameterInjection::Argument),
+            parameter("text", ParameterInjection::Stdin),
+        ],
         ..tool("greet", &["sh", "-c", "echo \"hello $1\"; cat; echo oops >&2; exit 3", "greet"])
     };
     let seen = bench.call(&greet, json!({"who": "you; rm x", "text": "from stdin\n"}));
     assert_eq!(seen.text, "hello you; rm x\nfrom stdin\n[stderr]\noops\n[exit code 3]");
-    assert_eq!((seen.exit_code, seen.status, seen.timed_out), (Some(3), Status::Error, false));
+    assert_eq!((seen.exit_code, seen.status, seen.timed_out), (Some(3), ToolStatus::Error, false));
     assert_eq!(seen.execution_ref.as_deref(), Some("executions/act_1"));
     assert_eq!(bench.written("stdout"), b"hello you; rm x\nfrom stdin\n");
     assert_eq!(bench.written("stderr"), b"oops\n");
@@ -34,40 +37,44 @@ fn what_a_tool_prints_is_seen_and_everything_about_the_call_is_written_down() {
 
 #[test]
 fn a_tool_that_reads_what_it_was_not_given_finds_the_end_at_once() {
-    let seen = Bench::new().call(&script("cat; echo done"), json!({}));
+    let seen = WorkbenchFixture::new().call(&script("cat; echo done"), json!({}));
     assert_eq!(seen.text, "done\n[exit code 0]");
 }
 
 #[test]
 fn a_missing_program_and_a_missing_directory_are_told_to_the_model() {
-    let mut bench = Bench::new();
+    let mut bench = WorkbenchFixture::new();
     let seen = bench.call(&tool("t", &["no-such-program-here"]), json!({}));
     assert_eq!(
         seen.text,
         "the tool could not be started: there is no program \"no-such-program-here\": it is not installed, or not in PATH"
     );
-    assert_eq!((seen.status, seen.exit_code), (Status::Error, None));
+    assert_eq!((seen.status, seen.exit_code), (ToolStatus::Error, None));
     let seen = bench.call(&tool("t", &["./not-here.sh"]), json!({}));
     assert!(seen.text.contains("there is no program \"./not-here.sh\""), "{}", seen.text);
-    let seen = bench.call(&Tool { cwd: Some("gone".to_owned()), ..tool("t", &["true"]) }, json!({}));
+    let seen =
+        bench.call(&ToolDefinition { cwd: Some("gone".to_owned()), ..tool("t", &["true"]) }, json!({}));
     assert!(seen.text.contains("there is no directory"), "{}", seen.text);
 }
 
 #[test]
 fn a_tool_that_takes_too_long_is_stopped_with_everything_that_it_started_and_keeps_what_it_printed() {
-    let mut bench = Bench::new();
-    let slow = Tool { timeout_sec: Some(1), ..script("echo begun; setsid sleep 71901 & sleep 71902") };
+    let mut bench = WorkbenchFixture::new();
+    let slow =
+        ToolDefinition { timeout_sec: Some(1), ..script("echo begun; setsid sleep 71901 & sleep 71902") };
     let seen = bench.call(&slow, json!({}));
-    assert_eq!((seen.timed_out, seen.status), (true, Status::TimedOut));
+    assert_eq!((seen.timed_out, seen.status), (true, ToolStatus::TimedOut));
     assert!(seen.text.starts_with("begun\n[stopped because it took longer than 1 s"), "{}", seen.text);
     assert!(running("sleep 71901").is_empty() && running("sleep 71902").is_empty());
 }
 
 #[test]
 fn a_tool_that_does_not_listen_is_killed_after_the_grace() {
-    let mut bench = Bench::new();
-    let deaf =
-        Tool { timeout_sec: Some(1), ..script("trap '' TERM HUP; echo deaf; while :; do sleep 0.2; done") };
+    let mut bench = WorkbenchFixture::new();
+    let deaf = ToolDefinition {
+        timeout_sec: Some(1),
+        ..script("trap '' TERM HUP; echo deaf; while :; do sleep 0.2; done")
+    };
     let seen = bench.call(&deaf, json!({}));
     assert_eq!((seen.timed_out, seen.exit_code), (true, Some(137)));
     assert!(seen.text.starts_with("deaf\n"), "{}", seen.text);
@@ -75,7 +82,7 @@ fn a_tool_that_does_not_listen_is_killed_after_the_grace() {
 
 #[test]
 fn a_child_that_keeps_the_pipes_open_neither_holds_the_call_up_nor_survives_it() {
-    let mut bench = Bench::new();
+    let mut bench = WorkbenchFixture::new();
     let leaving = script("setsid sleep 71903 & (sleep 71904 &) ; echo left");
     let seen = bench.call(&leaving, json!({}));
     assert_eq!(seen.text, "left\n[exit code 0]");
@@ -84,7 +91,7 @@ fn a_child_that_keeps_the_pipes_open_neither_holds_the_call_up_nor_survives_it()
 
 #[test]
 fn a_gigabyte_is_survived_with_its_beginning_its_end_and_the_way_to_the_rest() {
-    let mut bench = Bench::new();
+    let mut bench = WorkbenchFixture::new();
     let loud = script("echo first; head -c 1000000000 /dev/zero | tr '\\0' x; echo; echo last");
     let before = resident();
     let seen = bench.call(&loud, json!({}));
@@ -108,7 +115,7 @@ fn resident() -> u64 {
 
 #[test]
 fn binary_output_is_said_to_be_binary() {
-    let seen = Bench::new().call(&script("head -c 4096 /dev/urandom; printf '\\0'"), json!({}));
+    let seen = WorkbenchFixture::new().call(&script("head -c 4096 /dev/urandom; printf '\\0'"), json!({}));
     assert_eq!(
         seen.text,
         "[binary output, 4097 bytes; everything is in .abide/executions/act_1/stdout]\n[exit code 0]"
@@ -117,13 +124,14 @@ fn binary_output_is_said_to_be_binary() {
 
 #[test]
 fn a_tool_on_a_terminal_has_one_and_shows_its_screen() {
-    let seen = Bench::new().call(&on_terminal(script("test -t 1 && printf 'a\\033[2;5Hb'")), json!({}));
+    let seen =
+        WorkbenchFixture::new().call(&on_terminal(script("test -t 1 && printf 'a\\033[2;5Hb'")), json!({}));
     assert_eq!(seen.text, "a\n    b\n[exit code 0]");
 }
 
 #[test]
 fn a_tool_is_ended_when_the_agent_is_stopped() {
-    let mut bench = Bench::new();
+    let mut bench = WorkbenchFixture::new();
     let stop = bench.workbench.setup_mut().stop.clone();
     let marker = bench.folder.path().join("begun");
     let waiting = script("echo here; touch begun; sleep 71905");
@@ -139,7 +147,7 @@ fn a_tool_is_ended_when_the_agent_is_stopped() {
 
 #[test]
 fn what_a_dead_agent_left_running_is_ended_and_what_it_printed_is_kept() {
-    let mut bench = Bench::new();
+    let mut bench = WorkbenchFixture::new();
     std::fs::write(bench.folder.path().join("once"), "").unwrap();
     let mut agent = agent_of_its_own(bench.folder.path());
     agent.kill().unwrap();
@@ -154,7 +162,7 @@ fn what_a_dead_agent_left_running_is_ended_and_what_it_printed_is_kept() {
 
 #[test]
 fn output_is_not_written_through_a_link_that_a_tool_made() {
-    let mut bench = Bench::new();
+    let mut bench = WorkbenchFixture::new();
     let victim = bench.folder.path().join("victim.txt");
     std::fs::write(&victim, "precious").unwrap();
     let link = "ln -s ../../../victim.txt .abide/executions/act_1/stdout; echo printed";
@@ -171,26 +179,26 @@ fn output_is_not_written_through_a_link_that_a_tool_made() {
 
 #[test]
 fn a_call_that_ran_is_told_although_its_record_cannot_be_written() {
-    let mut bench = Bench::new();
+    let mut bench = WorkbenchFixture::new();
     // What is in the keeper's spool only is lost with the folder, so the agent has to have the output first.
     let print = "echo ran; until test -s .abide/executions/act_1/stdout; do :; done";
     let delete = "rm -rf .abide/executions; echo x > .abide/executions";
     let seen = bench.call(&script(&format!("{print}; {delete}")), json!({}));
     assert!(seen.text.starts_with("ran\n") && seen.text.contains("[exit code 0]"), "{}", seen.text);
     assert!(seen.text.contains("the record of this call could not be written"), "{}", seen.text);
-    assert_eq!((seen.status, seen.exit_code), (Status::Success, Some(0)));
+    assert_eq!((seen.status, seen.exit_code), (ToolStatus::Success, Some(0)));
     std::fs::remove_file(bench.state().join("executions")).unwrap();
     let shell = crate::bench::session("shell", &["bash"]);
     let seen =
         bench.call(&shell, json!({"text": "rm -rf .abide/executions; echo x > .abide/executions; echo ran"}));
     assert!(seen.text.contains("\nran\n[exit code 0]\n[the record of this call"), "{}", seen.text);
-    assert_eq!(seen.status, Status::Success);
+    assert_eq!(seen.status, ToolStatus::Success);
 }
 
 #[test]
 fn a_script_is_given_a_value_that_begins_with_a_dash_as_it_is() {
     use std::os::unix::fs::PermissionsExt;
-    let mut bench = Bench::new();
+    let mut bench = WorkbenchFixture::new();
     let path = bench.folder.path().join("first.sh");
     std::fs::write(&path, "#!/bin/sh\nprintf '%s.' \"$1\"\n").unwrap();
     std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).unwrap();
@@ -198,11 +206,14 @@ fn a_script_is_given_a_value_that_begins_with_a_dash_as_it_is() {
     for command in
         [&["./first.sh"][..], &["sh", "first.sh"], &["bash", "-e", "first.sh"], &["python3", "first.py"]]
     {
-        let tool = Tool { parameters: vec![parameter("value", Inject::Argument)], ..tool("first", command) };
+        let tool = ToolDefinition {
+            parameters: vec![parameter("value", ParameterInjection::Argument)],
+            ..tool("first", command)
+        };
         assert_eq!(bench.call(&tool, json!({"value": "-5"})).text, "-5.\n[exit code 0]", "{command:?}");
     }
-    let grep = Tool {
-        parameters: vec![parameter("value", Inject::Argument)],
+    let grep = ToolDefinition {
+        parameters: vec![parameter("value", ParameterInjection::Argument)],
         ..tool("find", &["grep", "-c", "-h"])
     };
     // An option of this name would fail; a pattern finds nothing.
@@ -215,8 +226,8 @@ fn tools_and_sessions_work_in_a_directory_whose_name_is_not_utf_8() {
     let folder = tempfile::tempdir().unwrap();
     let strange = folder.path().join(std::ffi::OsString::from_vec(b"caf\xe9 \xff".to_vec()));
     std::fs::create_dir(&strange).unwrap();
-    let mut workbench = abide_agent::tool::Workbench::open(crate::bench::setup(&strange));
-    let mut call = |action: &str, tool: &Tool, arguments: serde_json::Value| {
+    let mut workbench = abide_agent::tool::ToolWorkbench::open(crate::bench::setup(&strange));
+    let mut call = |action: &str, tool: &ToolDefinition, arguments: serde_json::Value| {
         let arguments = arguments.as_object().cloned().unwrap();
         workbench.run(action, tool, &arguments.into()).unwrap().text
     };
@@ -235,10 +246,12 @@ fn tools_and_sessions_work_in_a_directory_whose_name_is_not_utf_8() {
 
 #[test]
 fn a_tool_that_deletes_the_folders_of_calls_ends_when_it_ends() {
-    let mut bench = Bench::new();
+    let mut bench = WorkbenchFixture::new();
     for round in 0..60 {
-        let delete =
-            Tool { timeout_sec: Some(60), ..script("echo begun; rm -rf .abide/executions; echo done >&2") };
+        let delete = ToolDefinition {
+            timeout_sec: Some(60),
+            ..script("echo begun; rm -rf .abide/executions; echo done >&2")
+        };
         let seen = bench.call(&delete, json!({}));
         assert_eq!((seen.exit_code, seen.timed_out), (Some(0), false), "round {round}: {}", seen.text);
     }

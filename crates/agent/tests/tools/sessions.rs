@@ -1,11 +1,11 @@
 //! Shells that stay between calls.
 
-use abide_agent::definition::{Inject, Tool};
-use abide_agent::tool::{SessionEvent, Status};
+use abide_agent::definition::{ParameterInjection, ToolDefinition};
+use abide_agent::tool::{ToolSessionChange, ToolStatus};
 use abide_testkit::wait;
 use serde_json::json;
 
-use crate::bench::{Bench, is_there, on_terminal, parameter, parent, running, session, tool};
+use crate::bench::{WorkbenchFixture, is_there, on_terminal, parameter, parent, running, session, tool};
 
 fn id_of(text: &str) -> String {
     let line = text.lines().next().unwrap_or_default();
@@ -15,17 +15,17 @@ fn id_of(text: &str) -> String {
 #[test]
 fn the_first_call_starts_the_default_session_and_the_next_go_on_in_it() {
     for shell in ["sh", "bash", "dash", "zsh"].into_iter().filter(|shell| is_there(shell)) {
-        let mut bench = Bench::new();
+        let mut bench = WorkbenchFixture::new();
         let tool = session("shell", &[shell, "-i"]);
         let seen = bench.call(&tool, json!({"text": "cd / && x=7; pwd"}));
         let id = id_of(&seen.text);
         assert!(id.starts_with("shell_") && id.len() == 12, "{id}");
         assert_eq!(seen.text, format!("Session started with session_id: {id}\n/\n[exit code 0]"), "{shell}");
-        assert_eq!((seen.session_event, seen.exit_code), (Some(SessionEvent::Started), Some(0)));
+        assert_eq!((seen.session_event, seen.exit_code), (Some(ToolSessionChange::Started), Some(0)));
         let seen = bench.call(&tool, json!({"text": "echo $x; echo no >&2; (exit 4)"}));
         assert_eq!(seen.text, "7\n[stderr]\nno\n[exit code 4]", "{shell}");
         assert_eq!((seen.session_id.as_deref(), seen.session_event), (Some(id.as_str()), None));
-        assert_eq!((seen.exit_code, seen.status), (Some(4), Status::Error));
+        assert_eq!((seen.exit_code, seen.status), (Some(4), ToolStatus::Error));
         assert_eq!(bench.written("stdout"), b"7\n");
         let comm = std::fs::read_to_string(format!("/proc/{}/comm", bench.pid(&id))).unwrap();
         assert!(bench.workbench.is_alive(&id) && !comm.is_empty());
@@ -34,10 +34,10 @@ fn the_first_call_starts_the_default_session_and_the_next_go_on_in_it() {
 
 #[test]
 fn a_call_without_text_starts_a_session_and_says_so() {
-    let mut bench = Bench::new();
+    let mut bench = WorkbenchFixture::new();
     // As in a definition that declares the session's id itself.
     let mut tool = session("shell", &["bash", "-i"]);
-    tool.parameters.push(parameter("session_id", Inject::Option));
+    tool.parameters.push(parameter("session_id", ParameterInjection::Option));
     let id = id_of(&bench.call(&tool, json!({})).text);
     let seen = bench.call(&tool, json!({"session_id": id, "text": "echo $BASH_VERSION | wc -l"}));
     assert_eq!(seen.text, "1\n[exit code 0]");
@@ -47,7 +47,7 @@ fn a_call_without_text_starts_a_session_and_says_so() {
 
 #[test]
 fn sessions_beside_each_other_have_their_own_state() {
-    let mut bench = Bench::new();
+    let mut bench = WorkbenchFixture::new();
     let tool = session("shell", &["bash"]);
     let one = id_of(&bench.call(&tool, json!({"text": "x=1"})).text);
     let other = id_of(&bench.call(&tool, json!({"session_id": "new", "text": "x=2"})).text);
@@ -61,7 +61,7 @@ fn sessions_beside_each_other_have_their_own_state() {
     }
     let seen = bench.call(&tool, json!({"text": "echo", "session_id": "shell_nosuch"}));
     assert!(
-        seen.text.contains(&one) && seen.text.contains(&other) && seen.status == Status::Error,
+        seen.text.contains(&one) && seen.text.contains(&other) && seen.status == ToolStatus::Error,
         "{}",
         seen.text
     );
@@ -73,7 +73,7 @@ fn sessions_beside_each_other_have_their_own_state() {
 
 #[test]
 fn a_session_is_ended_with_everything_in_it_and_no_zombie_is_left() {
-    let mut bench = Bench::new();
+    let mut bench = WorkbenchFixture::new();
     let tool = session("shell", &["bash"]);
     let id = id_of(&bench.call(&tool, json!({"text": "setsid sleep 71911 & sleep 71912 &"})).text);
     wait::until("both children run", || {
@@ -83,7 +83,7 @@ fn a_session_is_ended_with_everything_in_it_and_no_zombie_is_left() {
     let seen = bench.workbench.end_session(&id);
     assert_eq!(
         (seen.text, seen.session_event),
-        (format!("Session {id} terminated."), Some(SessionEvent::Ended))
+        (format!("Session {id} terminated."), Some(ToolSessionChange::Ended))
     );
     assert!(running("sleep 71911").is_empty() && running("sleep 71912").is_empty());
     assert!(!bench.state().join("sessions").join(&id).exists());
@@ -94,8 +94,8 @@ fn a_session_is_ended_with_everything_in_it_and_no_zombie_is_left() {
 
 #[test]
 fn a_command_whose_time_is_over_is_stopped_and_the_session_stays() {
-    let mut bench = Bench::new();
-    let tool = Tool { timeout_sec: Some(1), ..session("shell", &["bash"]) };
+    let mut bench = WorkbenchFixture::new();
+    let tool = ToolDefinition { timeout_sec: Some(1), ..session("shell", &["bash"]) };
     bench.call(&tool, json!({"text": "kept=1"}));
     let seen = bench.call(&tool, json!({"text": "echo begun; while :; do :; done"}));
     assert!(seen.timed_out && seen.text.starts_with("begun\n[stopped because"), "{}", seen.text);
@@ -104,8 +104,8 @@ fn a_command_whose_time_is_over_is_stopped_and_the_session_stays() {
 
 #[test]
 fn a_shell_that_ignores_a_stop_is_replaced_and_the_model_is_told() {
-    let mut bench = Bench::new();
-    let tool = Tool { timeout_sec: Some(1), ..session("shell", &["bash"]) };
+    let mut bench = WorkbenchFixture::new();
+    let tool = ToolDefinition { timeout_sec: Some(1), ..session("shell", &["bash"]) };
     bench.call(&tool, json!({"text": "kept=1; cd /usr"}));
     let seen = bench.call(&tool, json!({"text": "trap '' URG; sleep 71914"}));
     assert!(
@@ -118,20 +118,20 @@ fn a_shell_that_ignores_a_stop_is_replaced_and_the_model_is_told() {
 
 #[test]
 fn a_shell_that_exits_ends_its_session_and_the_next_call_starts_another() {
-    let mut bench = Bench::new();
+    let mut bench = WorkbenchFixture::new();
     let tool = session("shell", &["bash"]);
     let id = id_of(&bench.call(&tool, json!({"text": "true"})).text);
     let seen = bench.call(&tool, json!({"text": "echo bye; exit 5"}));
     assert_eq!(seen.text, format!("bye\n[exit code 5]\n[session {id} has ended; exit code 5]"));
-    assert_eq!(seen.session_event, Some(SessionEvent::Ended));
+    assert_eq!(seen.session_event, Some(ToolSessionChange::Ended));
     assert_ne!(id_of(&bench.call(&tool, json!({"text": "true"})).text), id);
 }
 
 #[test]
 fn what_wedges_other_persistent_shells_does_not_wedge_these() {
     for shell in ["bash", "dash", "zsh"].into_iter().filter(|shell| is_there(shell)) {
-        let mut bench = Bench::new();
-        let tool = Tool { timeout_sec: Some(20), ..session("shell", &[shell]) };
+        let mut bench = WorkbenchFixture::new();
+        let tool = ToolDefinition { timeout_sec: Some(20), ..session("shell", &[shell]) };
         // A POSIX shell can only exit at an error then, and says so; the others come back.
         let errexit = if shell == "dash" { "set -u; echo $nothing" } else { "set -e; false" };
         for hostile in [
@@ -154,7 +154,7 @@ fn what_wedges_other_persistent_shells_does_not_wedge_these() {
 
 #[test]
 fn a_gigabyte_in_a_session_is_survived_too() {
-    let mut bench = Bench::new();
+    let mut bench = WorkbenchFixture::new();
     let tool = session("shell", &["bash"]);
     let seen = bench.call(&tool, json!({"text": "head -c 1000000000 /dev/zero | tr '\\0' y; echo last"}));
     assert!(seen.text.len() < 17 << 10 && seen.text.ends_with("last\n[exit code 0]"));
@@ -164,7 +164,7 @@ fn a_gigabyte_in_a_session_is_survived_too() {
 #[test]
 fn a_shell_on_a_terminal_is_typed_into_with_whatever_it_starts() {
     for shell in ["bash", "dash", "zsh"].into_iter().filter(|shell| is_there(shell)) {
-        let mut bench = Bench::new();
+        let mut bench = WorkbenchFixture::new();
         let mut tool = on_terminal(session("shell", &[shell]));
         if shell == "zsh" {
             tool.command.push("-f".to_owned());
@@ -190,11 +190,14 @@ fn a_shell_on_a_terminal_is_typed_into_with_whatever_it_starts() {
 
 #[test]
 fn a_session_that_cannot_be_started_is_told_and_leaves_nothing() {
-    let mut bench = Bench::new();
+    let mut bench = WorkbenchFixture::new();
     let seen = bench.call(&session("s", &["no-such-program-here"]), json!({"text": "x"}));
     assert!(seen.text.contains("there is no program \"no-such-program-here\""), "{}", seen.text);
     assert_eq!((seen.session_event, seen.session_id), (None, None));
-    let ssh = Tool { parameters: vec![parameter("host", Inject::Argument)], ..session("remote", &["cat"]) };
+    let ssh = ToolDefinition {
+        parameters: vec![parameter("host", ParameterInjection::Argument)],
+        ..session("remote", &["cat"])
+    };
     let seen = bench.call(&ssh, json!({}));
     assert!(seen.text.contains("to start a session, missing required parameter \"host\""), "{}", seen.text);
     assert_eq!(bench.workbench.sessions(), []);

@@ -2,15 +2,15 @@
 
 use std::fs;
 
-use abide_agent::tool::{Progress, SessionEvent, Setup, Workbench};
+use abide_agent::tool::{ProgramState, ToolSessionChange, ToolSetup, ToolWorkbench};
 use abide_testkit::wait;
 use serde_json::json;
 
-use crate::bench::{Bench, agent_of_its_own, parent, running, session, setup, tool};
+use crate::bench::{WorkbenchFixture, agent_of_its_own, parent, running, session, setup, tool};
 
 #[test]
 fn the_next_process_goes_on_in_the_sessions_of_the_last() {
-    let mut bench = Bench::new();
+    let mut bench = WorkbenchFixture::new();
     let (shell, python) = (session("shell", &["bash"]), session("python", &["python3", "-i", "-q"]));
     bench.call(&shell, json!({"text": "x=7"}));
     bench.call(&python, json!({"text": "y = 8"}));
@@ -22,7 +22,7 @@ fn the_next_process_goes_on_in_the_sessions_of_the_last() {
 
 #[test]
 fn the_sessions_of_a_killed_agent_are_adopted_and_what_it_ran_in_them_is_stopped() {
-    let mut bench = Bench::new();
+    let mut bench = WorkbenchFixture::new();
     let mut agent = agent_of_its_own(bench.folder.path());
     agent.kill().unwrap();
     agent.wait().unwrap();
@@ -39,13 +39,16 @@ fn the_sessions_of_a_killed_agent_are_adopted_and_what_it_ran_in_them_is_stopped
 
 #[test]
 fn b8_an_interpreter_at_work_when_the_agent_is_killed_is_said_to_be_at_work_and_goes_on() {
-    let mut bench = Bench::new();
+    let mut bench = WorkbenchFixture::new();
     fs::write(bench.folder.path().join("python"), "").unwrap();
     let mut agent = agent_of_its_own(bench.folder.path());
     agent.kill().unwrap();
     agent.wait().unwrap();
     let found = bench.workbench.recover("act_2").unwrap();
-    assert_eq!((found.progress, found.was_running, found.exit_code), (Some(Progress::AtWork), false, None));
+    assert_eq!(
+        (found.progress, found.was_running, found.exit_code),
+        (Some(ProgramState::AtWork), false, None)
+    );
     assert!(found.output.starts_with("so far") && found.session.is_some(), "{found:?}");
     fs::write(bench.folder.path().join("go"), "").unwrap();
     let python = session("python", &["python3", "-i", "-q"]);
@@ -57,12 +60,12 @@ fn b8_an_interpreter_at_work_when_the_agent_is_killed_is_said_to_be_at_work_and_
     assert!(before.contains("(.abide/executions/act_2) printed this") && before.contains("late"), "{before}");
     assert_eq!(answer, "next");
     // Looked at again, it has finished.
-    assert_eq!(bench.workbench.recover("act_2").unwrap().progress, Some(Progress::Finished));
+    assert_eq!(bench.workbench.recover("act_2").unwrap().progress, Some(ProgramState::Finished));
 }
 
 #[test]
 fn a_session_of_a_living_agent_is_not_taken_from_it() {
-    let mut bench = Bench::new();
+    let mut bench = WorkbenchFixture::new();
     let mut agent = agent_of_its_own(bench.folder.path());
     let arguments = json!({"text": "x=taken"}).as_object().cloned().unwrap();
     let refused = bench.workbench.run("act_9", &session("shell", &["bash"]), &arguments.into());
@@ -75,7 +78,7 @@ fn a_session_of_a_living_agent_is_not_taken_from_it() {
 
 #[test]
 fn a_command_in_a_session_is_stopped_with_the_agent_and_the_session_stays() {
-    let mut bench = Bench::new();
+    let mut bench = WorkbenchFixture::new();
     let shell = session("shell", &["bash"]);
     bench.call(&shell, json!({"text": "x=7"}));
     let stop = bench.workbench.setup_mut().stop.clone();
@@ -94,7 +97,7 @@ fn a_command_in_a_session_is_stopped_with_the_agent_and_the_session_stays() {
 
 #[test]
 fn a_session_that_died_meanwhile_is_told_once_and_never_replaced_in_silence() {
-    let mut bench = Bench::new();
+    let mut bench = WorkbenchFixture::new();
     let shell = session("shell", &["bash"]);
     bench.call(&shell, json!({"text": "x=7"}));
     let id = bench.workbench.sessions()[0].id.clone();
@@ -102,14 +105,14 @@ fn a_session_that_died_meanwhile_is_told_once_and_never_replaced_in_silence() {
     wait::until("the session is dead", || !bench.workbench.is_alive(&id));
     let seen = bench.call(&shell, json!({"text": "echo $x"}));
     assert!(seen.text.contains(&format!("session {id} is not running any more")), "{}", seen.text);
-    assert_eq!((seen.session_event, seen.session_id), (Some(SessionEvent::Ended), Some(id.clone())));
+    assert_eq!((seen.session_event, seen.session_id), (Some(ToolSessionChange::Ended), Some(id.clone())));
     assert!(!bench.state().join("sessions").join(&id).exists());
     assert!(bench.call(&shell, json!({"text": "echo $x"})).text.starts_with("Session started"));
 }
 
 #[test]
 fn a_session_whose_keeper_was_killed_is_dead_and_its_program_is_ended() {
-    let mut bench = Bench::new();
+    let mut bench = WorkbenchFixture::new();
     let shell = session("shell", &["bash"]);
     bench.call(&shell, json!({"text": "sleep 71921 &"}));
     let id = bench.workbench.sessions()[0].id.clone();
@@ -123,7 +126,7 @@ fn a_session_whose_keeper_was_killed_is_dead_and_its_program_is_ended() {
 
 #[test]
 fn a_tool_that_kills_its_keeper_leaves_nothing_running_and_no_path_is_told() {
-    let mut bench = Bench::new();
+    let mut bench = WorkbenchFixture::new();
     for (number, leave) in [
         "sleep 71931 & (setsid sleep 71931 &) ; kill -9 $PPID; sleep 71931",
         "(setsid sh -c 'sleep 71931; :' &) ; kill -9 $PPID",
@@ -150,7 +153,7 @@ fn a_tool_that_kills_its_keeper_leaves_nothing_running_and_no_path_is_told() {
 
 #[test]
 fn stubborn_sessions_are_ended_together() {
-    let mut bench = Bench::new();
+    let mut bench = WorkbenchFixture::new();
     let stubborn = session(
         "stubborn",
         &["sh", "-c", "trap '' TERM HUP INT; while :; do read -r line || sleep 0.1; done"],
@@ -171,7 +174,7 @@ fn stubborn_sessions_are_ended_together() {
 
 #[test]
 fn a_recycled_pid_is_not_mistaken_for_the_session() {
-    let mut bench = Bench::new();
+    let mut bench = WorkbenchFixture::new();
     let shell = session("shell", &["bash"]);
     bench.call(&shell, json!({"text": "true"}));
     // Somebody who has nothing to do with it, and now has the pid that is written everywhere.
@@ -190,7 +193,7 @@ fn a_recycled_pid_is_not_mistaken_for_the_session() {
     let identity = fs::read(place.join("identity")).unwrap();
     fs::write(copies.join("pid.txt"), format!("{innocent_pid}\n")).unwrap();
     let real = bench.workbench.end_session(&id);
-    assert_eq!(real.session_event, Some(SessionEvent::Ended));
+    assert_eq!(real.session_event, Some(ToolSessionChange::Ended));
     fs::create_dir_all(&place).unwrap();
     fs::write(place.join("secret"), [7; 32]).unwrap();
     fs::write(place.join("identity"), forged(&identity, innocent_pid)).unwrap();
@@ -213,10 +216,10 @@ fn forged(identity: &[u8], pid: u32) -> Vec<u8> {
 
 #[test]
 fn only_this_runs_sessions_are_seen_and_ended() {
-    let mut bench = Bench::new();
+    let mut bench = WorkbenchFixture::new();
     let shell = session("shell", &["bash"]);
     bench.call(&shell, json!({"text": "x=mine"}));
-    let mut other = Workbench::open(Setup { run: "run_2".to_owned(), ..setup(bench.folder.path()) });
+    let mut other = ToolWorkbench::open(ToolSetup { run: "run_2".to_owned(), ..setup(bench.folder.path()) });
     assert_eq!(other.sessions(), []);
     let arguments = json!({"text": "echo ${x-nothing}"}).as_object().cloned().unwrap();
     let seen = other.run("act_20", &shell, &arguments.into()).unwrap();
@@ -231,7 +234,7 @@ fn only_this_runs_sessions_are_seen_and_ended() {
 
 #[test]
 fn a_session_that_a_lost_call_had_started_is_ended_and_one_that_it_spoke_to_stays() {
-    let mut bench = Bench::new();
+    let mut bench = WorkbenchFixture::new();
     let shell = session("shell", &["bash"]);
     bench.call(&shell, json!({"text": "echo first"}));
     let id = bench.workbench.sessions()[0].id.clone();

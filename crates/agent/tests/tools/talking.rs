@@ -1,14 +1,14 @@
 //! Programs that are no shells: when they have answered, and how that is known.
 
-use abide_agent::definition::Tool;
-use abide_agent::tool::{SessionEvent, Status};
+use abide_agent::definition::ToolDefinition;
+use abide_agent::tool::{ToolSessionChange, ToolStatus};
 use serde_json::json;
 
-use crate::bench::{Bench, is_there, on_terminal, session};
+use crate::bench::{WorkbenchFixture, is_there, on_terminal, session};
 
 #[test]
 fn python_answers_and_remembers_and_its_prompts_are_left_out() {
-    let mut bench = Bench::new();
+    let mut bench = WorkbenchFixture::new();
     // Without -i it would read to the end of its input before it does anything.
     let python = session("python", &["python3", "-q"]);
     let seen = bench.call(&python, json!({"text": "x = 20"}));
@@ -25,7 +25,7 @@ fn python_answers_and_remembers_and_its_prompts_are_left_out() {
 
 #[test]
 fn a_program_that_is_silent_at_work_is_waited_for_and_not_guessed_about() {
-    let mut bench = Bench::new();
+    let mut bench = WorkbenchFixture::new();
     let python = session("python", &["python3", "-i", "-q"]);
     bench.call(&python, json!({}));
     // Longer than any silence that would be taken for an end; also in a thread that is not the first.
@@ -39,29 +39,29 @@ fn a_program_that_is_silent_at_work_is_waited_for_and_not_guessed_about() {
 
 #[test]
 fn a_program_still_at_work_when_the_time_is_over_goes_on_and_is_heard_later() {
-    let mut bench = Bench::new();
-    let python = Tool { timeout_sec: Some(1), ..session("python", &["python3", "-i", "-q"]) };
+    let mut bench = WorkbenchFixture::new();
+    let python = ToolDefinition { timeout_sec: Some(1), ..session("python", &["python3", "-i", "-q"]) };
     bench.call(&python, json!({}));
     let seen = bench
         .call(&python, json!({"text": "import time; print('a', flush=True); time.sleep(2.5); print('b')"}));
-    assert!(seen.timed_out && seen.status == Status::TimedOut, "{}", seen.text);
+    assert!(seen.timed_out && seen.status == ToolStatus::TimedOut, "{}", seen.text);
     assert!(seen.text.starts_with("a\n[the program is still at work after 1 s"), "{}", seen.text);
-    let patient = Tool { timeout_sec: Some(30), ..python };
+    let patient = ToolDefinition { timeout_sec: Some(30), ..python };
     assert_eq!(bench.call(&patient, json!({})).text, "b");
 }
 
 #[test]
 fn a_program_that_ends_by_itself_ends_its_session() {
-    let mut bench = Bench::new();
+    let mut bench = WorkbenchFixture::new();
     let python = session("python", &["python3", "-i", "-q"]);
     bench.call(&python, json!({}));
     let seen = bench.call(&python, json!({"text": "print('bye', flush=True); raise SystemExit(7)"}));
     assert!(seen.text.starts_with("bye\n") && seen.text.contains("has ended; exit code 7]"), "{}", seen.text);
-    assert_eq!((seen.session_event, seen.exit_code), (Some(SessionEvent::Ended), Some(7)));
+    assert_eq!((seen.session_event, seen.exit_code), (Some(ToolSessionChange::Ended), Some(7)));
     assert_eq!(bench.workbench.sessions(), []);
     let seen = bench.call(&session("quick", &["true"]), json!({"text": "x"}));
     assert!(
-        seen.text.contains("has ended; exit code 0]") && seen.session_event == Some(SessionEvent::Ended),
+        seen.text.contains("has ended; exit code 0]") && seen.session_event == Some(ToolSessionChange::Ended),
         "{}",
         seen.text
     );
@@ -72,7 +72,7 @@ fn node_waits_for_many_things_and_is_known_by_its_prompt() {
     if !is_there("node") {
         return;
     }
-    let mut bench = Bench::new();
+    let mut bench = WorkbenchFixture::new();
     let node = session("node", &["node"]);
     let seen = bench.call(&node, json!({"text": "let x = 20"}));
     assert!(seen.text.contains("undefined"), "{}", seen.text);
@@ -87,7 +87,7 @@ fn node_waits_for_many_things_and_is_known_by_its_prompt() {
 
 #[test]
 fn readers_of_lines_answer_line_by_line() {
-    let mut bench = Bench::new();
+    let mut bench = WorkbenchFixture::new();
     if is_there("sqlite3") {
         let sqlite = session("sqlite", &["sqlite3"]);
         bench.call(&sqlite, json!({"text": "create table t(a); insert into t values (1), (2);"}));
@@ -103,7 +103,7 @@ fn readers_of_lines_answer_line_by_line() {
 
 #[test]
 fn on_a_terminal_the_screen_is_seen_when_the_program_reads_again() {
-    let mut bench = Bench::new();
+    let mut bench = WorkbenchFixture::new();
     let python = on_terminal(session("python", &["python3", "-q"]));
     bench.call(&python, json!({}));
     let seen = bench.call(&python, json!({"text": "import time; time.sleep(2); print('on', 'screen')"}));
@@ -122,7 +122,7 @@ fn on_a_terminal_the_screen_is_seen_when_the_program_reads_again() {
 
 #[test]
 fn output_between_calls_is_seen_at_the_next_one() {
-    let mut bench = Bench::new();
+    let mut bench = WorkbenchFixture::new();
     let python = session("python", &["python3", "-i", "-q"]);
     let ticking = "import threading, os, time\n\
                    def tick():\n\
@@ -136,7 +136,7 @@ fn output_between_calls_is_seen_at_the_next_one() {
 
 #[test]
 fn a_program_that_waits_for_several_things_without_a_prompt_is_guessed_about_and_that_is_said() {
-    let mut bench = Bench::new();
+    let mut bench = WorkbenchFixture::new();
     let program = "import selectors, sys, os\n\
                    s = selectors.DefaultSelector()\n\
                    s.register(0, selectors.EVENT_READ)\n\
@@ -170,7 +170,7 @@ fn the_first_call_of_a_session_shows_its_output_once_as_later_calls_do() {
             continue;
         }
         for started_before in [false, true] {
-            let mut bench = Bench::new();
+            let mut bench = WorkbenchFixture::new();
             let tool = session("tool", command);
             if started_before {
                 bench.call(&tool, json!({}));
@@ -187,7 +187,7 @@ fn the_first_call_of_a_session_shows_its_output_once_as_later_calls_do() {
         if !is_there(command[0]) {
             continue;
         }
-        let mut bench = Bench::new();
+        let mut bench = WorkbenchFixture::new();
         let code = if command[0] == "node" { "'onc' + 'e'" } else { "print('onc' + 'e')" };
         bench.call(&on_terminal(session("tool", command)), json!({"text": code}));
         let printed = String::from_utf8_lossy(&bench.written("stdout")).into_owned();
@@ -197,7 +197,7 @@ fn the_first_call_of_a_session_shows_its_output_once_as_later_calls_do() {
 
 #[test]
 fn output_that_looks_like_a_prompt_is_shown_as_it_was_printed() {
-    let mut bench = Bench::new();
+    let mut bench = WorkbenchFixture::new();
     let python = session("python", &["python3", "-i", "-q"]);
     let mut seen = |code: &str| bench.call(&python, json!({"text": code})).text;
     assert!(seen("print('>>> import this')").ends_with("\n>>> import this"));
@@ -219,7 +219,7 @@ fn output_that_looks_like_a_prompt_is_shown_as_it_was_printed() {
         assert_eq!(seen(code), expected, "{code}");
     }
     if is_there("node") {
-        let mut bench = Bench::new();
+        let mut bench = WorkbenchFixture::new();
         let node = session("node", &["node", "-i"]);
         bench.call(&node, json!({}));
         assert_eq!(bench.call(&node, json!({"text": "console.log('> quoted')"})).text, "> quoted\nundefined");
@@ -231,8 +231,8 @@ fn output_that_looks_like_a_prompt_is_shown_as_it_was_printed() {
 
 #[test]
 fn what_is_printed_late_for_a_call_is_not_taken_for_the_answer_to_the_next() {
-    let mut bench = Bench::new();
-    let python = Tool { timeout_sec: Some(1), ..session("python", &["python3", "-i", "-q"]) };
+    let mut bench = WorkbenchFixture::new();
+    let python = ToolDefinition { timeout_sec: Some(1), ..session("python", &["python3", "-i", "-q"]) };
     let wait = "import os, time\ndef late():\n  while not os.path.exists('go'): time.sleep(0.01)\n  print('late')\n\n";
     bench.call(&python, json!({"text": wait}));
     assert!(bench.call(&python, json!({"text": "late()"})).timed_out);
@@ -245,7 +245,7 @@ fn what_is_printed_late_for_a_call_is_not_taken_for_the_answer_to_the_next() {
         seen.text
     );
     std::fs::write(bench.folder.path().join("go"), "").unwrap();
-    let patient = Tool { timeout_sec: Some(30), ..python.clone() };
+    let patient = ToolDefinition { timeout_sec: Some(30), ..python.clone() };
     assert_eq!(bench.call(&patient, json!({})).text, "late\nnext");
     assert_eq!(bench.call(&patient, json!({"text": "print('clear')"})).text, "clear");
     // Finished meanwhile: its output is shown as its own, and kept in its own folder.

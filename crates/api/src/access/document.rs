@@ -77,8 +77,8 @@ impl TokenRecord {
         note_use(&mut self.last_used_at, now)
     }
 
-    pub(super) fn to_wire(&self) -> wire::Token {
-        wire::Token {
+    pub(super) fn to_wire(&self) -> wire::AccessToken {
+        wire::AccessToken {
             name: self.name.clone(),
             permissions: self.permissions.list(),
             created_at: self.created_at.map(time),

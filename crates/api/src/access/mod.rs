@@ -246,15 +246,19 @@ impl AccessRegistry {
     }
 
     /// Every token, by name.
-    pub fn tokens(&self) -> Vec<wire::Token> {
-        let mut tokens: Vec<wire::Token> =
+    pub fn tokens(&self) -> Vec<wire::AccessToken> {
+        let mut tokens: Vec<wire::AccessToken> =
             self.lock().document.all_tokens().map(TokenRecord::to_wire).collect();
         tokens.sort_by(|one, other| one.name.cmp(&other.name));
         tokens
     }
 
     /// Makes a token.
-    pub fn new_token(&self, new: &wire::NewToken, now: Timestamp) -> Result<wire::IssuedToken, AccessError> {
+    pub fn new_token(
+        &self,
+        new: &wire::CreateTokenRequest,
+        now: Timestamp,
+    ) -> Result<wire::IssuedToken, AccessError> {
         check_name(&new.name)?;
         let permissions = TokenPermissions::from(new.permissions.clone());
         if permissions.is_empty() {

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use abide_wire::access::{NewToken, Permission};
+use abide_wire::access::{CreateTokenRequest, Permission};
 
 use super::*;
 
@@ -10,9 +10,9 @@ const DAY: u32 = 24 * 3600;
 const START: Timestamp = Timestamp(1_700_000_000_000_000);
 
 #[derive(Clone, Debug, Default)]
-struct Kept(Arc<Mutex<(Vec<u8>, String)>>);
+struct RecordedStorage(Arc<Mutex<(Vec<u8>, String)>>);
 
-impl AccessStorage for Kept {
+impl AccessStorage for RecordedStorage {
     fn save(&self, document: &[u8]) -> io::Result<()> {
         self.0.lock().unwrap().0 = document.to_vec();
         Ok(())
@@ -24,13 +24,13 @@ impl AccessStorage for Kept {
     }
 }
 
-fn registry() -> (AccessRegistry, Kept) {
-    let kept = Kept::default();
+fn registry() -> (AccessRegistry, RecordedStorage) {
+    let kept = RecordedStorage::default();
     (AccessRegistry::open("first", None, Box::new(kept.clone())).unwrap(), kept)
 }
 
-fn new(name: &str, permissions: &[Permission], expires_in_sec: Option<u32>) -> NewToken {
-    NewToken { name: name.to_owned(), permissions: permissions.to_vec(), expires_in_sec }
+fn new(name: &str, permissions: &[Permission], expires_in_sec: Option<u32>) -> CreateTokenRequest {
+    CreateTokenRequest { name: name.to_owned(), permissions: permissions.to_vec(), expires_in_sec }
 }
 
 #[test]
@@ -148,8 +148,8 @@ fn credentials_outlive_a_restart_but_the_owners_sign_ins_end_when_the_token_file
 #[test]
 fn a_change_that_cannot_be_kept_is_not_made() {
     #[derive(Debug)]
-    struct Full(Mutex<bool>);
-    impl AccessStorage for Full {
+    struct FailingStorage(Mutex<bool>);
+    impl AccessStorage for FailingStorage {
         fn save(&self, _: &[u8]) -> io::Result<()> {
             let mut opened = self.0.lock().unwrap();
             if std::mem::replace(&mut *opened, true) { Err(io::Error::other("no room")) } else { Ok(()) }
@@ -158,7 +158,7 @@ fn a_change_that_cannot_be_kept_is_not_made() {
             Err(io::Error::other("no room"))
         }
     }
-    let registry = AccessRegistry::open("first", None, Box::new(Full(Mutex::new(false)))).unwrap();
+    let registry = AccessRegistry::open("first", None, Box::new(FailingStorage(Mutex::new(false)))).unwrap();
     assert!(registry.new_token(&new("ci", &[Permission::Read], None), START).is_err());
     assert!(registry.rotate(OWNER, START).is_err());
     assert_eq!(registry.tokens().len(), 1);

@@ -17,22 +17,22 @@ use tokio::{
 
 /// The places of one listener.
 #[derive(Debug)]
-pub(super) struct ConnectionPlaces {
+pub(super) struct ConnectionLimiter {
     proven: Arc<Semaphore>,
     max_unproven: usize,
-    unproven: Mutex<Unproven>,
+    unproven: Mutex<UnauthenticatedConnections>,
 }
 
 #[derive(Debug, Default)]
-struct Unproven {
+struct UnauthenticatedConnections {
     last_number: u64,
     /// The oldest has the lowest number.
-    connections: BTreeMap<u64, watch::Sender<Standing>>,
+    connections: BTreeMap<u64, watch::Sender<ConnectionAuthState>>,
 }
 
 /// How a connection stands with its listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Standing {
+enum ConnectionAuthState {
     Unproven,
     Proven,
     Evicted,
@@ -40,18 +40,18 @@ enum Standing {
 
 /// One connection's place, given back when this is dropped.
 #[derive(Debug)]
-pub(super) struct Admission {
-    places: Arc<ConnectionPlaces>,
+pub(super) struct ConnectionPermit {
+    places: Arc<ConnectionLimiter>,
     number: u64,
-    standing: watch::Sender<Standing>,
+    standing: watch::Sender<ConnectionAuthState>,
     place: Mutex<Option<OwnedSemaphorePermit>>,
 }
 
 /// Every place for clients that have shown a credential is taken.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct NoPlace;
+pub(super) struct ConnectionLimitReached;
 
-impl ConnectionPlaces {
+impl ConnectionLimiter {
     /// So many connections with a credential, and an eighth of that (8 to 128) without one.
     pub(super) fn new(max_connections: usize) -> Arc<Self> {
         Arc::new(Self {
@@ -62,8 +62,8 @@ impl ConnectionPlaces {
     }
 
     /// Takes a new connection in, at the cost of the oldest one that has shown nothing if there are too many.
-    pub(super) fn admit(self: &Arc<Self>) -> Arc<Admission> {
-        let standing = watch::Sender::new(Standing::Unproven);
+    pub(super) fn admit(self: &Arc<Self>) -> Arc<ConnectionPermit> {
+        let standing = watch::Sender::new(ConnectionAuthState::Unproven);
         let mut unproven = self.unproven.lock().unwrap_or_else(PoisonError::into_inner);
         unproven.last_number += 1;
         let number = unproven.last_number;
@@ -71,10 +71,10 @@ impl ConnectionPlaces {
         if unproven.connections.len() > self.max_unproven
             && let Some((_, oldest)) = unproven.connections.pop_first()
         {
-            oldest.send_replace(Standing::Evicted);
+            oldest.send_replace(ConnectionAuthState::Evicted);
         }
         drop(unproven);
-        Arc::new(Admission { places: self.clone(), number, standing, place: Mutex::default() })
+        Arc::new(ConnectionPermit { places: self.clone(), number, standing, place: Mutex::default() })
     }
 
     fn forget(&self, number: u64) {
@@ -83,14 +83,15 @@ impl ConnectionPlaces {
     }
 }
 
-impl Admission {
+impl ConnectionPermit {
     /// Moves the connection to a place of its own, because its client has shown a credential.
-    pub(super) fn prove(&self) -> Result<(), NoPlace> {
+    pub(super) fn prove(&self) -> Result<(), ConnectionLimitReached> {
         let mut place = self.place.lock().unwrap_or_else(PoisonError::into_inner);
         if place.is_none() {
-            *place = Some(self.places.proven.clone().try_acquire_owned().map_err(|_| NoPlace)?);
+            *place =
+                Some(self.places.proven.clone().try_acquire_owned().map_err(|_| ConnectionLimitReached)?);
             self.places.forget(self.number);
-            self.standing.send_replace(Standing::Proven);
+            self.standing.send_replace(ConnectionAuthState::Proven);
         }
         Ok(())
     }
@@ -99,8 +100,8 @@ impl Admission {
     pub(super) async fn expired(&self, limit: Duration) {
         let mut standing = self.standing.subscribe();
         let is_proven = {
-            let decided = standing.wait_for(|standing| *standing != Standing::Unproven);
-            matches!(timeout(limit, decided).await, Ok(Ok(standing)) if *standing == Standing::Proven)
+            let decided = standing.wait_for(|standing| *standing != ConnectionAuthState::Unproven);
+            matches!(timeout(limit, decided).await, Ok(Ok(standing)) if *standing == ConnectionAuthState::Proven)
         };
         if is_proven {
             std::future::pending::<()>().await;
@@ -108,7 +109,7 @@ impl Admission {
     }
 }
 
-impl Drop for Admission {
+impl Drop for ConnectionPermit {
     fn drop(&mut self) {
         self.places.forget(self.number);
     }
@@ -122,7 +123,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_oldest_connection_without_a_credential_makes_room_for_the_newest() {
-        let places = ConnectionPlaces::new(16);
+        let places = ConnectionLimiter::new(16);
         let first = places.admit();
         let proven = places.admit();
         assert_eq!(proven.prove(), Ok(()));
@@ -139,7 +140,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_connection_that_shows_nothing_in_time_expires() {
-        let places = ConnectionPlaces::new(16);
+        let places = ConnectionLimiter::new(16);
         let silent = places.admit();
         assert!(timeout(Duration::ZERO, silent.expired(LONG)).await.is_err());
         silent.expired(Duration::from_millis(20)).await;
@@ -147,11 +148,11 @@ mod tests {
 
     #[test]
     fn places_are_bounded_and_given_back() {
-        let places = ConnectionPlaces::new(1);
+        let places = ConnectionLimiter::new(1);
         let one = places.admit();
         assert_eq!((one.prove(), one.prove()), (Ok(()), Ok(())), "one connection has one place");
         let other = places.admit();
-        assert_eq!(other.prove(), Err(NoPlace));
+        assert_eq!(other.prove(), Err(ConnectionLimitReached));
         drop(one);
         assert_eq!(other.prove(), Ok(()));
     }

@@ -12,15 +12,15 @@ use std::{
 };
 
 use super::{
-    Interface,
-    body::{Path, Query},
-    problem::{Code, Problem},
-    runs::{Part, find, run_id},
+    HttpState,
+    body::{PathParams, QueryParams},
+    problem::{HttpProblem, ProblemCode},
+    runs::{PageQuery, find, run_id},
     translate,
 };
 use abide_os::{
     OsError,
-    beneath::{Directory, FileKind, Metadata},
+    beneath::{Directory, FileKind, FileMetadata},
     clock::monotonic,
 };
 use abide_wire::artifact as wire;
@@ -41,7 +41,7 @@ const PIECE: usize = 64 << 10;
 /// Lists a run's files, by path.
 #[utoipa::path(
     get, path = "/v1/runs/{run_id}/artifacts", tag = "artifacts", operation_id = "list_artifacts",
-    params(("run_id" = String, Path, description = "The run."), Part),
+    params(("run_id" = String, Path, description = "The run."), PageQuery),
     responses(
         (status = 200, description = "A page of files.", body = wire::ArtifactPage),
         (status = 400, description = "`INVALID_REQUEST`, `UNKNOWN_OPTION`"),
@@ -49,13 +49,13 @@ const PIECE: usize = 64 << 10;
     ),
 )]
 pub(super) async fn list(
-    State(interface): State<Interface>,
-    Path(id): Path<String>,
-    Query(part): Query<Part>,
-) -> Result<Json<wire::ArtifactPage>, Problem> {
+    State(interface): State<HttpState>,
+    PathParams(id): PathParams<String>,
+    QueryParams(part): QueryParams<PageQuery>,
+) -> Result<Json<wire::ArtifactPage>, HttpProblem> {
     let page = part.page()?;
-    let folder = Folder::of(&interface, &id).await?;
-    let Listing { mut files, truncated } = blocking(move || folder.list(LISTING)).await?;
+    let folder = ArtifactFolder::of(&interface, &id).await?;
+    let ArtifactListing { mut files, truncated } = blocking(move || folder.list(LISTING)).await?;
     files.sort_by(|one, other| one.path.cmp(&other.path));
     let first = page.cursor.map_or(0, |cursor| files.partition_point(|file| file.path <= cursor));
     let mut items: Vec<_> = files.into_iter().skip(first).take(page.limit + 1).collect();
@@ -81,16 +81,16 @@ pub(super) async fn list(
     ),
 )]
 pub(super) async fn read(
-    State(interface): State<Interface>,
-    Path((id, path)): Path<(String, String)>,
+    State(interface): State<HttpState>,
+    PathParams((id, path)): PathParams<(String, String)>,
     headers: HeaderMap,
-) -> Result<Response, Problem> {
-    let folder = Folder::of(&interface, &id).await?;
+) -> Result<Response, HttpProblem> {
+    let folder = ArtifactFolder::of(&interface, &id).await?;
     let wanted = path.clone();
     let opened = blocking(move || folder.open(&wanted)).await?;
     let (file, size) = opened.ok_or_else(|| {
-        Problem::new(
-            Code::ArtifactNotFound,
+        HttpProblem::new(
+            ProblemCode::ArtifactNotFound,
             format!("the run has no such file; GET /v1/runs/{id}/artifacts lists all"),
         )
     })?;
@@ -116,13 +116,13 @@ fn insert(response: &mut Response, name: header::HeaderName, value: &str) {
 }
 
 /// The artifacts folder of a run.
-struct Folder {
+struct ArtifactFolder {
     workspace: String,
     artifacts: String,
 }
 
-impl Folder {
-    async fn of(interface: &Interface, id: &str) -> Result<Self, Problem> {
+impl ArtifactFolder {
+    async fn of(interface: &HttpState, id: &str) -> Result<Self, HttpProblem> {
         let run = find(interface, run_id(id)?).await?;
         Ok(Self {
             workspace: run.settings.workspace.clone(),
@@ -147,8 +147,8 @@ impl Folder {
     }
 
     /// The plain files below the folder, in no particular order; none if it is not there.
-    fn list(&self, limits: ListingLimits) -> Listing {
-        let mut listing = Listing::default();
+    fn list(&self, limits: ListingLimits) -> ArtifactListing {
+        let mut listing = ArtifactListing::default();
         if let Ok(top) = self.enter() {
             listing.walk(&top, limits);
         }
@@ -167,13 +167,13 @@ struct ListingLimits {
 }
 
 #[derive(Default)]
-struct Listing {
-    files: Vec<wire::Artifact>,
+struct ArtifactListing {
+    files: Vec<wire::ArtifactInfo>,
     /// Whether a bound was reached.
     truncated: bool,
 }
 
-impl Listing {
+impl ArtifactListing {
     fn walk(&mut self, top: &Directory, limits: ListingLimits) {
         let begin = monotonic();
         let mut entries_left = limits.max_entries;
@@ -214,9 +214,9 @@ impl Listing {
     }
 }
 
-fn artifact(path: String, metadata: &Metadata) -> wire::Artifact {
+fn artifact(path: String, metadata: &FileMetadata) -> wire::ArtifactInfo {
     let modified_at = abide_domain::time::Timestamp(metadata.modified_at.saturating_mul(1_000_000));
-    wire::Artifact { path, size: metadata.size, modified_at: translate::time(modified_at) }
+    wire::ArtifactInfo { path, size: metadata.size, modified_at: translate::time(modified_at) }
 }
 
 /// The bytes of a file, as they are taken. A file that shrinks meanwhile ends the answer early, and the client sees it.
@@ -244,7 +244,7 @@ fn pieces(file: File, first: u64, length: u64) -> impl futures_util::Stream<Item
 
 /// Where the wanted range begins and how long it is. Several ranges, and units that nobody uses, are answered with the
 /// whole, as the rules of HTTP allow.
-fn range(headers: &HeaderMap, size: u64) -> Result<Option<(u64, u64)>, Problem> {
+fn range(headers: &HeaderMap, size: u64) -> Result<Option<(u64, u64)>, HttpProblem> {
     let Some(given) = headers.get(header::RANGE).and_then(|range| range.to_str().ok()) else {
         return Ok(None);
     };
@@ -263,7 +263,7 @@ fn range(headers: &HeaderMap, size: u64) -> Result<Option<(u64, u64)>, Problem> 
     };
     if first >= end {
         let detail = format!("the file has {size} bytes, and none in that range");
-        return Err(Problem::new(Code::RangeNotSatisfiable, detail));
+        return Err(HttpProblem::new(ProblemCode::RangeNotSatisfiable, detail));
     }
     Ok(Some((first, end - first)))
 }
@@ -296,8 +296,10 @@ fn disposition(path: &str) -> String {
     format!("attachment; filename*=UTF-8''{encoded}")
 }
 
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Problem> {
-    tokio::task::spawn_blocking(work).await.map_err(|_| Problem::internal("the files could not be looked at"))
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, HttpProblem> {
+    tokio::task::spawn_blocking(work)
+        .await
+        .map_err(|_| HttpProblem::internal("the files could not be looked at"))
 }
 
 #[cfg(test)]
@@ -306,7 +308,7 @@ mod tests {
 
     use super::*;
 
-    fn place() -> (tempfile::TempDir, Folder) {
+    fn place() -> (tempfile::TempDir, ArtifactFolder) {
         let place = tempfile::tempdir().unwrap();
         let workspace = place.path().join("work");
         fs::create_dir_all(workspace.join(".abide/artifacts/sub")).unwrap();
@@ -314,7 +316,7 @@ mod tests {
         fs::write(workspace.join(".abide/artifacts/sub/a.png"), "png").unwrap();
         fs::write(place.path().join("secret"), "secret").unwrap();
         let workspace = workspace.to_str().unwrap().to_owned();
-        (place, Folder { workspace, artifacts: ".abide/artifacts".to_owned() })
+        (place, ArtifactFolder { workspace, artifacts: ".abide/artifacts".to_owned() })
     }
 
     #[test]
@@ -433,7 +435,7 @@ mod tests {
         for whole in ["bytes=0-1,4-5", "lines=1-2", "bytes=x-", "bytes=5-2", "bytes"] {
             assert_eq!(with(whole), Ok(None), "{whole}");
         }
-        assert_eq!(with("bytes=10-"), Err(Code::RangeNotSatisfiable));
-        assert_eq!(with("bytes=-0"), Err(Code::RangeNotSatisfiable));
+        assert_eq!(with("bytes=10-"), Err(ProblemCode::RangeNotSatisfiable));
+        assert_eq!(with("bytes=-0"), Err(ProblemCode::RangeNotSatisfiable));
     }
 }

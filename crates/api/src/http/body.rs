@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use abide_wire::strict::Strict;
+use abide_wire::strict::StrictJson;
 use axum::{
     body::Bytes,
     extract::{FromRequest, FromRequestParts, Request, rejection::BytesRejection},
@@ -14,7 +14,7 @@ use axum::{
 use serde::{Deserialize as _, de::DeserializeOwned};
 use serde_json::Value;
 
-use super::problem::{Code, Problem};
+use super::problem::{HttpProblem, ProblemCode};
 
 /// How long a client may take to send a body.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -27,34 +27,35 @@ pub(super) struct JsonBody<T> {
 }
 
 impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for JsonBody<T> {
-    type Rejection = Problem;
+    type Rejection = HttpProblem;
 
-    async fn from_request(request: Request, state: &S) -> Result<Self, Problem> {
+    async fn from_request(request: Request, state: &S) -> Result<Self, HttpProblem> {
         let bytes = json_bytes(request, state).await?;
         let sent: Value = serde_json::from_slice(&bytes)
-            .map_err(|error| Problem::invalid(format!("the body is not JSON: {error}")))?;
+            .map_err(|error| HttpProblem::invalid(format!("the body is not JSON: {error}")))?;
         if holds_nul(&sent) {
-            return Err(Problem::invalid("a text must not contain the character NUL; leave it out"));
+            return Err(HttpProblem::invalid("a text must not contain the character NUL; leave it out"));
         }
         if !sent.is_object() {
-            return Err(Problem::invalid("the body must be a JSON object"));
+            return Err(HttpProblem::invalid("the body must be a JSON object"));
         }
-        let parsed = Strict::<T>::deserialize(&sent).map_err(|error| not_understood(&error.to_string()))?;
+        let parsed =
+            StrictJson::<T>::deserialize(&sent).map_err(|error| not_understood(&error.to_string()))?;
         Ok(Self { parsed: parsed.0, sent })
     }
 }
 
 /// A body that says it is JSON, as it was sent.
-async fn json_bytes<S: Send + Sync>(request: Request, state: &S) -> Result<Bytes, Problem> {
+async fn json_bytes<S: Send + Sync>(request: Request, state: &S) -> Result<Bytes, HttpProblem> {
     if !is_json(request.headers()) {
-        return Err(Problem::new(
-            Code::UnsupportedMediaType,
+        return Err(HttpProblem::new(
+            ProblemCode::UnsupportedMediaType,
             "the body must be JSON and say so: content-type: application/json",
         ));
     }
     tokio::time::timeout(PATIENCE, Bytes::from_request(request, state))
         .await
-        .map_err(|_| Problem::new(Code::TooSlow, "the body took too long; send it again, faster"))?
+        .map_err(|_| HttpProblem::new(ProblemCode::TooSlow, "the body took too long; send it again, faster"))?
         .map_err(unreadable)
 }
 
@@ -63,15 +64,15 @@ async fn json_bytes<S: Send + Sync>(request: Request, state: &S) -> Result<Bytes
 pub(super) struct RawJson(pub(super) Bytes);
 
 impl<S: Send + Sync> FromRequest<S> for RawJson {
-    type Rejection = Problem;
+    type Rejection = HttpProblem;
 
-    async fn from_request(request: Request, state: &S) -> Result<Self, Problem> {
+    async fn from_request(request: Request, state: &S) -> Result<Self, HttpProblem> {
         let bytes = json_bytes(request, state).await?;
         let is_object = bytes.trim_ascii_start().starts_with(b"{");
         match serde_json::from_slice::<serde::de::IgnoredAny>(&bytes) {
             Ok(_) if is_object => Ok(Self(bytes)),
-            Ok(_) => Err(Problem::invalid("the body must be one JSON object; batches are not served")),
-            Err(error) => Err(Problem::invalid(format!("the body is not JSON: {error}"))),
+            Ok(_) => Err(HttpProblem::invalid("the body must be one JSON object; batches are not served")),
+            Err(error) => Err(HttpProblem::invalid(format!("the body is not JSON: {error}"))),
         }
     }
 }
@@ -81,9 +82,9 @@ impl<S: Send + Sync> FromRequest<S> for RawJson {
 pub(super) struct OptionalBody<T>(pub(super) T);
 
 impl<T: DeserializeOwned + Default, S: Send + Sync> FromRequest<S> for OptionalBody<T> {
-    type Rejection = Problem;
+    type Rejection = HttpProblem;
 
-    async fn from_request(request: Request, state: &S) -> Result<Self, Problem> {
+    async fn from_request(request: Request, state: &S) -> Result<Self, HttpProblem> {
         let says_nothing = request.headers().get(header::CONTENT_TYPE).is_none()
             && axum::body::HttpBody::is_end_stream(request.body());
         if says_nothing {
@@ -95,12 +96,12 @@ impl<T: DeserializeOwned + Default, S: Send + Sync> FromRequest<S> for OptionalB
 
 /// The query of a request.
 #[derive(Debug)]
-pub(super) struct Query<T>(pub(super) T);
+pub(super) struct QueryParams<T>(pub(super) T);
 
-impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for Query<T> {
-    type Rejection = Problem;
+impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for QueryParams<T> {
+    type Rejection = HttpProblem;
 
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, HttpProblem> {
         let parsed = axum::extract::Query::try_from_uri(&parts.uri);
         parsed.map(|query| Self(query.0)).map_err(|rejection| {
             let text = rejection.body_text();
@@ -112,25 +113,25 @@ impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for Query<T
 
 /// What a path names. Text that is not even text names nothing.
 #[derive(Debug)]
-pub(super) struct Path<T>(pub(super) T);
+pub(super) struct PathParams<T>(pub(super) T);
 
-impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for Path<T> {
-    type Rejection = Problem;
+impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for PathParams<T> {
+    type Rejection = HttpProblem;
 
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, HttpProblem> {
         let named = axum::extract::Path::from_request_parts(parts, state).await;
-        named
-            .map(|axum::extract::Path(named)| Self(named))
-            .map_err(|_| Problem::new(Code::NotFound, "the path is not encoded UTF-8, so it names nothing"))
+        named.map(|axum::extract::Path(named)| Self(named)).map_err(|_| {
+            HttpProblem::new(ProblemCode::NotFound, "the path is not encoded UTF-8, so it names nothing")
+        })
     }
 }
 
 /// How many items of a list are asked for.
-pub(super) fn limit(asked: Option<u32>) -> Result<usize, Problem> {
+pub(super) fn limit(asked: Option<u32>) -> Result<usize, HttpProblem> {
     match asked {
         None => Ok(USUAL_LIMIT),
         Some(limit @ 1..=MOST_ITEMS) => Ok(limit as usize),
-        Some(_) => Err(Problem::invalid(format!("limit must be from 1 to {MOST_ITEMS}"))),
+        Some(_) => Err(HttpProblem::invalid(format!("limit must be from 1 to {MOST_ITEMS}"))),
     }
 }
 
@@ -140,14 +141,14 @@ pub(super) const USUAL_LIMIT: usize = 100;
 pub(super) const MOST_ITEMS: u32 = 500;
 
 /// Refuses a text that is too short or too long, counted in characters as the schema counts them.
-pub(super) fn check_length(name: &str, text: &str, least: usize, most: usize) -> Result<(), Problem> {
+pub(super) fn check_length(name: &str, text: &str, least: usize, most: usize) -> Result<(), HttpProblem> {
     let length = text.chars().count();
     if length < least {
-        return Err(Problem::invalid(format!("{name} must not be empty")));
+        return Err(HttpProblem::invalid(format!("{name} must not be empty")));
     }
     if length > most {
-        return Err(Problem::new(
-            Code::InvalidRequest,
+        return Err(HttpProblem::new(
+            ProblemCode::InvalidRequest,
             format!("{name} has {length} characters, and may have at most {most}"),
         ));
     }
@@ -160,14 +161,14 @@ fn is_json(headers: &HeaderMap) -> bool {
     essence.eq_ignore_ascii_case("application/json")
 }
 
-fn unreadable(rejection: BytesRejection) -> Problem {
+fn unreadable(rejection: BytesRejection) -> HttpProblem {
     match rejection.status() {
-        StatusCode::PAYLOAD_TOO_LARGE => Problem::new(
-            Code::TooLarge,
+        StatusCode::PAYLOAD_TOO_LARGE => HttpProblem::new(
+            ProblemCode::TooLarge,
             "the body is larger than is taken (setting http.max_body_bytes); put long texts into files of the \
              workspace and name them",
         ),
-        _ => Problem::invalid("the body ended before it was whole; send it again"),
+        _ => HttpProblem::invalid("the body ended before it was whole; send it again"),
     }
 }
 
@@ -181,9 +182,9 @@ fn holds_nul(value: &Value) -> bool {
 }
 
 /// What serde says about an input that does not fit, with a suggestion for a misspelt name.
-fn not_understood(reason: &str) -> Problem {
+fn not_understood(reason: &str) -> HttpProblem {
     let Some((_, rest)) = reason.split_once("unknown field `") else {
-        return Problem::invalid(reason.to_owned());
+        return HttpProblem::invalid(reason.to_owned());
     };
     let (unknown, expected) = rest.split_once('`').unwrap_or((rest, ""));
     let known: Vec<&str> = expected.split('`').skip(1).step_by(2).collect();
@@ -197,7 +198,7 @@ fn not_understood(reason: &str) -> Problem {
         Some((_, nearest)) => format!("did you mean `{nearest}`?"),
         None => format!("known are {}", known.join(", ")),
     };
-    Problem::new(Code::UnknownOption, format!("`{unknown}` is not known here; {advice}"))
+    HttpProblem::new(ProblemCode::UnknownOption, format!("`{unknown}` is not known here; {advice}"))
 }
 
 #[cfg(test)]
@@ -207,7 +208,7 @@ mod tests {
     #[test]
     fn an_unknown_name_is_answered_with_the_nearest_known_one() {
         let problem = not_understood("unknown field `modell`, expected one of `model`, `sandbox`");
-        assert_eq!(problem.code, Code::UnknownOption);
+        assert_eq!(problem.code, ProblemCode::UnknownOption);
         assert_eq!(problem.detail, "`modell` is not known here; did you mean `model`?");
         let problem = not_understood("unknown field `colour`, expected `keep`");
         assert_eq!(problem.detail, "`colour` is not known here; known are keep");

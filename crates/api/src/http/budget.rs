@@ -38,12 +38,12 @@ pub(super) struct ByteBudget {
 
 /// Room that is taken until this is dropped.
 #[derive(Debug)]
-pub(super) struct Reservation {
+pub(super) struct ByteReservation {
     of_one: OwnedSemaphorePermit,
     of_all: OwnedSemaphorePermit,
 }
 
-impl Reservation {
+impl ByteReservation {
     /// Gives room back beyond so many bytes.
     pub(super) fn shrink_to(&mut self, bytes: usize) {
         let units = bytes.div_ceil(UNIT).max(1);
@@ -62,13 +62,13 @@ impl Default for ByteBudget {
 
 impl ByteBudget {
     /// Waits for room for so many bytes; one answer never needs more than a credential may have.
-    pub(super) async fn reserve(&self, credential: &Arc<str>, bytes: usize) -> Option<Reservation> {
+    pub(super) async fn reserve(&self, credential: &Arc<str>, bytes: usize) -> Option<ByteReservation> {
         let units = u32::try_from(bytes.clamp(1, MAX_BYTES_OF_ONE).div_ceil(UNIT)).ok()?;
         let of_one = self.of_one(credential);
         // The semaphores are never closed.
         let of_one = of_one.acquire_many_owned(units).await.ok()?;
         let of_all = self.all.clone().acquire_many_owned(units).await.ok()?;
-        Some(Reservation { of_one, of_all })
+        Some(ByteReservation { of_one, of_all })
     }
 
     fn of_one(&self, credential: &Arc<str>) -> Arc<Semaphore> {
@@ -92,7 +92,7 @@ impl ByteBudget {
 }
 
 /// A body that keeps its reservation, as far as it needs it, until its last piece is passed on.
-pub(super) fn body(bytes: Vec<u8>, mut reservation: Option<Reservation>) -> Body {
+pub(super) fn body(bytes: Vec<u8>, mut reservation: Option<ByteReservation>) -> Body {
     if let Some(reservation) = &mut reservation {
         reservation.shrink_to(bytes.len());
     }
@@ -101,7 +101,7 @@ pub(super) fn body(bytes: Vec<u8>, mut reservation: Option<Reservation>) -> Body
 
 struct ReservedBody {
     rest: Bytes,
-    _reservation: Option<Reservation>,
+    _reservation: Option<ByteReservation>,
 }
 
 impl HttpBody for ReservedBody {

@@ -4,7 +4,7 @@
 
 use std::sync::OnceLock;
 
-use abide_wire::service::Problem;
+use abide_wire::service::ProblemDetails;
 use axum::{
     http::header,
     response::{IntoResponse, Response},
@@ -43,7 +43,7 @@ pub(super) fn complete(declared: OpenApi) -> Value {
             "description": "For browsers, beside the cookie: the key that `POST /v1/session` gave to the page." },
     });
     document["components"]["schemas"]["Problem"] =
-        serde_json::to_value(<Problem as PartialSchema>::schema()).unwrap_or_default();
+        serde_json::to_value(<ProblemDetails as PartialSchema>::schema()).unwrap_or_default();
     document["security"] = json!([{ "token": [] }, { "session": [], "page_key": [] }]);
     // What takes the rest of a path has a star for the router only.
     if let Some(paths) = document["paths"].as_object_mut() {

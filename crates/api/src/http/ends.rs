@@ -7,18 +7,18 @@ use std::collections::BTreeMap;
 
 use abide_domain::{
     id::RunId,
-    process::{Attempt, Exit},
+    process::{Attempt, ExitStatus},
     time::Timestamp,
     turn::{AttemptRecord, Turn},
 };
-use abide_ports::store::{Page, Store, StoreError};
+use abide_ports::store::{PageRequest, Store, StoreError};
 
 use super::pages::MAX_PAGE_BYTES;
 
 /// How many turns are read at once.
 const TURNS_AT_ONCE: usize = 200;
 
-type Ends = BTreeMap<Attempt, (Exit, Option<Timestamp>)>;
+type AttemptExits = BTreeMap<Attempt, (ExitStatus, Option<Timestamp>)>;
 
 /// Adds the exit to each attempt of these turns that is recorded with a later turn.
 pub(super) async fn fill_in(store: &dyn Store, run: RunId, turns: &mut [Turn]) -> Result<(), StoreError> {
@@ -46,14 +46,14 @@ fn is_open(record: &AttemptRecord) -> bool {
     record.process.is_some() && record.exit.is_none()
 }
 
-fn ends_of(turns: &[Turn]) -> Ends {
+fn ends_of(turns: &[Turn]) -> AttemptExits {
     let records = turns.iter().flat_map(|turn| &turn.attempts);
     records.filter_map(|record| Some((record.attempt, (record.exit?, record.ended_at)))).collect()
 }
 
 /// How an attempt ended, if any turn says so.
-async fn find(store: &dyn Store, run: RunId, attempt: Attempt) -> Result<Ends, StoreError> {
-    let first = Page::first(TURNS_AT_ONCE).within(MAX_PAGE_BYTES);
+async fn find(store: &dyn Store, run: RunId, attempt: Attempt) -> Result<AttemptExits, StoreError> {
+    let first = PageRequest::first(TURNS_AT_ONCE).within(MAX_PAGE_BYTES);
     let mut page = first.clone();
     loop {
         let listing = store.turns_of(run, page).await?;

@@ -5,17 +5,17 @@
 use std::time::Duration;
 
 use abide_domain::engine::ProfileKind;
-use abide_ports::engine::Health;
+use abide_ports::engine::EngineHealth;
 use abide_wire::service as wire;
 use axum::{Json, extract::State};
 use futures_util::future::join_all;
 use tokio::{sync::Mutex, time::Instant};
 
-use super::{Interface, problem::Problem, translate};
+use super::{HttpState, problem::HttpProblem, translate};
 
 /// What was last found, and when.
 #[derive(Debug, Default)]
-pub(super) struct Found(Mutex<Option<(Instant, Vec<wire::Engine>)>>);
+pub(super) struct EngineCache(Mutex<Option<(Instant, Vec<wire::EngineView>)>>);
 
 /// For how long what was found is believed.
 const BELIEVED: Duration = Duration::from_secs(60);
@@ -25,11 +25,11 @@ const BELIEVED: Duration = Duration::from_secs(60);
 /// What is told may be up to a minute old.
 #[utoipa::path(
     get, path = "/v1/engines", tag = "engines", operation_id = "list_engines",
-    responses((status = 200, description = "All engines; there is never a second page.", body = wire::Page<wire::Engine>)),
+    responses((status = 200, description = "All engines; there is never a second page.", body = wire::ListResponse<wire::EngineView>)),
 )]
 pub(super) async fn list(
-    State(interface): State<Interface>,
-) -> Result<Json<wire::Page<wire::Engine>>, Problem> {
+    State(interface): State<HttpState>,
+) -> Result<Json<wire::ListResponse<wire::EngineView>>, HttpProblem> {
     let mut found = interface.0.engines.0.lock().await;
     let items = match found.as_ref().filter(|(at, _)| at.elapsed() < BELIEVED) {
         Some((_, engines)) => engines.clone(),
@@ -39,27 +39,34 @@ pub(super) async fn list(
             engines
         }
     };
-    Ok(Json(wire::Page { items, next_cursor: None }))
+    Ok(Json(wire::ListResponse { items, next_cursor: None }))
 }
 
-async fn look(interface: &Interface) -> Vec<wire::Engine> {
+async fn look(interface: &HttpState) -> Vec<wire::EngineView> {
     let daemon = interface.daemon();
     let names = daemon.catalogue().names();
     let looked = join_all(names.iter().map(|name| daemon.examine(name))).await;
     names.into_iter().zip(looked).map(|(name, health)| engine(name, health)).collect()
 }
 
-fn engine(name: String, health: Option<Health>) -> wire::Engine {
+fn engine(name: String, health: Option<EngineHealth>) -> wire::EngineView {
     let Some(health) = health else {
         let probe = "it is switched off; see the setting engines.NAME.enabled".to_owned();
-        return wire::Engine { name, version: None, available: false, waits: None, abilities: vec![], probe };
+        return wire::EngineView {
+            name,
+            version: None,
+            available: false,
+            waits: None,
+            abilities: vec![],
+            probe,
+        };
     };
     let available = health.trouble.is_none();
     let waits = match health.profile_kind() {
         ProfileKind::Resumable => "resumable",
         ProfileKind::StickyProcess => "sticky_process",
     };
-    wire::Engine {
+    wire::EngineView {
         name,
         version: health.version,
         available,

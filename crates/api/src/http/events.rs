@@ -6,7 +6,7 @@
 use std::{collections::VecDeque, time::Duration};
 
 use abide_domain::id::RunId;
-use abide_ports::store::Seq;
+use abide_ports::store::JournalSeq;
 use abide_wire::{event as wire, service};
 use axum::{
     body::{Body, Bytes},
@@ -26,22 +26,22 @@ use tokio::{
 use utoipa::IntoParams;
 
 use super::{
-    Interface, Stop,
-    body::{Path, Query, limit},
+    HttpState, StopMode,
+    body::{PathParams, QueryParams, limit},
     budget,
-    feed::{Told, frame},
-    guard::Credential,
+    feed::{BroadcastEntry, frame},
+    guard::RequestCredential,
     pages,
-    problem::{Code, Problem},
+    problem::{HttpProblem, ProblemCode},
     runs::{find, run_id},
 };
-use crate::metrics::StreamReader;
+use crate::metrics::StreamReaderGuard;
 
 /// From where events are told.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(super) struct From {
+pub(super) struct EventsQuery {
     /// Only what came after the event with this `seq`. The header `Last-Event-ID` says the same and is stronger, because
     /// it is what a reader sends that was cut off.
     after: Option<u64>,
@@ -59,10 +59,10 @@ pub(super) struct From {
 /// connection. Without a cursor it begins at the first event there is.
 #[utoipa::path(
     get, path = "/v1/events", tag = "events", operation_id = "read_events",
-    params(From, ("Last-Event-ID" = Option<String>, Header, description = "The `seq` of the last event that was read.", pattern = "^[0-9]{0,18}$")),
+    params(EventsQuery, ("Last-Event-ID" = Option<String>, Header, description = "The `seq` of the last event that was read.", pattern = "^[0-9]{0,18}$")),
     responses(
         (status = 200, description = "Events, as a page or as they happen.", content(
-            (service::Page<wire::Event> = "application/json"),
+            (service::ListResponse<wire::EventEnvelope> = "application/json"),
             (String = "text/event-stream"),
         )),
         (status = 400, description = "`INVALID_REQUEST`, `UNKNOWN_OPTION`, `INVALID_CURSOR`: nothing ever had that position"),
@@ -70,11 +70,11 @@ pub(super) struct From {
     ),
 )]
 pub(super) async fn all(
-    State(interface): State<Interface>,
-    Extension(credential): Extension<Credential>,
+    State(interface): State<HttpState>,
+    Extension(credential): Extension<RequestCredential>,
     headers: HeaderMap,
-    Query(from): Query<From>,
-) -> Result<Response, Problem> {
+    QueryParams(from): QueryParams<EventsQuery>,
+) -> Result<Response, HttpProblem> {
     tell(&interface, &credential, None, &headers, &from).await
 }
 
@@ -83,12 +83,12 @@ pub(super) async fn all(
     get, path = "/v1/runs/{run_id}/events", tag = "events", operation_id = "read_run_events",
     params(
         ("run_id" = String, Path, description = "The run."),
-        From,
+        EventsQuery,
         ("Last-Event-ID" = Option<String>, Header, description = "The `seq` of the last event that was read.", pattern = "^[0-9]{0,18}$"),
     ),
     responses(
         (status = 200, description = "Events, as a page or as they happen.", content(
-            (service::Page<wire::Event> = "application/json"),
+            (service::ListResponse<wire::EventEnvelope> = "application/json"),
             (String = "text/event-stream"),
         )),
         (status = 400, description = "`INVALID_REQUEST`, `UNKNOWN_OPTION`, `INVALID_CURSOR`: nothing ever had that position"),
@@ -97,30 +97,30 @@ pub(super) async fn all(
     ),
 )]
 pub(super) async fn of_run(
-    State(interface): State<Interface>,
-    Extension(credential): Extension<Credential>,
-    Path(id): Path<String>,
+    State(interface): State<HttpState>,
+    Extension(credential): Extension<RequestCredential>,
+    PathParams(id): PathParams<String>,
     headers: HeaderMap,
-    Query(from): Query<From>,
-) -> Result<Response, Problem> {
+    QueryParams(from): QueryParams<EventsQuery>,
+) -> Result<Response, HttpProblem> {
     let run = run_id(&id)?;
     find(&interface, run).await?;
     tell(&interface, &credential, Some(run), &headers, &from).await
 }
 
 async fn tell(
-    interface: &Interface,
-    credential: &Credential,
+    interface: &HttpState,
+    credential: &RequestCredential,
     run: Option<RunId>,
     headers: &HeaderMap,
-    from: &From,
-) -> Result<Response, Problem> {
+    from: &EventsQuery,
+) -> Result<Response, HttpProblem> {
     let after = cursor(headers, from)?;
     let most = limit(from.limit)?;
     let head = interface.daemon().store().head().await?;
     if after > head {
-        return Err(Problem::new(
-            Code::InvalidCursor,
+        return Err(HttpProblem::new(
+            ProblemCode::InvalidCursor,
             format!(
                 "the journal ends at {}; this position is of another one, so start from the beginning",
                 head.0
@@ -128,20 +128,20 @@ async fn tell(
         ));
     }
     match wanted(headers)? {
-        Form::Page => page(interface, credential, run, after, most).await,
-        Form::Stream => stream(interface, run, after).await,
+        EventsFormat::Page => page(interface, credential, run, after, most).await,
+        EventsFormat::Stream => stream(interface, run, after).await,
     }
 }
 
 /// How events are wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Form {
+enum EventsFormat {
     Stream,
     Page,
 }
 
 /// A stream unless only JSON is accepted.
-fn wanted(headers: &HeaderMap) -> Result<Form, Problem> {
+fn wanted(headers: &HeaderMap) -> Result<EventsFormat, HttpProblem> {
     let mut accepted = Vec::new();
     for value in headers.get_all(header::ACCEPT) {
         accepted.extend(
@@ -154,35 +154,36 @@ fn wanted(headers: &HeaderMap) -> Result<Form, Problem> {
     }
     let accepts = |kinds: &[&str]| accepted.iter().any(|kind| kinds.contains(&kind.as_str()));
     if accepted.is_empty() || accepts(&["text/event-stream"]) {
-        return Ok(Form::Stream);
+        return Ok(EventsFormat::Stream);
     }
     if accepts(&["application/json", "application/*"]) {
-        return Ok(Form::Page);
+        return Ok(EventsFormat::Page);
     }
     if accepts(&["*/*", "text/*", ""]) {
-        return Ok(Form::Stream);
+        return Ok(EventsFormat::Stream);
     }
-    Err(Problem::new(Code::NotAcceptable, "events come as text/event-stream or application/json"))
+    Err(HttpProblem::new(ProblemCode::NotAcceptable, "events come as text/event-stream or application/json"))
 }
 
-fn cursor(headers: &HeaderMap, from: &From) -> Result<Seq, Problem> {
-    let wrong = || Problem::new(Code::InvalidCursor, "Last-Event-ID must be the id of an event, a number");
+fn cursor(headers: &HeaderMap, from: &EventsQuery) -> Result<JournalSeq, HttpProblem> {
+    let wrong =
+        || HttpProblem::new(ProblemCode::InvalidCursor, "Last-Event-ID must be the id of an event, a number");
     let last = match headers.get("last-event-id") {
         // A reader that never saw an id sends an empty one.
         Some(id) if id.is_empty() => None,
         Some(id) => Some(id.to_str().ok().and_then(|id| id.parse().ok()).ok_or_else(wrong)?),
         None => None,
     };
-    Ok(Seq(last.or(from.after).or(from.cursor).unwrap_or(0)))
+    Ok(JournalSeq(last.or(from.after).or(from.cursor).unwrap_or(0)))
 }
 
 async fn page(
-    interface: &Interface,
-    credential: &Credential,
+    interface: &HttpState,
+    credential: &RequestCredential,
     run: Option<RunId>,
-    after: Seq,
+    after: JournalSeq,
     most: usize,
-) -> Result<Response, Problem> {
+) -> Result<Response, HttpProblem> {
     let reservation = interface.0.budget.reserve(&credential.0, pages::RESERVED_BYTES).await;
     let page = pages::read(interface.daemon(), run, after, most).await?;
     let mut text = Vec::from(b"{\"items\":[");
@@ -198,16 +199,20 @@ async fn page(
     Ok(([(header::CONTENT_TYPE, "application/json")], budget::body(text, reservation)).into_response())
 }
 
-async fn stream(interface: &Interface, run: Option<RunId>, after: Seq) -> Result<Response, Problem> {
+async fn stream(
+    interface: &HttpState,
+    run: Option<RunId>,
+    after: JournalSeq,
+) -> Result<Response, HttpProblem> {
     let place = interface.0.streams.clone().try_acquire_owned().map_err(|_| {
-        Problem::new(
-            Code::TooManyConnections,
+        HttpProblem::new(
+            ProblemCode::TooManyConnections,
             "too many streams are open (setting http.max_streams); close some",
         )
     })?;
     let mut heartbeat = interval_at(Instant::now() + HEARTBEAT, HEARTBEAT);
     heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let reader = Reader {
+    let reader = EventStreamReader {
         feed: interface.0.feed.listen().await?,
         stop: interface.0.stop.subscribe(),
         interface: interface.clone(),
@@ -239,29 +244,29 @@ const RETRY: Duration = Duration::from_secs(1);
 const PAGE: usize = 32;
 
 /// One reader of events. It is asked for more only when its connection has room.
-struct Reader {
-    interface: Interface,
+struct EventStreamReader {
+    interface: HttpState,
     run: Option<RunId>,
     /// Everything up to here was told or is in `pending`.
-    last: Seq,
-    feed: Receiver<Told>,
+    last: JournalSeq,
+    feed: Receiver<BroadcastEntry>,
     /// Whether the feed alone is enough from here on.
     caught_up: bool,
     pending: VecDeque<Bytes>,
     heartbeat: Interval,
-    stop: watch::Receiver<Stop>,
+    stop: watch::Receiver<StopMode>,
     _place: OwnedSemaphorePermit,
-    _counted: StreamReader,
+    _counted: StreamReaderGuard,
 }
 
-impl Reader {
+impl EventStreamReader {
     /// What to say next; nothing when the daemon goes.
     async fn next(&mut self) -> Option<Bytes> {
         loop {
             if let Some(frame) = self.pending.pop_front() {
                 return Some(frame);
             }
-            if *self.stop.borrow() != Stop::No {
+            if *self.stop.borrow() != StopMode::No {
                 return None;
             }
             if !self.caught_up {
@@ -299,7 +304,7 @@ impl Reader {
         }
     }
 
-    fn hear(&mut self, told: Told) {
+    fn hear(&mut self, told: BroadcastEntry) {
         if told.seq <= self.last {
             return;
         }
@@ -320,7 +325,7 @@ impl Reader {
 mod tests {
     use super::*;
 
-    fn form(accept: &[&'static str]) -> Option<Form> {
+    fn form(accept: &[&'static str]) -> Option<EventsFormat> {
         let mut headers = HeaderMap::new();
         for accept in accept {
             headers.append(header::ACCEPT, HeaderValue::from_static(accept));
@@ -330,13 +335,13 @@ mod tests {
 
     #[test]
     fn a_page_is_given_to_those_who_take_json_and_no_stream() {
-        assert_eq!(form(&[]), Some(Form::Stream));
-        assert_eq!(form(&["*/*"]), Some(Form::Stream));
-        assert_eq!(form(&["text/event-stream"]), Some(Form::Stream));
-        assert_eq!(form(&["application/json"]), Some(Form::Page));
-        assert_eq!(form(&["application/json, */*;q=0.1"]), Some(Form::Page));
-        assert_eq!(form(&["Application/JSON; charset=utf-8"]), Some(Form::Page));
-        assert_eq!(form(&["application/json", "text/event-stream"]), Some(Form::Stream));
+        assert_eq!(form(&[]), Some(EventsFormat::Stream));
+        assert_eq!(form(&["*/*"]), Some(EventsFormat::Stream));
+        assert_eq!(form(&["text/event-stream"]), Some(EventsFormat::Stream));
+        assert_eq!(form(&["application/json"]), Some(EventsFormat::Page));
+        assert_eq!(form(&["application/json, */*;q=0.1"]), Some(EventsFormat::Page));
+        assert_eq!(form(&["Application/JSON; charset=utf-8"]), Some(EventsFormat::Page));
+        assert_eq!(form(&["application/json", "text/event-stream"]), Some(EventsFormat::Stream));
         assert_eq!(form(&["image/png"]), None);
     }
 }

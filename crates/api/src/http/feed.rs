@@ -8,27 +8,27 @@ use std::time::Duration;
 
 use abide_daemon::Daemon;
 use abide_domain::id::RunId;
-use abide_ports::store::{Seq, StoreError};
+use abide_ports::store::{JournalSeq, StoreError};
 use axum::body::Bytes;
 use tokio::sync::{
     OnceCell,
     broadcast::{Receiver, Sender},
 };
 
-use super::pages::{self, WrittenEntry};
+use super::pages::{self, EncodedEntry};
 
 /// Passes new entries on.
 #[derive(Debug)]
-pub(super) struct Feed {
+pub(super) struct EventBroadcast {
     daemon: Daemon,
-    told: Sender<Told>,
+    told: Sender<BroadcastEntry>,
     started: OnceCell<()>,
 }
 
 /// An entry as every reader gets it, written out once for all of them.
 #[derive(Clone, Debug)]
-pub(super) struct Told {
-    pub(super) seq: Seq,
+pub(super) struct BroadcastEntry {
+    pub(super) seq: JournalSeq,
     pub(super) run: RunId,
     /// None if it is too large to be kept for everybody: who wants it reads it from the store.
     pub(super) frame: Option<Bytes>,
@@ -43,13 +43,13 @@ const PAGE: usize = 128;
 /// How long to wait at the most before the journal is looked at again, whatever was heard of changes.
 const LONGEST_NAP: Duration = Duration::from_secs(2);
 
-impl Feed {
+impl EventBroadcast {
     pub(super) fn new(daemon: Daemon) -> Self {
         Self { daemon, told: Sender::new(KEPT), started: OnceCell::new() }
     }
 
     /// Listens from now on. Whoever wants to know what was before reads the store afterwards, not first.
-    pub(super) async fn listen(&self) -> Result<Receiver<Told>, StoreError> {
+    pub(super) async fn listen(&self) -> Result<Receiver<BroadcastEntry>, StoreError> {
         let receiver = self.told.subscribe();
         let begin = || async {
             // Before the first listener reads the store: what comes between the two is told and not only stored.
@@ -62,7 +62,7 @@ impl Feed {
     }
 }
 
-async fn pass_on(daemon: Daemon, told: Sender<Told>, mut position: Seq) {
+async fn pass_on(daemon: Daemon, told: Sender<BroadcastEntry>, mut position: JournalSeq) {
     let mut changes = daemon.changes();
     loop {
         changes.borrow_and_update();
@@ -75,7 +75,11 @@ async fn pass_on(daemon: Daemon, told: Sender<Told>, mut position: Seq) {
 }
 
 /// Tells everything after a position, and says how far that was.
-async fn catch_up(daemon: &Daemon, told: &Sender<Told>, mut position: Seq) -> Result<Seq, StoreError> {
+async fn catch_up(
+    daemon: &Daemon,
+    told: &Sender<BroadcastEntry>,
+    mut position: JournalSeq,
+) -> Result<JournalSeq, StoreError> {
     let head = daemon.store().head().await?;
     // Whoever begins to listen after this look reads the store after it too, and so finds everything up to this head.
     if told.receiver_count() == 0 {
@@ -88,14 +92,14 @@ async fn catch_up(daemon: &Daemon, told: &Sender<Told>, mut position: Seq) -> Re
         for entry in &page.entries {
             let frame = (entry.json.len() <= MAX_FRAME_BYTES).then(|| frame(entry));
             // Without a reader there is nobody to tell.
-            told.send(Told { seq: entry.seq, run: entry.run, frame }).ok();
+            told.send(BroadcastEntry { seq: entry.seq, run: entry.run, frame }).ok();
         }
     }
     Ok(position)
 }
 
 /// An entry as a server-sent event.
-pub(super) fn frame(entry: &WrittenEntry) -> Bytes {
+pub(super) fn frame(entry: &EncodedEntry) -> Bytes {
     let head = format!("id: {}\ndata: ", entry.seq.0);
     Bytes::from([head.as_bytes(), &entry.json, b"\n\n"].concat())
 }

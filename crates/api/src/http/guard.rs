@@ -19,21 +19,21 @@ use axum::{
 use tokio::time::Instant;
 
 use super::{
-    Interface, Stop, docs,
-    limits::Client,
+    HttpState, StopMode, docs,
+    limits::RateLimitKey,
     permissions,
-    problem::{Code, Problem},
-    server::{Connection, ConnectionOrigin},
+    problem::{HttpProblem, ProblemCode},
+    server::{ConnectionOrigin, HttpConnection},
 };
 use crate::access::{CookieVerdict, Principal};
 
 /// The credential that a request came with, for what is counted by credential.
 #[derive(Clone, Debug)]
-pub(super) struct Credential(pub(super) Arc<str>);
+pub(super) struct RequestCredential(pub(super) Arc<str>);
 
 /// What the guard makes of a request.
 #[derive(Debug)]
-enum Verdict {
+enum GuardVerdict {
     /// The client has shown this credential.
     Known(Principal),
     /// It needs no credential.
@@ -46,52 +46,52 @@ enum Verdict {
 ///
 /// The guard comes before all limits: what it refuses counts against the bucket of refused requests of that address, and
 /// its connection keeps its place among those that have shown no credential.
-pub(super) async fn check(State(interface): State<Interface>, mut request: Request, next: Next) -> Response {
-    let connection = request.extensions().get::<Connection>().cloned();
+pub(super) async fn check(State(interface): State<HttpState>, mut request: Request, next: Next) -> Response {
+    let connection = request.extensions().get::<HttpConnection>().cloned();
     let origin = connection.as_ref().map(|connection| connection.origin);
     let address = origin.and_then(ConnectionOrigin::client);
     let verdict = judge(&interface, &request, origin);
     let client = match &verdict {
-        Ok(Verdict::Known(principal)) => Client::Known(principal.token.clone(), address),
-        Ok(Verdict::Open | Verdict::SignIn) => Client::Open(address),
-        Err(_) => Client::Refused(address),
+        Ok(GuardVerdict::Known(principal)) => RateLimitKey::Known(principal.token.clone(), address),
+        Ok(GuardVerdict::Open | GuardVerdict::SignIn) => RateLimitKey::Open(address),
+        Err(_) => RateLimitKey::Refused(address),
     };
     let is_allowed = interface.0.limits.allow(client, Instant::now());
     let answer = match verdict {
-        _ if !is_allowed => Err(Problem::new(
-            Code::RateLimited,
+        _ if !is_allowed => Err(HttpProblem::new(
+            ProblemCode::RateLimited,
             "too many requests at once (setting http.requests_per_second); slow down",
         )),
-        Ok(Verdict::Known(principal)) => {
-            request.extensions_mut().insert(Credential(principal.token.clone()));
+        Ok(GuardVerdict::Known(principal)) => {
+            request.extensions_mut().insert(RequestCredential(principal.token.clone()));
             request.extensions_mut().insert(principal.clone());
             let place = connection.as_ref().map_or(Ok(()), |connection| connection.admission.prove());
             match place {
                 Ok(()) => {
                     let admitted = admit(&interface, &principal, request, next).await;
-                    return admitted.unwrap_or_else(Problem::into_response);
+                    return admitted.unwrap_or_else(HttpProblem::into_response);
                 }
-                Err(_) => Err(Problem::new(
-                    Code::TooManyConnections,
+                Err(_) => Err(HttpProblem::new(
+                    ProblemCode::TooManyConnections,
                     "too many connections are open (setting http.max_connections); close some, or try again",
                 )),
             }
         }
-        Ok(Verdict::Open) => Ok(next.run(request).await),
-        Ok(Verdict::SignIn) => Ok(docs::login()),
+        Ok(GuardVerdict::Open) => Ok(next.run(request).await),
+        Ok(GuardVerdict::SignIn) => Ok(docs::login()),
         Err(problem) => Err(problem),
     };
     // A connection without a credential carries one request, so that it makes room for the next.
-    let mut response = answer.unwrap_or_else(Problem::into_response);
+    let mut response = answer.unwrap_or_else(HttpProblem::into_response);
     response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     response
 }
 
 fn judge(
-    interface: &Interface,
+    interface: &HttpState,
     request: &Request,
     origin: Option<ConnectionOrigin>,
-) -> Result<Verdict, Problem> {
+) -> Result<GuardVerdict, HttpProblem> {
     let host = host(request.headers(), request.uri()).unwrap_or_default();
     let is_called_right = match origin {
         // No page can connect there, whatever name it gives us.
@@ -102,8 +102,8 @@ fn judge(
         None => is_ours(host, None, &interface.0.settings.allowed_hosts),
     };
     if !is_called_right {
-        return Err(Problem::new(
-            Code::ForbiddenHost,
+        return Err(HttpProblem::new(
+            ProblemCode::ForbiddenHost,
             "this name is not one of the daemon's; use 127.0.0.1 or localhost, or add it to the setting \
              http.allowed_hosts",
         ));
@@ -111,23 +111,28 @@ fn judge(
     let path = request.uri().path();
     let is_page = request.method() == Method::GET && PAGES.contains(&path);
     if !is_same_origin(request.headers(), host) || !is_from_own_page(request.headers(), is_page) {
-        return Err(Problem::new(Code::ForbiddenOrigin, "pages of other origins may not ask anything here"));
+        return Err(HttpProblem::new(
+            ProblemCode::ForbiddenOrigin,
+            "pages of other origins may not ask anything here",
+        ));
     }
     let shown = identify(interface, request.method(), request.headers());
     match (shown, path) {
-        (Shown::Known(principal), _) => Ok(Verdict::Known(principal)),
-        (_, "/healthz") => Ok(Verdict::Open),
+        (PresentedCredential::Known(principal), _) => Ok(GuardVerdict::Known(principal)),
+        (_, "/healthz") => Ok(GuardVerdict::Open),
         // They hold no secret, and a browser that goes to a page cannot send the page's key.
-        (Shown::CookieOnly, _) if is_page && request.uri().query() != Some(SIGN_IN_AGAIN) => {
-            Ok(Verdict::Open)
+        (PresentedCredential::CookieOnly, _) if is_page && request.uri().query() != Some(SIGN_IN_AGAIN) => {
+            Ok(GuardVerdict::Open)
         }
-        (Shown::CookieOnly | Shown::Nothing, _) if is_page => Ok(Verdict::SignIn),
-        (Shown::CookieOnly, _) => Err(Problem::new(
-            Code::Unauthorized,
+        (PresentedCredential::CookieOnly | PresentedCredential::Nothing, _) if is_page => {
+            Ok(GuardVerdict::SignIn)
+        }
+        (PresentedCredential::CookieOnly, _) => Err(HttpProblem::new(
+            ProblemCode::Unauthorized,
             "the cookie of a sign-in counts only with the page's key in the header abide-session-key; sign in again",
         )),
-        (Shown::Nothing, _) => Err(Problem::new(
-            Code::Unauthorized,
+        (PresentedCredential::Nothing, _) => Err(HttpProblem::new(
+            ProblemCode::Unauthorized,
             "show the token from the file `token` in Abide's home: authorization: Bearer TOKEN",
         )),
     }
@@ -141,25 +146,25 @@ const SIGN_IN_AGAIN: &str = "sign-in";
 
 /// Serves a client that has shown a credential.
 async fn admit(
-    interface: &Interface,
+    interface: &HttpState,
     principal: &Principal,
     request: Request,
     next: Next,
-) -> Result<Response, Problem> {
+) -> Result<Response, HttpProblem> {
     let route = request.extensions().get::<MatchedPath>().cloned();
     permissions::check(principal, request.method(), route.as_ref().map(MatchedPath::as_str))?;
     save_uses(interface);
     let is_change = request.method() != Method::GET && request.method() != Method::HEAD;
     if is_change && request.uri().path() != "/v1/stop" {
-        if *interface.0.stop.borrow() != Stop::No {
-            return Err(Problem::new(Code::Stopping, "the daemon is stopping; ask the next one"));
+        if *interface.0.stop.borrow() != StopMode::No {
+            return Err(HttpProblem::new(ProblemCode::Stopping, "the daemon is stopping; ask the next one"));
         }
         // An acknowledgement that the next start does not know of would be worth nothing.
         interface.daemon().store().health()?;
         // What is taken before everything found at start-up has been taken up could overtake it.
         if !interface.daemon().is_ready() {
-            return Err(Problem::new(
-                Code::NotReady,
+            return Err(HttpProblem::new(
+                ProblemCode::NotReady,
                 "the daemon is still taking up what it found; try again",
             ));
         }
@@ -168,7 +173,7 @@ async fn admit(
 }
 
 /// Keeps when credentials were used, now and then, on a thread that may wait for the disk.
-fn save_uses(interface: &Interface) {
+fn save_uses(interface: &HttpState) {
     let now = interface.daemon().stamp().at;
     if interface.0.access.has_uses_to_save(now) {
         let access = interface.0.access.clone();
@@ -178,7 +183,7 @@ fn save_uses(interface: &Interface) {
 
 /// What a client has shown.
 #[derive(Debug)]
-enum Shown {
+enum PresentedCredential {
     Known(Principal),
     /// A sign-in's cookie without the page's key, or for a change without saying which page asks.
     CookieOnly,
@@ -186,22 +191,24 @@ enum Shown {
 }
 
 /// Finds out which credential the client has shown: a token, or the sign-in that it was exchanged for.
-fn identify(interface: &Interface, method: &Method, headers: &HeaderMap) -> Shown {
+fn identify(interface: &HttpState, method: &Method, headers: &HeaderMap) -> PresentedCredential {
     let (access, now) = (&interface.0.access, interface.daemon().stamp().at);
     if let Some(token) = bearer(headers) {
-        return access.token(token, now).map_or(Shown::Nothing, Shown::Known);
+        return access.token(token, now).map_or(PresentedCredential::Nothing, PresentedCredential::Known);
     }
     let is_change =
         !(method == Method::GET || method == Method::HEAD) || headers.contains_key(header::UPGRADE);
     let page_key = page_key(headers);
-    let mut shown = Shown::Nothing;
+    let mut shown = PresentedCredential::Nothing;
     for cookie in cookies(headers, &interface.0.cookie_name).take(MAX_COOKIES) {
         match access.cookie(cookie, page_key, now) {
             // Where an origin is given, it was found to be ours before.
             CookieVerdict::Known(principal) if !is_change || headers.contains_key(header::ORIGIN) => {
-                return Shown::Known(principal);
+                return PresentedCredential::Known(principal);
             }
-            CookieVerdict::Known(_) | CookieVerdict::WithoutPageKey => shown = Shown::CookieOnly,
+            CookieVerdict::Known(_) | CookieVerdict::WithoutPageKey => {
+                shown = PresentedCredential::CookieOnly
+            }
             CookieVerdict::Unknown => {}
         }
     }

@@ -2,11 +2,11 @@
 
 use std::io::{self, Cursor, Read};
 
-use abide_daemon::Outcome;
+use abide_daemon::RequestOutcome;
 use abide_domain::{
     id::InteractionId,
     interaction::InteractionState,
-    reply::{Answerer, Reply},
+    reply::{InteractionReply, ReplyAuthor},
 };
 use abide_ports::contents::ContentError;
 use abide_wire::{interaction as wire, service};
@@ -22,13 +22,13 @@ use serde::Deserialize;
 use utoipa::{IntoParams, ToSchema};
 
 use super::{
-    Interface,
-    body::{JsonBody, Path, Query, check_length},
-    guard::Credential,
+    HttpState,
+    body::{JsonBody, PathParams, QueryParams, check_length},
+    guard::RequestCredential,
     pages, permissions,
-    person::Person,
-    problem::{Code, Problem},
-    runs::{Part, find, page_of, run_id},
+    person::RequestPerson,
+    problem::{HttpProblem, ProblemCode},
+    runs::{PageQuery, find, page_of, run_id},
     translate,
 };
 use crate::access::Principal;
@@ -37,10 +37,10 @@ use crate::access::Principal;
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(super) struct Inbox {
+pub(super) struct InteractionsQuery {
     /// Only `open` ones are listed across runs; those of one run are all at `/v1/runs/{run_id}/interactions`.
     #[param(inline)]
-    state: Option<Listed>,
+    state: Option<InteractionFilter>,
     /// The `next_cursor` of the page before; the first page unless given.
     cursor: Option<String>,
     /// How many at the most; 100 unless given. A page ends sooner when it has 1 MiB.
@@ -51,7 +51,8 @@ pub(super) struct Inbox {
 /// Questions that are listed across runs.
 #[derive(Clone, Copy, Debug, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-enum Listed {
+#[schema(as = Listed)]
+enum InteractionFilter {
     /// Those that can be answered.
     Open,
 }
@@ -59,41 +60,41 @@ enum Listed {
 /// The inbox: every question that can be answered, the oldest first.
 #[utoipa::path(
     get, path = "/v1/interactions", tag = "interactions", operation_id = "list_open_interactions",
-    params(Inbox),
+    params(InteractionsQuery),
     responses(
-        (status = 200, description = "A page of open questions.", body = service::Page<wire::Interaction>),
+        (status = 200, description = "A page of open questions.", body = service::ListResponse<wire::InteractionView>),
         (status = 400, description = "`INVALID_REQUEST`, `UNKNOWN_OPTION`, `INVALID_CURSOR`"),
     ),
 )]
 pub(super) async fn inbox(
-    State(interface): State<Interface>,
-    Extension(credential): Extension<Credential>,
-    Query(inbox): Query<Inbox>,
-) -> Result<Response, Problem> {
-    let Inbox { state: None | Some(Listed::Open), cursor, limit } = inbox;
+    State(interface): State<HttpState>,
+    Extension(credential): Extension<RequestCredential>,
+    QueryParams(inbox): QueryParams<InteractionsQuery>,
+) -> Result<Response, HttpProblem> {
+    let InteractionsQuery { state: None | Some(InteractionFilter::Open), cursor, limit } = inbox;
     let page = page_of(cursor, limit)?;
     let reservation = interface.0.budget.reserve(&credential.0, pages::RESERVED_BYTES).await;
     let listing = interface.daemon().store().open_interactions(page).await?;
     let items = listing.items.iter().map(translate::interaction).collect();
-    Ok(pages::answer(&service::Page { items, next_cursor: listing.next_cursor }, reservation))
+    Ok(pages::answer(&service::ListResponse { items, next_cursor: listing.next_cursor }, reservation))
 }
 
 /// Lists a run's questions, the first first.
 #[utoipa::path(
     get, path = "/v1/runs/{run_id}/interactions", tag = "interactions", operation_id = "list_interactions",
-    params(("run_id" = String, Path, description = "The run."), Part),
+    params(("run_id" = String, Path, description = "The run."), PageQuery),
     responses(
-        (status = 200, description = "A page of the run's questions.", body = service::Page<wire::Interaction>),
+        (status = 200, description = "A page of the run's questions.", body = service::ListResponse<wire::InteractionView>),
         (status = 400, description = "`INVALID_REQUEST`, `UNKNOWN_OPTION`, `INVALID_CURSOR`"),
         (status = 404, description = "`RUN_NOT_FOUND`"),
     ),
 )]
 pub(super) async fn of_run(
-    State(interface): State<Interface>,
-    Extension(credential): Extension<Credential>,
-    Path(id): Path<String>,
-    Query(part): Query<Part>,
-) -> Result<Response, Problem> {
+    State(interface): State<HttpState>,
+    Extension(credential): Extension<RequestCredential>,
+    PathParams(id): PathParams<String>,
+    QueryParams(part): QueryParams<PageQuery>,
+) -> Result<Response, HttpProblem> {
     let (run, page) = (run_id(&id)?, part.page()?);
     let reservation = interface.0.budget.reserve(&credential.0, pages::RESERVED_BYTES).await;
     let listing = interface.daemon().store().interactions_of(run, page).await?;
@@ -101,7 +102,7 @@ pub(super) async fn of_run(
         find(&interface, run).await?;
     }
     let items = listing.items.iter().map(translate::interaction).collect();
-    Ok(pages::answer(&service::Page { items, next_cursor: listing.next_cursor }, reservation))
+    Ok(pages::answer(&service::ListResponse { items, next_cursor: listing.next_cursor }, reservation))
 }
 
 /// Answers a question. The first answer counts.
@@ -114,9 +115,9 @@ pub(super) async fn of_run(
         ("interaction_id" = String, Path, description = "The question."),
         ("Abide-Person" = Option<String>, Header, description = "Who answers, for the ledger.", min_length = 1, max_length = 100),
     ),
-    request_body = wire::Reply,
+    request_body = wire::ReplyRequest,
     responses(
-        (status = 200, description = "The answer counts, or did so already.", body = wire::Replied),
+        (status = 200, description = "The answer counts, or did so already.", body = wire::ReplyResponse),
         (status = 400, description = "`INVALID_REQUEST`, `UNKNOWN_OPTION`"),
         (status = 404, description = "`INTERACTION_NOT_FOUND`"),
         (status = 409, description = "`STALE_INTERACTION`: somebody else was first, or the question is closed; `APPROVAL_NOT_SHOWN`: the approval covers more than its question shows, and the yes does not name the digits at the end of its content; `IDEMPOTENCY_CONFLICT`: the same key came with another text"),
@@ -126,26 +127,26 @@ pub(super) async fn of_run(
     ),
 )]
 pub(super) async fn reply(
-    State(interface): State<Interface>,
-    Path(id): Path<String>,
+    State(interface): State<HttpState>,
+    PathParams(id): PathParams<String>,
     Extension(principal): Extension<Principal>,
-    Person(by): Person,
-    body: JsonBody<wire::Reply>,
-) -> Result<Json<wire::Replied>, Problem> {
-    let wire::Reply { text, idempotency_key } = body.parsed;
+    RequestPerson(by): RequestPerson,
+    body: JsonBody<wire::ReplyRequest>,
+) -> Result<Json<wire::ReplyResponse>, HttpProblem> {
+    let wire::ReplyRequest { text, idempotency_key } = body.parsed;
     check_length("text", &text, 0, 1_000_000)?;
     check_length("idempotency_key", idempotency_key.as_deref().unwrap_or("-"), 1, 200)?;
     let shown: String = id.chars().take(100).collect();
-    let interaction_id: InteractionId = id.parse().map_err(|_| Problem::no_interaction(&shown))?;
+    let interaction_id: InteractionId = id.parse().map_err(|_| HttpProblem::no_interaction(&shown))?;
     let daemon = interface.daemon();
     let interaction = daemon.store().interaction(interaction_id).await?;
-    let interaction = interaction.ok_or_else(|| Problem::no_interaction(&shown))?;
+    let interaction = interaction.ok_or_else(|| HttpProblem::no_interaction(&shown))?;
     permissions::require(&principal, permissions::needed_for(&interaction))?;
     let is_approval = interaction.is_approval();
-    let reply = Reply { interaction_id, text, by: Answerer::Person(by), idempotency_key };
+    let reply = InteractionReply { interaction_id, text, by: ReplyAuthor::Person(by), idempotency_key };
     let resolution = match daemon.reply(reply).await? {
-        Outcome::Changed(_) => wire::ReplyResolution::Accepted,
-        Outcome::Absorbed | Outcome::Repeated(_) => wire::ReplyResolution::Idempotent,
+        RequestOutcome::Changed(_) => wire::ReplyResolution::Accepted,
+        RequestOutcome::Absorbed | RequestOutcome::Repeated(_) => wire::ReplyResolution::Idempotent,
     };
     // Only the answer to an approval has a verdict. Other replies are acknowledged without a second read.
     let answered = match is_approval {
@@ -156,7 +157,7 @@ pub(super) async fn reply(
         InteractionState::Answered(resolution) => resolution.verdict.map(translate::verdict),
         InteractionState::Open | InteractionState::Closed { .. } => None,
     });
-    Ok(Json(wire::Replied { resolution, verdict }))
+    Ok(Json(wire::ReplyResponse { resolution, verdict }))
 }
 
 /// Reads everything that a question covers.
@@ -174,13 +175,13 @@ pub(super) async fn reply(
     ),
 )]
 pub(super) async fn content(
-    State(interface): State<Interface>,
-    Path(id): Path<String>,
-) -> Result<Response, Problem> {
+    State(interface): State<HttpState>,
+    PathParams(id): PathParams<String>,
+) -> Result<Response, HttpProblem> {
     let shown: String = id.chars().take(100).collect();
-    let interaction_id: InteractionId = id.parse().map_err(|_| Problem::no_interaction(&shown))?;
+    let interaction_id: InteractionId = id.parse().map_err(|_| HttpProblem::no_interaction(&shown))?;
     let found = interface.daemon().store().interaction(interaction_id).await?;
-    let interaction = found.ok_or_else(|| Problem::no_interaction(&shown))?;
+    let interaction = found.ok_or_else(|| HttpProblem::no_interaction(&shown))?;
     let headers = [
         (header::CONTENT_TYPE, "text/plain; charset=utf-8"),
         (header::CONTENT_SECURITY_POLICY, "default-src 'none'; sandbox"),
@@ -190,13 +191,13 @@ pub(super) async fn content(
     };
     let (contents, run, sha256) = (interface.daemon().contents(), interaction.run_id, hidden.sha256.clone());
     let opened = tokio::task::spawn_blocking(move || contents.open(run, &sha256)).await;
-    let reader = opened.map_err(|_| Problem::internal("the content could not be looked at"))?;
+    let reader = opened.map_err(|_| HttpProblem::internal("the content could not be looked at"))?;
     let reader = reader.map_err(|error| match error {
-        ContentError::Gone => Problem::new(
-            Code::ContentGone,
+        ContentError::Gone => HttpProblem::new(
+            ProblemCode::ContentGone,
             "the content was removed some time after the run had ended; the question has its beginning",
         ),
-        ContentError::Damaged | ContentError::Unreadable(_) => Problem::internal(error.to_string()),
+        ContentError::Damaged | ContentError::Unreadable(_) => HttpProblem::internal(error.to_string()),
     })?;
     let end = match interaction.is_approval() {
         true => format!("\n\nTo approve all of this, answer: yes {}\n", hidden.digits()),

@@ -13,14 +13,14 @@ use tokio::time::Instant;
 
 /// Every client's bucket.
 #[derive(Debug)]
-pub(super) struct Limits {
+pub(super) struct RateLimiter {
     per_second: f64,
-    buckets: Mutex<HashMap<Client, Bucket>>,
+    buckets: Mutex<HashMap<RateLimitKey, TokenBucket>>,
 }
 
 /// Whose bucket it is.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Client {
+pub(super) enum RateLimitKey {
     /// A credential, used from an address.
     Known(Arc<str>, Option<IpAddr>),
     /// An address, for what is served without a credential.
@@ -30,7 +30,7 @@ pub(super) enum Client {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Bucket {
+struct TokenBucket {
     left: f64,
     at: Instant,
 }
@@ -40,19 +40,19 @@ const BURST: f64 = 2.0;
 /// How many clients are remembered before those with a full bucket are forgotten.
 const REMEMBERED: usize = 10_000;
 
-impl Limits {
+impl RateLimiter {
     /// So many requests a second; any number for 0.
     pub(super) fn new(per_second: u32) -> Self {
         Self { per_second: f64::from(per_second), buckets: Mutex::default() }
     }
 
     /// Whether this client may ask now.
-    pub(super) fn allow(&self, client: Client, now: Instant) -> bool {
+    pub(super) fn allow(&self, client: RateLimitKey, now: Instant) -> bool {
         if self.per_second == 0.0 {
             return true;
         }
         let full = self.per_second * BURST;
-        let refilled = |bucket: &Bucket| {
+        let refilled = |bucket: &TokenBucket| {
             let since = now.saturating_duration_since(bucket.at).as_secs_f64();
             (bucket.left + since * self.per_second).min(full)
         };
@@ -60,7 +60,7 @@ impl Limits {
         if buckets.len() >= REMEMBERED {
             buckets.retain(|_, bucket| refilled(bucket) < full);
         }
-        let bucket = buckets.entry(client).or_insert(Bucket { left: full, at: now });
+        let bucket = buckets.entry(client).or_insert(TokenBucket { left: full, at: now });
         bucket.left = refilled(bucket);
         bucket.at = now;
         let allowed = bucket.left >= 1.0;
@@ -79,14 +79,14 @@ mod tests {
 
     #[test]
     fn a_client_gets_its_burst_then_its_rate_and_nobody_else_pays() {
-        let limits = Limits::new(10);
+        let limits = RateLimiter::new(10);
         let here = Some(IpAddr::V4(Ipv4Addr::LOCALHOST));
-        let one = Client::Refused(here);
+        let one = RateLimitKey::Refused(here);
         let start = Instant::now();
         let allowed = (0..100).filter(|_| limits.allow(one.clone(), start)).count();
         assert_eq!(allowed, 20);
-        let elsewhere = Client::Refused(Some(IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2))));
-        for other in [elsewhere, Client::Open(here), Client::Known("owner".into(), here)] {
+        let elsewhere = RateLimitKey::Refused(Some(IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2))));
+        for other in [elsewhere, RateLimitKey::Open(here), RateLimitKey::Known("owner".into(), here)] {
             assert!(limits.allow(other, start));
         }
         let later = start + Duration::from_millis(500);
@@ -95,18 +95,18 @@ mod tests {
 
     #[test]
     fn no_limit_is_no_limit() {
-        let limits = Limits::new(0);
+        let limits = RateLimiter::new(0);
         let now = Instant::now();
-        assert!((0..10_000).all(|_| limits.allow(Client::Open(None), now)));
+        assert!((0..10_000).all(|_| limits.allow(RateLimitKey::Open(None), now)));
     }
 
     #[test]
     fn clients_are_forgotten_rather_than_remembered_without_end() {
-        let limits = Limits::new(1);
+        let limits = RateLimiter::new(1);
         let start = Instant::now();
         for number in 0..30_000_u32 {
             let at = start + Duration::from_secs(u64::from(number));
-            assert!(limits.allow(Client::Open(Some(IpAddr::V4(Ipv4Addr::from_bits(number)))), at));
+            assert!(limits.allow(RateLimitKey::Open(Some(IpAddr::V4(Ipv4Addr::from_bits(number)))), at));
         }
         assert!(limits.buckets.lock().unwrap().len() <= REMEMBERED);
     }

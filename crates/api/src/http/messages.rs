@@ -1,14 +1,14 @@
 //! Messages to a run, and the ledger of what reached us.
 
-use abide_daemon::Outcome;
-use abide_domain::inbound::{Message, MessageKey};
+use abide_daemon::RequestOutcome;
+use abide_domain::inbound::{InboundMessage, MessageKey};
 use abide_wire::message as wire;
 use axum::{Json, extract::State, http::StatusCode};
 
 use super::{
-    Interface,
-    body::{JsonBody, Path, check_length},
-    problem::{Code, Problem},
+    HttpState,
+    body::{JsonBody, PathParams, check_length},
+    problem::{HttpProblem, ProblemCode},
     runs::{CHANNEL, fresh_message, run_id},
     translate,
 };
@@ -19,9 +19,9 @@ use super::{
 #[utoipa::path(
     post, path = "/v1/runs/{run_id}/messages", tag = "messages", operation_id = "send_message",
     params(("run_id" = String, Path, description = "The run.")),
-    request_body = wire::NewMessage,
+    request_body = wire::SendMessageRequest,
     responses(
-        (status = 202, description = "The message is ours, durably.", body = wire::MessageTaken),
+        (status = 202, description = "The message is ours, durably.", body = wire::SendMessageResponse),
         (status = 400, description = "`INVALID_REQUEST`, `UNKNOWN_OPTION`"),
         (status = 404, description = "`RUN_NOT_FOUND`"),
         (status = 409, description = "`RUN_FINISHED`: a run that is over takes no messages; `INBOX_FULL`; `IDEMPOTENCY_CONFLICT`: the message was for another run"),
@@ -31,11 +31,11 @@ use super::{
     ),
 )]
 pub(super) async fn send(
-    State(interface): State<Interface>,
-    Path(id): Path<String>,
-    body: JsonBody<wire::NewMessage>,
-) -> Result<(StatusCode, Json<wire::MessageTaken>), Problem> {
-    let wire::NewMessage { message_id, text, on_busy } = body.parsed;
+    State(interface): State<HttpState>,
+    PathParams(id): PathParams<String>,
+    body: JsonBody<wire::SendMessageRequest>,
+) -> Result<(StatusCode, Json<wire::SendMessageResponse>), HttpProblem> {
+    let wire::SendMessageRequest { message_id, text, on_busy } = body.parsed;
     check_length("message_id", message_id.as_deref().unwrap_or("-"), 1, 200)?;
     check_length("text", &text, 1, 1_000_000)?;
     let run = run_id(&id)?;
@@ -43,23 +43,23 @@ pub(super) async fn send(
         Some(message_id) => MessageKey { channel: CHANNEL.to_owned(), message_id },
         None => fresh_message(&interface),
     };
-    let message = Message { key: key.clone(), text };
+    let message = InboundMessage { key: key.clone(), text };
     let daemon = interface.daemon();
     let duplicate = match daemon.message(run, message, on_busy.map(translate::on_busy)).await? {
-        Outcome::Changed(_) | Outcome::Absorbed => false,
-        Outcome::Repeated(holder) if holder == run => true,
-        Outcome::Repeated(holder) => {
-            return Err(Problem::new(
-                Code::IdempotencyConflict,
+        RequestOutcome::Changed(_) | RequestOutcome::Absorbed => false,
+        RequestOutcome::Repeated(holder) if holder == run => true,
+        RequestOutcome::Repeated(holder) => {
+            return Err(HttpProblem::new(
+                ProblemCode::IdempotencyConflict,
                 format!("a message of that name was for run {holder}; use a new name for a new message"),
             ));
         }
     };
     let inbound = daemon.store().inbound(key.clone()).await?;
     let inbound =
-        inbound.ok_or_else(|| Problem::internal("the message was taken and is not in the ledger"))?;
+        inbound.ok_or_else(|| HttpProblem::internal("the message was taken and is not in the ledger"))?;
     let execution_status = translate::inbound_status(inbound.execution_status);
-    let taken = wire::MessageTaken { message_id: key.message_id, execution_status, duplicate };
+    let taken = wire::SendMessageResponse { message_id: key.message_id, execution_status, duplicate };
     Ok((StatusCode::ACCEPTED, Json(taken)))
 }
 
@@ -71,15 +71,17 @@ pub(super) async fn send(
         ("message_id" = String, Path, description = "Its name there."),
     ),
     responses(
-        (status = 200, description = "How far it has got.", body = wire::Inbound),
+        (status = 200, description = "How far it has got.", body = wire::InboundView),
         (status = 404, description = "`MESSAGE_NOT_FOUND`"),
     ),
 )]
 pub(super) async fn inbound(
-    State(interface): State<Interface>,
-    Path((channel, message_id)): Path<(String, String)>,
-) -> Result<Json<wire::Inbound>, Problem> {
-    let unknown = || Problem::new(Code::MessageNotFound, "no message of that name ever came by that channel");
+    State(interface): State<HttpState>,
+    PathParams((channel, message_id)): PathParams<(String, String)>,
+) -> Result<Json<wire::InboundView>, HttpProblem> {
+    let unknown = || {
+        HttpProblem::new(ProblemCode::MessageNotFound, "no message of that name ever came by that channel")
+    };
     if channel.contains('\0') || message_id.contains('\0') {
         return Err(unknown());
     }

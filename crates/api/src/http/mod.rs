@@ -34,40 +34,40 @@ mod translate;
 use std::sync::Arc;
 
 use abide_daemon::Daemon;
-use abide_terminal::Handle;
+use abide_terminal::RuntimeHandle;
 use tokio::sync::{Semaphore, watch};
 
 pub use router::{openapi, router};
 pub use server::{LocalListener, serve};
-pub use settings::Settings;
+pub use settings::HttpConfig;
 
 use budget::ByteBudget;
-use engines::Found;
-use feed::Feed;
-use limits::Limits;
+use engines::EngineCache;
+use feed::EventBroadcast;
+use limits::RateLimiter;
 
-use crate::{access::AccessRegistry, metrics::Metrics};
+use crate::{access::AccessRegistry, metrics::DaemonMetrics};
 
 /// What the interface works with.
 #[derive(Clone, Debug)]
-pub struct Service {
+pub struct HttpService {
     /// The daemon.
     pub daemon: Daemon,
     /// The terminal runtime.
-    pub terminals: Arc<Handle>,
+    pub terminals: Arc<RuntimeHandle>,
     /// The credentials that clients show.
     pub access: Arc<AccessRegistry>,
     /// The figures of this process.
-    pub metrics: Metrics,
+    pub metrics: DaemonMetrics,
     /// Told when somebody asks for a stop.
-    pub stop: watch::Sender<Stop>,
+    pub stop: watch::Sender<StopMode>,
     /// What can be set.
-    pub settings: Settings,
+    pub settings: HttpConfig,
 }
 
 /// Whether and how the daemon should stop.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Stop {
+pub enum StopMode {
     /// Not yet.
     #[default]
     No,
@@ -79,35 +79,35 @@ pub enum Stop {
 
 /// What every handler has at hand. Cheap to clone; all clones are one.
 #[derive(Clone, Debug)]
-pub(crate) struct Interface(Arc<Inner>);
+pub(crate) struct HttpState(Arc<HttpStateInner>);
 
 #[derive(Debug)]
-struct Inner {
+struct HttpStateInner {
     daemon: Daemon,
-    terminals: Arc<Handle>,
-    metrics: Metrics,
+    terminals: Arc<RuntimeHandle>,
+    metrics: DaemonMetrics,
     access: Arc<AccessRegistry>,
     cookie_name: String,
-    stop: watch::Sender<Stop>,
-    settings: Settings,
-    feed: Feed,
-    engines: Found,
-    limits: Limits,
+    stop: watch::Sender<StopMode>,
+    settings: HttpConfig,
+    feed: EventBroadcast,
+    engines: EngineCache,
+    limits: RateLimiter,
     budget: ByteBudget,
     /// Places for connections that stay open.
     streams: Arc<Semaphore>,
     started_at: String,
 }
 
-impl Interface {
-    fn new(service: Service) -> Self {
-        let Service { daemon, terminals, access, metrics, stop, settings } = service;
-        Self(Arc::new(Inner {
+impl HttpState {
+    fn new(service: HttpService) -> Self {
+        let HttpService { daemon, terminals, access, metrics, stop, settings } = service;
+        Self(Arc::new(HttpStateInner {
             cookie_name: access.cookie_name(),
             access,
-            feed: Feed::new(daemon.clone()),
-            engines: Found::default(),
-            limits: Limits::new(settings.requests_per_second),
+            feed: EventBroadcast::new(daemon.clone()),
+            engines: EngineCache::default(),
+            limits: RateLimiter::new(settings.requests_per_second),
             budget: ByteBudget::default(),
             streams: Arc::new(Semaphore::new(settings.max_streams)),
             started_at: translate::time(daemon.stamp().at),

@@ -2,7 +2,7 @@
 
 use abide_daemon::Daemon;
 use abide_domain::id::RunId;
-use abide_ports::store::{Entry, Seq, StoreError};
+use abide_ports::store::{JournalEntry, JournalSeq, StoreError};
 use axum::{
     http::header,
     response::{IntoResponse, Response},
@@ -10,7 +10,7 @@ use axum::{
 use serde::Serialize;
 
 use super::{
-    budget::{self, Reservation},
+    budget::{self, ByteReservation},
     translate,
 };
 
@@ -24,7 +24,7 @@ const FIRST_ENTRIES: usize = 8;
 const MAX_ENTRIES: usize = 128;
 
 /// An answer that may be as large as a page, with the room that was reserved for it before it was read.
-pub(super) fn answer(value: &impl Serialize, reservation: Option<Reservation>) -> Response {
+pub(super) fn answer(value: &impl Serialize, reservation: Option<ByteReservation>) -> Response {
     // Texts, numbers and JSON values can always be written.
     let text = serde_json::to_vec(value).unwrap_or_default();
     ([(header::CONTENT_TYPE, "application/json")], budget::body(text, reservation)).into_response()
@@ -32,8 +32,8 @@ pub(super) fn answer(value: &impl Serialize, reservation: Option<Reservation>) -
 
 /// An entry as it is written out for readers.
 #[derive(Debug)]
-pub(super) struct WrittenEntry {
-    pub(super) seq: Seq,
+pub(super) struct EncodedEntry {
+    pub(super) seq: JournalSeq,
     pub(super) run: RunId,
     /// An event of the wire, as JSON.
     pub(super) json: Vec<u8>,
@@ -42,7 +42,7 @@ pub(super) struct WrittenEntry {
 /// Some entries, in order.
 #[derive(Debug)]
 pub(super) struct EntryPage {
-    pub(super) entries: Vec<WrittenEntry>,
+    pub(super) entries: Vec<EncodedEntry>,
     /// Whether there is more behind them.
     pub(super) has_more: bool,
 }
@@ -51,7 +51,7 @@ pub(super) struct EntryPage {
 pub(super) async fn read(
     daemon: &Daemon,
     run: Option<RunId>,
-    after: Seq,
+    after: JournalSeq,
     most: usize,
 ) -> Result<EntryPage, StoreError> {
     let (mut entries, mut bytes, mut after, mut step) = (Vec::new(), 0, after, FIRST_ENTRIES);
@@ -67,7 +67,7 @@ pub(super) async fn read(
             }
             let json = write(entry);
             (bytes, largest, after) = (bytes + json.len(), largest.max(json.len()), entry.seq);
-            entries.push(WrittenEntry { seq: entry.seq, run: entry.run_id, json });
+            entries.push(EncodedEntry { seq: entry.seq, run: entry.run_id, json });
         }
         if is_end {
             return Ok(EntryPage { entries, has_more: false });
@@ -81,16 +81,16 @@ pub(super) async fn read(
 async fn load(
     daemon: &Daemon,
     run: Option<RunId>,
-    after: Seq,
+    after: JournalSeq,
     most: usize,
-) -> Result<Vec<Entry>, StoreError> {
+) -> Result<Vec<JournalEntry>, StoreError> {
     match run {
         Some(run) => daemon.store().entries_of(run, after, most).await,
         None => daemon.store().entries(after, most).await,
     }
 }
 
-fn write(entry: &Entry) -> Vec<u8> {
+fn write(entry: &JournalEntry) -> Vec<u8> {
     // Texts, numbers and JSON values can always be written, and JSON has no line ends of its own.
     serde_json::to_vec(&translate::event(entry)).unwrap_or_default()
 }

@@ -4,11 +4,11 @@
 //! `admin`: they run commands as the daemon's user, outside of every engine's sandbox and without approvals, while `run`
 //! is given to people who may talk to agents.
 
-use abide_domain::interaction::{Asker, Interaction, Kind, Purpose};
+use abide_domain::interaction::{GatePurpose, Interaction, InteractionKind, InteractionOrigin};
 use abide_wire::access::Permission;
 use axum::http::Method;
 
-use super::problem::{Code, Problem};
+use super::problem::{HttpProblem, ProblemCode};
 use crate::access::Principal;
 
 /// What a client must show for a route.
@@ -75,25 +75,25 @@ fn of(method: &Method, route: Option<&str>) -> RouteAccess {
 }
 
 /// Refuses a client whose credential does not permit this route.
-pub(super) fn check(principal: &Principal, method: &Method, route: Option<&str>) -> Result<(), Problem> {
+pub(super) fn check(principal: &Principal, method: &Method, route: Option<&str>) -> Result<(), HttpProblem> {
     match of(method, route) {
         Credential | Question => Ok(()),
         Needs(permission) => require(principal, permission),
         Token if principal.sign_in.is_none() => Ok(()),
-        Token => Err(Problem::new(
-            Code::PermissionDenied,
+        Token => Err(HttpProblem::new(
+            ProblemCode::PermissionDenied,
             "a sign-in cannot make another one; show the token itself: authorization: Bearer TOKEN",
         )),
     }
 }
 
 /// Refuses a client without this permission.
-pub(super) fn require(principal: &Principal, needed: Permission) -> Result<(), Problem> {
+pub(super) fn require(principal: &Principal, needed: Permission) -> Result<(), HttpProblem> {
     if principal.permissions.permit(needed) {
         return Ok(());
     }
-    Err(Problem::new(
-        Code::PermissionDenied,
+    Err(HttpProblem::new(
+        ProblemCode::PermissionDenied,
         format!(
             "this needs the permission {}, and the token {} has only {}; the owner can make another one: abide token new \
              NAME --permit {}",
@@ -107,8 +107,8 @@ pub(super) fn require(principal: &Principal, needed: Permission) -> Result<(), P
 
 /// What an answer to this question needs: `approve` if it gives permission or takes a risk, `answer` otherwise.
 pub(super) fn needed_for(interaction: &Interaction) -> Permission {
-    let is_approval = interaction.question.kind == Kind::RiskAck
-        || matches!(&interaction.asker, Asker::Gate { purpose: Purpose::Approval, .. });
+    let is_approval = interaction.question.kind == InteractionKind::RiskAck
+        || matches!(&interaction.asker, InteractionOrigin::Gate { purpose: GatePurpose::Approval, .. });
     if is_approval { Permission::Approve } else { Permission::Answer }
 }
 

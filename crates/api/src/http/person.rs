@@ -6,7 +6,7 @@ use axum::{
     http::{HeaderMap, request::Parts},
 };
 
-use super::problem::Problem;
+use super::problem::HttpProblem;
 
 /// The header that names the person.
 pub(super) const HEADER: &str = "abide-person";
@@ -19,25 +19,25 @@ const LONGEST: usize = 100;
 
 /// The name of the person who asks.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Person(pub(super) String);
+pub(super) struct RequestPerson(pub(super) String);
 
-impl<S: Send + Sync> FromRequestParts<S> for Person {
-    type Rejection = Problem;
+impl<S: Send + Sync> FromRequestParts<S> for RequestPerson {
+    type Rejection = HttpProblem;
 
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, HttpProblem> {
         named(&parts.headers)
     }
 }
 
-fn named(headers: &HeaderMap) -> Result<Person, Problem> {
+fn named(headers: &HeaderMap) -> Result<RequestPerson, HttpProblem> {
     let mut given = headers.get_all(HEADER).iter();
-    let Some(name) = given.next() else { return Ok(Person(NOBODY.to_owned())) };
+    let Some(name) = given.next() else { return Ok(RequestPerson(NOBODY.to_owned())) };
     let fits =
         |name: &&str| (1..=LONGEST).contains(&name.chars().count()) && !name.chars().any(char::is_control);
     let name = std::str::from_utf8(name.as_bytes()).ok().map(str::trim).filter(fits);
     let advice = "Abide-Person must be given once, as a name of 1 to 100 characters";
-    let name = name.filter(|_| given.next().is_none()).ok_or_else(|| Problem::invalid(advice))?;
-    Ok(Person(name.to_owned()))
+    let name = name.filter(|_| given.next().is_none()).ok_or_else(|| HttpProblem::invalid(advice))?;
+    Ok(RequestPerson(name.to_owned()))
 }
 
 #[cfg(test)]

@@ -1,10 +1,10 @@
 //! How the interface says no: `application/problem+json` (RFC 9457), always, with a code for programs.
 //!
-//! [`Code::decide`] is the one place where a status is chosen. Whoever refuses says what to do about it in the detail;
+//! [`ProblemCode::decide`] is the one place where a status is chosen. Whoever refuses says what to do about it in the detail;
 //! what an error of our own making was is not told to the outside.
 
-use abide_daemon::DeskError;
-use abide_domain::refused::Refused;
+use abide_daemon::RequestError;
+use abide_domain::refused::RequestRefused;
 use abide_ports::store::StoreError;
 use abide_wire::service as wire;
 use axum::{
@@ -14,7 +14,7 @@ use axum::{
 
 /// What programs go by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Code {
+pub(super) enum ProblemCode {
     InvalidRequest,
     UnknownOption,
     UnknownEngine,
@@ -61,7 +61,7 @@ pub(super) enum Code {
     Internal,
 }
 
-impl Code {
+impl ProblemCode {
     /// The status and the word of each kind of refusal.
     pub(super) fn decide(self) -> (StatusCode, &'static str) {
         match self {
@@ -163,29 +163,32 @@ impl Code {
 
 /// A request that was not met, and what to do about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Problem {
-    pub(super) code: Code,
+pub(super) struct HttpProblem {
+    pub(super) code: ProblemCode,
     pub(super) detail: String,
 }
 
-impl Problem {
-    pub(super) fn new(code: Code, detail: impl Into<String>) -> Self {
+impl HttpProblem {
+    pub(super) fn new(code: ProblemCode, detail: impl Into<String>) -> Self {
         Self { code, detail: detail.into() }
     }
 
     pub(super) fn invalid(detail: impl Into<String>) -> Self {
-        Self::new(Code::InvalidRequest, detail)
+        Self::new(ProblemCode::InvalidRequest, detail)
     }
 
     /// The answer where there is no such run.
     pub(super) fn no_run(id: &str) -> Self {
-        Self::new(Code::RunNotFound, format!("there is no run {id}; GET /v1/runs lists the runs there are"))
+        Self::new(
+            ProblemCode::RunNotFound,
+            format!("there is no run {id}; GET /v1/runs lists the runs there are"),
+        )
     }
 
     /// The answer where there is no such question.
     pub(super) fn no_interaction(id: &str) -> Self {
         Self::new(
-            Code::InteractionNotFound,
+            ProblemCode::InteractionNotFound,
             format!(
                 "there is no interaction {id}; GET /v1/interactions?state=open lists what can be answered"
             ),
@@ -194,13 +197,13 @@ impl Problem {
 
     /// A broken promise of our own.
     pub(super) fn internal(what: impl Into<String>) -> Self {
-        Self::new(Code::Internal, what)
+        Self::new(ProblemCode::Internal, what)
     }
 
     /// As it goes over the wire.
-    pub(super) fn to_wire(&self) -> wire::Problem {
+    pub(super) fn to_wire(&self) -> wire::ProblemDetails {
         let (status, code) = self.code.decide();
-        wire::Problem {
+        wire::ProblemDetails {
             kind: "about:blank".to_owned(),
             title: status.canonical_reason().unwrap_or("Refused").to_owned(),
             status: status.as_u16(),
@@ -213,7 +216,7 @@ impl Problem {
 /// The media type of every refusal.
 pub(super) const PROBLEM_JSON: &str = "application/problem+json";
 
-impl IntoResponse for Problem {
+impl IntoResponse for HttpProblem {
     fn into_response(self) -> Response {
         let (status, _) = self.code.decide();
         // A struct of texts and a number can always be written.
@@ -229,81 +232,87 @@ impl IntoResponse for Problem {
     }
 }
 
-impl From<StoreError> for Problem {
+impl From<StoreError> for HttpProblem {
     fn from(error: StoreError) -> Self {
         let code = match &error {
             StoreError::Conflict { .. } => {
                 return Self::new(
-                    Code::StoreUnavailable,
+                    ProblemCode::StoreUnavailable,
                     "others change this run at the same time; try again",
                 );
             }
-            StoreError::Unavailable { .. } => Code::StoreUnavailable,
-            StoreError::OutcomeUnknown { .. } => Code::OutcomeUnknown,
-            StoreError::Full { .. } => Code::StoreFull,
+            StoreError::Unavailable { .. } => ProblemCode::StoreUnavailable,
+            StoreError::OutcomeUnknown { .. } => ProblemCode::OutcomeUnknown,
+            StoreError::Full { .. } => ProblemCode::StoreFull,
             // Acknowledged input may be missing, so nothing more is acknowledged.
-            StoreError::Gone { .. } | StoreError::Lost { .. } => Code::StoreGone,
-            StoreError::InUse { .. } => Code::StoreInUse,
-            StoreError::Taken { .. } => Code::IdempotencyConflict,
+            StoreError::Gone { .. } | StoreError::Lost { .. } => ProblemCode::StoreGone,
+            StoreError::InUse { .. } => ProblemCode::StoreInUse,
+            StoreError::Taken { .. } => ProblemCode::IdempotencyConflict,
             StoreError::Invalid { .. } => {
                 let advice = "use a next_cursor as it was given, or leave it out to start from the beginning";
-                return Self::new(Code::InvalidCursor, format!("{error}; {advice}"));
+                return Self::new(ProblemCode::InvalidCursor, format!("{error}; {advice}"));
             }
             StoreError::Unsupported { .. } | StoreError::Damaged { .. } | StoreError::Mismatched { .. } => {
-                Code::Internal
+                ProblemCode::Internal
             }
         };
         Self::new(code, error.to_string())
     }
 }
 
-impl From<Refused> for Problem {
-    fn from(refused: Refused) -> Self {
+impl From<RequestRefused> for HttpProblem {
+    fn from(refused: RequestRefused) -> Self {
         let (code, advice) = match &refused {
-            Refused::NoSuchRun => (Code::RunNotFound, "GET /v1/runs lists the runs there are"),
-            Refused::RunFinished { .. } => (Code::RunFinished, "start a new one with POST /v1/runs"),
-            Refused::StaleInteraction { .. } => {
-                (Code::StaleInteraction, "GET /v1/interactions?state=open lists what can be answered")
+            RequestRefused::NoSuchRun => (ProblemCode::RunNotFound, "GET /v1/runs lists the runs there are"),
+            RequestRefused::RunFinished { .. } => {
+                (ProblemCode::RunFinished, "start a new one with POST /v1/runs")
             }
-            Refused::IdempotencyConflict { .. } => {
-                (Code::IdempotencyConflict, "the first answer counts; use a new key for a new question")
+            RequestRefused::StaleInteraction { .. } => {
+                (ProblemCode::StaleInteraction, "GET /v1/interactions?state=open lists what can be answered")
             }
-            Refused::ApprovalUnclear { .. } => (
-                Code::ApprovalUnclear,
+            RequestRefused::IdempotencyConflict { .. } => (
+                ProblemCode::IdempotencyConflict,
+                "the first answer counts; use a new key for a new question",
+            ),
+            RequestRefused::ApprovalUnclear { .. } => (
+                ProblemCode::ApprovalUnclear,
                 "answer `yes` or `no`, or `no, …` with an instruction; the label of an option counts too",
             ),
-            Refused::ApprovalNotShown { interaction_id } => {
+            RequestRefused::ApprovalNotShown { interaction_id } => {
                 let advice = format!(
                     "GET /v1/interactions/{interaction_id}/content has all of it and ends with the words that approve it; \
                      a `no` always counts"
                 );
-                return Self::new(Code::ApprovalNotShown, format!("{refused}; {advice}"));
+                return Self::new(ProblemCode::ApprovalNotShown, format!("{refused}; {advice}"));
             }
-            Refused::InboxFull { .. } => {
-                (Code::InboxFull, "wait until the run has taken some, or interrupt it")
+            RequestRefused::InboxFull { .. } => {
+                (ProblemCode::InboxFull, "wait until the run has taken some, or interrupt it")
             }
-            Refused::RunExists | Refused::NotQueued { .. } | Refused::NothingToInterrupt { .. } => {
-                (Code::Internal, "this should not have been asked of the run; please report it")
+            RequestRefused::RunExists
+            | RequestRefused::NotQueued { .. }
+            | RequestRefused::NothingToInterrupt { .. } => {
+                (ProblemCode::Internal, "this should not have been asked of the run; please report it")
             }
         };
         Self::new(code, format!("{refused}; {advice}"))
     }
 }
 
-impl From<DeskError> for Problem {
-    fn from(error: DeskError) -> Self {
+impl From<RequestError> for HttpProblem {
+    fn from(error: RequestError) -> Self {
         match error {
-            DeskError::Refused(refused) => refused.into(),
-            DeskError::KeyReused { .. } => {
-                Self::new(Code::IdempotencyConflict, format!("{error}; use a new key for a new request"))
-            }
-            DeskError::Shortage(shortage) => Self::new(
-                Code::ResourcePressure,
+            RequestError::Refused(refused) => refused.into(),
+            RequestError::KeyReused { .. } => Self::new(
+                ProblemCode::IdempotencyConflict,
+                format!("{error}; use a new key for a new request"),
+            ),
+            RequestError::Shortage(shortage) => Self::new(
+                ProblemCode::ResourcePressure,
                 format!(
                     "{shortage}; free some space, or lower the limit; open questions can still be answered"
                 ),
             ),
-            DeskError::Store(error) => error.into(),
+            RequestError::Store(error) => error.into(),
         }
     }
 }

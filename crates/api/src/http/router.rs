@@ -14,20 +14,25 @@ use serde_json::Value;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
-    Interface, Service, artifacts, docs, document, engines, events, guard, interactions, messages,
-    problem::{Code, Problem},
+    HttpService, HttpState, artifacts, docs, document, engines, events, guard, interactions, messages,
+    problem::{HttpProblem, ProblemCode},
     runs, service, terminals, tokens,
 };
 use crate::metrics;
 
 /// All routes.
-pub fn router(service: Service) -> Router {
-    let interface = Interface::new(service);
+pub fn router(service: HttpService) -> Router {
+    let interface = HttpState::new(service);
     let (router, _) = declared().split_for_parts();
     router
-        .fallback(|| async { Problem::new(Code::NotFound, "there is no such path; /openapi.json lists all") })
+        .fallback(|| async {
+            HttpProblem::new(ProblemCode::NotFound, "there is no such path; /openapi.json lists all")
+        })
         .method_not_allowed_fallback(|| async {
-            Problem::new(Code::MethodNotAllowed, "this path knows other methods; see the header Allow")
+            HttpProblem::new(
+                ProblemCode::MethodNotAllowed,
+                "this path knows other methods; see the header Allow",
+            )
         })
         .layer(DefaultBodyLimit::max(interface.0.settings.max_body_bytes))
         .layer(middleware::from_fn_with_state(interface.clone(), guard::check))
@@ -41,7 +46,7 @@ pub fn openapi() -> Value {
     document::complete(declared().into_openapi())
 }
 
-fn declared() -> OpenApiRouter<Interface> {
+fn declared() -> OpenApiRouter<HttpState> {
     OpenApiRouter::new()
         .routes(routes!(runs::create, runs::list))
         .routes(routes!(runs::show))
@@ -81,8 +86,10 @@ fn declared() -> OpenApiRouter<Interface> {
 async fn survive(request: Request, next: Next) -> Response {
     let mut response = match AssertUnwindSafe(next.run(request)).catch_unwind().await {
         Ok(response) => response,
-        Err(_) => Problem::internal("this request broke something; please report it with the daemon's log")
-            .into_response(),
+        Err(_) => {
+            HttpProblem::internal("this request broke something; please report it with the daemon's log")
+                .into_response()
+        }
     };
     let headers = response.headers_mut();
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));

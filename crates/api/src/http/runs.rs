@@ -1,14 +1,14 @@
 //! Runs: asked for, listed, shown, stopped; and the ledger of their turns.
 
-use abide_daemon::{DeskError, Outcome};
+use abide_daemon::{RequestError, RequestOutcome};
 use abide_domain::{
-    event::{Idempotency, NewRun},
+    event::{IdempotencyClaim, NewRun},
     id::RunId,
-    inbound::{Message, MessageKey},
-    refused::Refused,
+    inbound::{InboundMessage, MessageKey},
+    refused::RequestRefused,
     run::Run,
 };
-use abide_ports::{store::Page, workspace::Skill};
+use abide_ports::{store::PageRequest, workspace::RunSkill};
 use abide_wire::{run as wire, service};
 use axum::{
     Json,
@@ -22,13 +22,13 @@ use sha2::{Digest, Sha256};
 use utoipa::IntoParams;
 
 use super::{
-    Interface,
-    body::{JsonBody, Path, Query, check_length, limit},
+    HttpState,
+    body::{JsonBody, PathParams, QueryParams, check_length, limit},
     ends,
-    guard::Credential,
+    guard::RequestCredential,
     pages,
-    person::Person,
-    problem::{Code, Problem},
+    person::RequestPerson,
+    problem::{HttpProblem, ProblemCode},
     translate,
 };
 
@@ -39,10 +39,10 @@ pub(super) const CHANNEL: &str = "api";
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(super) struct Runs {
+pub(super) struct RunsQuery {
     /// Only those that do this.
     #[param(inline)]
-    status: Option<wire::RunStatus>,
+    status: Option<wire::RunStatusValue>,
     /// The `next_cursor` of the page before; the first page unless given.
     cursor: Option<String>,
     /// How many at the most; 100 unless given. A page ends sooner when it has 1 MiB.
@@ -54,7 +54,7 @@ pub(super) struct Runs {
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(super) struct Part {
+pub(super) struct PageQuery {
     /// The `next_cursor` of the page before; the first page unless given.
     cursor: Option<String>,
     /// How many at the most; 100 unless given. A page ends sooner when it has 1 MiB.
@@ -62,15 +62,15 @@ pub(super) struct Part {
     limit: Option<u32>,
 }
 
-impl Part {
-    pub(super) fn page(self) -> Result<Page, Problem> {
+impl PageQuery {
+    pub(super) fn page(self) -> Result<PageRequest, HttpProblem> {
         page_of(self.cursor, self.limit)
     }
 }
 
 /// A page that is bounded in items and in bytes.
-pub(super) fn page_of(cursor: Option<String>, most: Option<u32>) -> Result<Page, Problem> {
-    Ok(Page { cursor, ..Page::first(limit(most)?).within(pages::MAX_PAGE_BYTES) })
+pub(super) fn page_of(cursor: Option<String>, most: Option<u32>) -> Result<PageRequest, HttpProblem> {
+    Ok(PageRequest { cursor, ..PageRequest::first(limit(most)?).within(pages::MAX_PAGE_BYTES) })
 }
 
 /// Starts a run.
@@ -81,10 +81,10 @@ pub(super) fn page_of(cursor: Option<String>, most: Option<u32>) -> Result<Page,
     params(("Idempotency-Key" = Option<String>, Header,
         description = "A key of your own, 1 to 200 visible ASCII characters: the same request under the same key is one run, for ever.",
         min_length = 1, max_length = 200, pattern = "^[!-~]+$")),
-    request_body = wire::NewRun,
+    request_body = wire::CreateRunRequest,
     responses(
-        (status = 201, description = "The run was made.", body = wire::Run, headers(("Location" = String, description = "Where the run is."))),
-        (status = 200, description = "The same request was met before; this is its run.", body = wire::Run),
+        (status = 201, description = "The run was made.", body = wire::RunView, headers(("Location" = String, description = "Where the run is."))),
+        (status = 200, description = "The same request was met before; this is its run.", body = wire::RunView),
         (status = 400, description = "`INVALID_REQUEST`, `UNKNOWN_OPTION`, `UNKNOWN_ENGINE`, `WORKSPACE_UNUSABLE`"),
         (status = 409, description = "`IDEMPOTENCY_CONFLICT`: the key was used for another request"),
         (status = 507, description = "`RESOURCE_PRESSURE`: too little disk space is free in the home or the workspace; `STORE_FULL`"),
@@ -93,62 +93,64 @@ pub(super) fn page_of(cursor: Option<String>, most: Option<u32>) -> Result<Page,
     ),
 )]
 pub(super) async fn create(
-    State(interface): State<Interface>,
+    State(interface): State<HttpState>,
     headers: HeaderMap,
-    body: JsonBody<wire::NewRun>,
-) -> Result<Response, Problem> {
+    body: JsonBody<wire::CreateRunRequest>,
+) -> Result<Response, HttpProblem> {
     let JsonBody { parsed: new, sent } = body;
     check(&new)?;
     let daemon = interface.daemon();
     if daemon.catalogue().engine(&new.engine).is_none() {
         let known = daemon.catalogue().names().join(", ");
-        return Err(Problem::new(
-            Code::UnknownEngine,
+        return Err(HttpProblem::new(
+            ProblemCode::UnknownEngine,
             format!("there is no engine of that name here, or it is switched off; known are {known}"),
         ));
     }
     let idempotency =
-        idempotency_key(&headers)?.map(|key| Idempotency { key, fingerprint: fingerprint(&sent) });
+        idempotency_key(&headers)?.map(|key| IdempotencyClaim { key, fingerprint: fingerprint(&sent) });
     let run_id = RunId(daemon.stamp().fresh);
     let workspace = match &new.workspace {
         Some(given) => usable(given.clone()).await?,
         None => daemon.own_workspace(run_id),
     };
     let (settings, text) = translate::settings(new, workspace);
-    let message = Message { key: fresh_message(&interface), text };
+    let message = InboundMessage { key: fresh_message(&interface), text };
     let new = NewRun { run_id, settings, message, idempotency, rules: abide_domain::run::RULES };
     match daemon.create(new).await? {
-        Outcome::Changed(run) => {
+        RequestOutcome::Changed(run) => {
             let location = [(header::LOCATION, format!("/v1/runs/{run_id}"))];
             Ok((StatusCode::CREATED, location, Json(shown(&interface, &run))).into_response())
         }
-        Outcome::Repeated(run_id) => {
+        RequestOutcome::Repeated(run_id) => {
             let run = find(&interface, run_id).await?;
             Ok(Json(shown(&interface, &run)).into_response())
         }
-        Outcome::Absorbed => Err(Problem::internal("a new run was taken for an old one; please report it")),
+        RequestOutcome::Absorbed => {
+            Err(HttpProblem::internal("a new run was taken for an old one; please report it"))
+        }
     }
 }
 
 /// Lists runs, the newest first.
 #[utoipa::path(
     get, path = "/v1/runs", tag = "runs", operation_id = "list_runs",
-    params(Runs),
+    params(RunsQuery),
     responses(
-        (status = 200, description = "A page of runs.", body = service::Page<wire::Run>),
+        (status = 200, description = "A page of runs.", body = service::ListResponse<wire::RunView>),
         (status = 400, description = "`INVALID_REQUEST`, `UNKNOWN_OPTION`, `INVALID_CURSOR`"),
     ),
 )]
 pub(super) async fn list(
-    State(interface): State<Interface>,
-    Extension(credential): Extension<Credential>,
-    Query(runs): Query<Runs>,
-) -> Result<Response, Problem> {
+    State(interface): State<HttpState>,
+    Extension(credential): Extension<RequestCredential>,
+    QueryParams(runs): QueryParams<RunsQuery>,
+) -> Result<Response, HttpProblem> {
     let page = page_of(runs.cursor, runs.limit)?;
     let reservation = interface.0.budget.reserve(&credential.0, pages::RESERVED_BYTES).await;
     let listing = interface.daemon().store().runs(runs.status.map(translate::status), page).await?;
     let items = listing.items.iter().map(|run| shown(&interface, run)).collect();
-    Ok(pages::answer(&service::Page { items, next_cursor: listing.next_cursor }, reservation))
+    Ok(pages::answer(&service::ListResponse { items, next_cursor: listing.next_cursor }, reservation))
 }
 
 /// Shows a run.
@@ -156,15 +158,15 @@ pub(super) async fn list(
     get, path = "/v1/runs/{run_id}", tag = "runs", operation_id = "show_run",
     params(("run_id" = String, Path, description = "The run.")),
     responses(
-        (status = 200, description = "The run as it stands.", body = wire::Run),
+        (status = 200, description = "The run as it stands.", body = wire::RunView),
         (status = 404, description = "`RUN_NOT_FOUND`"),
     ),
 )]
 pub(super) async fn show(
-    State(interface): State<Interface>,
-    Extension(credential): Extension<Credential>,
-    Path(id): Path<String>,
-) -> Result<Response, Problem> {
+    State(interface): State<HttpState>,
+    Extension(credential): Extension<RequestCredential>,
+    PathParams(id): PathParams<String>,
+) -> Result<Response, HttpProblem> {
     let reservation = interface.0.budget.reserve(&credential.0, pages::RESERVED_BYTES).await;
     let run = find(&interface, run_id(&id)?).await?;
     Ok(pages::answer(&shown(&interface, &run), reservation))
@@ -173,19 +175,19 @@ pub(super) async fn show(
 /// Lists a run's turns, the first first.
 #[utoipa::path(
     get, path = "/v1/runs/{run_id}/turns", tag = "runs", operation_id = "list_turns",
-    params(("run_id" = String, Path, description = "The run."), Part),
+    params(("run_id" = String, Path, description = "The run."), PageQuery),
     responses(
-        (status = 200, description = "A page of the ledger of turns.", body = service::Page<wire::Turn>),
+        (status = 200, description = "A page of the ledger of turns.", body = service::ListResponse<wire::TurnView>),
         (status = 400, description = "`INVALID_REQUEST`, `UNKNOWN_OPTION`, `INVALID_CURSOR`"),
         (status = 404, description = "`RUN_NOT_FOUND`"),
     ),
 )]
 pub(super) async fn turns(
-    State(interface): State<Interface>,
-    Extension(credential): Extension<Credential>,
-    Path(id): Path<String>,
-    Query(part): Query<Part>,
-) -> Result<Response, Problem> {
+    State(interface): State<HttpState>,
+    Extension(credential): Extension<RequestCredential>,
+    PathParams(id): PathParams<String>,
+    QueryParams(part): QueryParams<PageQuery>,
+) -> Result<Response, HttpProblem> {
     let (run, page) = (run_id(&id)?, part.page()?);
     let reservation = interface.0.budget.reserve(&credential.0, pages::RESERVED_BYTES).await;
     let listing = interface.daemon().store().turns_of(run, page).await?;
@@ -195,7 +197,7 @@ pub(super) async fn turns(
     let mut turns = listing.items;
     ends::fill_in(interface.daemon().store(), run, &mut turns).await?;
     let items = turns.iter().map(translate::turn).collect();
-    Ok(pages::answer(&service::Page { items, next_cursor: listing.next_cursor }, reservation))
+    Ok(pages::answer(&service::ListResponse { items, next_cursor: listing.next_cursor }, reservation))
 }
 
 /// Stops the turn at work.
@@ -209,15 +211,15 @@ pub(super) async fn turns(
     ),
     responses(
         (status = 400, description = "`INVALID_REQUEST`"),
-        (status = 200, description = "Whether there was a turn to stop.", body = wire::Stopped),
+        (status = 200, description = "Whether there was a turn to stop.", body = wire::AcceptedResponse),
         (status = 404, description = "`RUN_NOT_FOUND`"),
     ),
 )]
 pub(super) async fn interrupt(
-    State(interface): State<Interface>,
-    Path(id): Path<String>,
-    Person(by): Person,
-) -> Result<Json<wire::Stopped>, Problem> {
+    State(interface): State<HttpState>,
+    PathParams(id): PathParams<String>,
+    RequestPerson(by): RequestPerson,
+) -> Result<Json<wire::AcceptedResponse>, HttpProblem> {
     stopped(&id, interface.daemon().interrupt(run_id(&id)?, &by).await)
 }
 
@@ -230,58 +232,63 @@ pub(super) async fn interrupt(
     ),
     responses(
         (status = 400, description = "`INVALID_REQUEST`"),
-        (status = 200, description = "Whether there was anything to end; false for a run that was over.", body = wire::Stopped),
+        (status = 200, description = "Whether there was anything to end; false for a run that was over.", body = wire::AcceptedResponse),
         (status = 404, description = "`RUN_NOT_FOUND`"),
     ),
 )]
 pub(super) async fn cancel(
-    State(interface): State<Interface>,
-    Path(id): Path<String>,
-    Person(by): Person,
-) -> Result<Json<wire::Stopped>, Problem> {
+    State(interface): State<HttpState>,
+    PathParams(id): PathParams<String>,
+    RequestPerson(by): RequestPerson,
+) -> Result<Json<wire::AcceptedResponse>, HttpProblem> {
     stopped(&id, interface.daemon().cancel(run_id(&id)?, &by).await)
 }
 
-fn stopped(id: &str, outcome: Result<Outcome, DeskError>) -> Result<Json<wire::Stopped>, Problem> {
+fn stopped(
+    id: &str,
+    outcome: Result<RequestOutcome, RequestError>,
+) -> Result<Json<wire::AcceptedResponse>, HttpProblem> {
     let accepted = match outcome {
         // What was asked before is on its way: asking again is no reason to say no.
-        Ok(Outcome::Changed(_) | Outcome::Absorbed | Outcome::Repeated(_)) => true,
-        Err(DeskError::Refused(Refused::RunFinished { .. } | Refused::NothingToInterrupt { .. })) => false,
-        Err(DeskError::Refused(Refused::NoSuchRun)) => return Err(Problem::no_run(id)),
+        Ok(RequestOutcome::Changed(_) | RequestOutcome::Absorbed | RequestOutcome::Repeated(_)) => true,
+        Err(RequestError::Refused(
+            RequestRefused::RunFinished { .. } | RequestRefused::NothingToInterrupt { .. },
+        )) => false,
+        Err(RequestError::Refused(RequestRefused::NoSuchRun)) => return Err(HttpProblem::no_run(id)),
         Err(error) => return Err(error.into()),
     };
-    Ok(Json(wire::Stopped { accepted }))
+    Ok(Json(wire::AcceptedResponse { accepted }))
 }
 
 /// The run that a path names.
-pub(super) fn run_id(text: &str) -> Result<RunId, Problem> {
+pub(super) fn run_id(text: &str) -> Result<RunId, HttpProblem> {
     let shown: String = text.chars().take(100).collect();
-    text.parse().map_err(|_| Problem::no_run(&shown))
+    text.parse().map_err(|_| HttpProblem::no_run(&shown))
 }
 
 /// The run of that name, if there is one.
-pub(super) async fn find(interface: &Interface, run: RunId) -> Result<Run, Problem> {
-    interface.daemon().store().run(run).await?.ok_or_else(|| Problem::no_run(&run.to_string()))
+pub(super) async fn find(interface: &HttpState, run: RunId) -> Result<Run, HttpProblem> {
+    interface.daemon().store().run(run).await?.ok_or_else(|| HttpProblem::no_run(&run.to_string()))
 }
 
 /// A run with what only the daemon knows of it.
-pub(super) fn shown(interface: &Interface, run: &Run) -> wire::Run {
+pub(super) fn shown(interface: &HttpState, run: &Run) -> wire::RunView {
     let daemon = interface.daemon();
     let mut shown = translate::run(run, daemon.queue_position(run.run_id), daemon.stalled_since(run));
-    if shown.status == wire::RunStatus::Queued {
+    if shown.status == wire::RunStatusValue::Queued {
         shown.held_back = daemon.shortage(Some(&run.settings.workspace)).map(|shortage| shortage.to_string());
     }
     shown
 }
 
 /// A name for a message whose sender gave it none.
-pub(super) fn fresh_message(interface: &Interface) -> MessageKey {
+pub(super) fn fresh_message(interface: &HttpState) -> MessageKey {
     let message_id = format!("msg_{}", interface.daemon().stamp().fresh);
     MessageKey { channel: CHANNEL.to_owned(), message_id }
 }
 
 /// What the schema says about lengths and numbers, which types do not.
-fn check(new: &wire::NewRun) -> Result<(), Problem> {
+fn check(new: &wire::CreateRunRequest) -> Result<(), HttpProblem> {
     check_length("engine", &new.engine, 1, 100)?;
     check_length("prompt", &new.prompt, 1, 1_000_000)?;
     check_length("workspace", new.workspace.as_deref().unwrap_or_default(), 0, 4096)?;
@@ -291,13 +298,13 @@ fn check(new: &wire::NewRun) -> Result<(), Problem> {
     check_length("options.model", options.model.as_deref().unwrap_or("-"), 1, 200)?;
     // It becomes an argument of the engine's program.
     if options.model.as_ref().is_some_and(|model| model.starts_with('-')) {
-        return Err(Problem::invalid(
+        return Err(HttpProblem::invalid(
             "options.model must not begin with a dash: it would be read as an option",
         ));
     }
-    let is_skill = |skill: &String| !skill.starts_with('-') && Skill::new(skill, "skills").is_some();
+    let is_skill = |skill: &String| !skill.starts_with('-') && RunSkill::new(skill, "skills").is_some();
     if !new.skill.as_ref().is_none_or(is_skill) {
-        return Err(Problem::invalid(
+        return Err(HttpProblem::invalid(
             "skill must be a folder whose path does not begin with a dash and whose name begins with neither a dot nor a \
              dash, without control characters and backticks",
         ));
@@ -306,19 +313,19 @@ fn check(new: &wire::NewRun) -> Result<(), Problem> {
         [("session_timeout_sec", options.session_timeout_sec), ("turn_timeout_sec", options.turn_timeout_sec)]
     {
         if seconds == Some(0) {
-            return Err(Problem::invalid(format!("options.{name} must be at least 1 second")));
+            return Err(HttpProblem::invalid(format!("options.{name} must be at least 1 second")));
         }
     }
     Ok(())
 }
 
-fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, Problem> {
+fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, HttpProblem> {
     let mut given = headers.get_all("idempotency-key").iter();
     let Some(key) = given.next() else { return Ok(None) };
     let fits = |key: &&str| (1..=200).contains(&key.len()) && key.bytes().all(|byte| byte.is_ascii_graphic());
     let key = key.to_str().ok().filter(fits).filter(|_| given.next().is_none());
     let advice = "Idempotency-Key must be given once, with 1 to 200 visible ASCII characters";
-    key.map(|key| Some(key.to_owned())).ok_or_else(|| Problem::invalid(advice))
+    key.map(|key| Some(key.to_owned())).ok_or_else(|| HttpProblem::invalid(advice))
 }
 
 /// A digest of what was asked for, the same however the sender orders its fields.
@@ -358,10 +365,10 @@ fn canonical(value: &Value, text: &mut String) {
 
 /// The workspace as it is called without links, if a run can work there. It is resolved here and never again: a link that is
 /// changed later does not lead the run elsewhere.
-async fn usable(workspace: String) -> Result<String, Problem> {
+async fn usable(workspace: String) -> Result<String, HttpProblem> {
     let unusable = |why: &str| {
-        Problem::new(
-            Code::WorkspaceUnusable,
+        HttpProblem::new(
+            ProblemCode::WorkspaceUnusable,
             format!("{why}; give the absolute path of a directory on the daemon's machine, or leave it out"),
         )
     };
@@ -372,7 +379,7 @@ async fn usable(workspace: String) -> Result<String, Problem> {
         let resolved = std::fs::canonicalize(&workspace).ok().filter(|path| path.is_dir())?;
         Some(resolved.into_os_string().into_string())
     });
-    let found = looked.await.map_err(|_| Problem::internal("the workspace could not be looked at"))?;
+    let found = looked.await.map_err(|_| HttpProblem::internal("the workspace could not be looked at"))?;
     let resolved = found.ok_or_else(|| unusable("the workspace is not a directory that is there"))?;
     resolved.map_err(|_| unusable("the workspace leads to a directory whose name is not UTF-8"))
 }

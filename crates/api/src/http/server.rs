@@ -32,17 +32,17 @@ use tokio::{
 use tower_service::Service as _;
 
 use super::{
-    Service,
-    admission::{Admission, ConnectionPlaces},
-    problem::{Code, Problem},
+    HttpService,
+    admission::{ConnectionLimiter, ConnectionPermit},
+    problem::{HttpProblem, ProblemCode},
     router,
 };
 
 /// The connection that a request came over.
 #[derive(Clone, Debug)]
-pub(super) struct Connection {
+pub(super) struct HttpConnection {
     pub(super) origin: ConnectionOrigin,
-    pub(super) admission: Arc<Admission>,
+    pub(super) admission: Arc<ConnectionPermit>,
 }
 
 /// Where a connection comes from.
@@ -101,12 +101,12 @@ const BREATH: Duration = Duration::from_millis(100);
 pub async fn serve(
     listener: TcpListener,
     local: Option<LocalListener>,
-    service: Service,
+    service: HttpService,
     until: impl Future<Output = ()> + Send + 'static,
 ) -> io::Result<()> {
-    let places = ConnectionPlaces::new(service.settings.max_connections);
+    let places = ConnectionLimiter::new(service.settings.max_connections);
     // So that connections over TCP never take the places of commands.
-    let local_places = ConnectionPlaces::new(service.settings.max_connections);
+    let local_places = ConnectionLimiter::new(service.settings.max_connections);
     let patience = Duration::from_secs(u64::from(service.settings.patience_sec));
     let router = router(service);
     let (going, gone) = watch::channel(false);
@@ -114,31 +114,31 @@ pub async fn serve(
     let mut until = pin!(until);
     loop {
         let accepted = tokio::select! {
-            accepted = listener.accept() => accepted.map(|(stream, _)| Accepted::Network(stream)),
+            accepted = listener.accept() => accepted.map(|(stream, _)| AcceptedStream::Network(stream)),
             accepted = LocalListener::accept(local.as_ref()) => {
-                accepted.map(|(stream, refusal)| Accepted::Local(stream, refusal))
+                accepted.map(|(stream, refusal)| AcceptedStream::Local(stream, refusal))
             }
             Some(_) = connections.join_next() => continue,
             () = &mut until => break,
         };
         let (router, gone) = (router.clone(), gone.clone());
         match accepted {
-            Ok(Accepted::Network(stream)) => {
+            Ok(AcceptedStream::Network(stream)) => {
                 // Without it, answers are merely slower.
                 stream.set_nodelay(true).ok();
                 let origin = ConnectionOrigin::Network {
                     client: stream.peer_addr().ok().map(|address| address.ip()),
                     ours: stream.local_addr().ok().map(|address| address.ip()),
                 };
-                let connection = Connection { origin, admission: places.admit() };
+                let connection = HttpConnection { origin, admission: places.admit() };
                 connections.spawn(converse(stream, connection, router, patience, gone));
             }
-            Ok(Accepted::Local(stream, None)) => {
+            Ok(AcceptedStream::Local(stream, None)) => {
                 let connection =
-                    Connection { origin: ConnectionOrigin::Local, admission: local_places.admit() };
+                    HttpConnection { origin: ConnectionOrigin::Local, admission: local_places.admit() };
                 connections.spawn(converse(stream, connection, router, patience, gone));
             }
-            Ok(Accepted::Local(stream, Some(reason))) => {
+            Ok(AcceptedStream::Local(stream, Some(reason))) => {
                 let admission = local_places.admit();
                 connections.spawn(async move {
                     tokio::select! {
@@ -160,7 +160,7 @@ pub async fn serve(
 }
 
 /// A connection that was accepted.
-enum Accepted {
+enum AcceptedStream {
     Network(TcpStream),
     /// With the reason if it is refused.
     Local(UnixStream, Option<String>),
@@ -168,7 +168,7 @@ enum Accepted {
 
 async fn converse<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     stream: S,
-    connection: Connection,
+    connection: HttpConnection,
     router: Router,
     patience: Duration,
     mut gone: watch::Receiver<bool>,
@@ -179,7 +179,7 @@ async fn converse<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
         request.extensions_mut().insert(connection.clone());
         router.clone().call(request)
     });
-    let io = TokioIo::new(Patient { stream, patience, stuck: None });
+    let io = TokioIo::new(IdleTimeoutStream { stream, patience, stuck: None });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(patience)
@@ -198,7 +198,7 @@ async fn converse<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
 
 /// Says why a peer is refused, whatever it asks for.
 async fn turn_away(mut stream: UnixStream, reason: String) -> io::Result<()> {
-    let problem = Problem::new(Code::ForbiddenPeer, reason);
+    let problem = HttpProblem::new(ProblemCode::ForbiddenPeer, reason);
     let status = problem.code.decide().0;
     let response = problem.into_response();
     let kind = response.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
@@ -218,14 +218,14 @@ async fn turn_away(mut stream: UnixStream, reason: String) -> io::Result<()> {
 }
 
 /// A connection whose other side is expected to take what it is told.
-struct Patient<S> {
+struct IdleTimeoutStream<S> {
     stream: S,
     patience: Duration,
     /// Runs while the other side takes nothing.
     stuck: Option<Pin<Box<Sleep>>>,
 }
 
-impl<S> Patient<S> {
+impl<S> IdleTimeoutStream<S> {
     fn judge(
         &mut self,
         written: Poll<io::Result<usize>>,
@@ -244,7 +244,7 @@ impl<S> Patient<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Patient<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for IdleTimeoutStream<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -254,7 +254,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Patient<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Patient<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for IdleTimeoutStream<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,

@@ -1,16 +1,16 @@
 //! The daemon itself: whether it lives and is ready, what it does, and how it is told to stop.
 
-use abide_daemon::{BeforeStop, StoppedRun};
-use abide_domain::run::Status;
-use abide_terminal::{Call, Reply};
+use abide_daemon::{ActivityBeforeStop, StoppedRun};
+use abide_domain::run::RunStatus;
+use abide_terminal::{TerminalCall, TerminalReply};
 use abide_wire::service as wire;
 use axum::{Json, extract::State, http::header, response::IntoResponse};
 use tokio::sync::oneshot;
 
 use super::{
-    Interface, Stop,
+    HttpState, StopMode,
     body::OptionalBody,
-    problem::{Code, Problem},
+    problem::{HttpProblem, ProblemCode},
     translate,
 };
 use crate::metrics::{self, CONTENT_TYPE, STATUSES};
@@ -18,27 +18,29 @@ use crate::metrics::{self, CONTENT_TYPE, STATUSES};
 /// Says that the daemon lives. Needs no token.
 #[utoipa::path(
     get, path = "/healthz", tag = "service", operation_id = "health",
-    responses((status = 200, description = "It lives.", body = wire::Health)),
+    responses((status = 200, description = "It lives.", body = wire::HealthResponse)),
 )]
-pub(super) async fn health() -> Json<wire::Health> {
-    Json(wire::Health { status: "ok".to_owned(), resource_pressure: None })
+pub(super) async fn health() -> Json<wire::HealthResponse> {
+    Json(wire::HealthResponse { status: "ok".to_owned(), resource_pressure: None })
 }
 
 /// Says whether everything found at start-up has been taken up again.
 #[utoipa::path(
     get, path = "/readyz", tag = "service", operation_id = "ready",
     responses(
-        (status = 200, description = "It is ready.", body = wire::Health),
+        (status = 200, description = "It is ready.", body = wire::HealthResponse),
         (status = 503, description = "`NOT_READY`, `STORE_GONE`, `STORE_IN_USE`"),
     ),
 )]
-pub(super) async fn ready(State(interface): State<Interface>) -> Result<Json<wire::Health>, Problem> {
+pub(super) async fn ready(
+    State(interface): State<HttpState>,
+) -> Result<Json<wire::HealthResponse>, HttpProblem> {
     interface.daemon().store().health()?;
     if interface.daemon().is_ready() {
         let resource_pressure = interface.daemon().shortage(None).map(|shortage| shortage.to_string());
-        Ok(Json(wire::Health { status: "ready".to_owned(), resource_pressure }))
+        Ok(Json(wire::HealthResponse { status: "ready".to_owned(), resource_pressure }))
     } else {
-        Err(Problem::new(Code::NotReady, "the daemon is still taking up what it found; try again"))
+        Err(HttpProblem::new(ProblemCode::NotReady, "the daemon is still taking up what it found; try again"))
     }
 }
 
@@ -48,7 +50,7 @@ pub(super) async fn ready(State(interface): State<Interface>) -> Result<Json<wir
     responses((status = 200, description = "Figures in the OpenMetrics text format.", body = String,
         content_type = "application/openmetrics-text")),
 )]
-pub(super) async fn metrics(State(interface): State<Interface>) -> Result<impl IntoResponse, Problem> {
+pub(super) async fn metrics(State(interface): State<HttpState>) -> Result<impl IntoResponse, HttpProblem> {
     let text = interface.0.metrics.text(interface.daemon()).await?;
     Ok(([(header::CONTENT_TYPE, CONTENT_TYPE)], text))
 }
@@ -56,15 +58,17 @@ pub(super) async fn metrics(State(interface): State<Interface>) -> Result<impl I
 /// Says what runs and waits.
 #[utoipa::path(
     get, path = "/v1/status", tag = "service", operation_id = "status",
-    responses((status = 200, description = "What runs and waits.", body = wire::Status)),
+    responses((status = 200, description = "What runs and waits.", body = wire::DaemonStatus)),
 )]
-pub(super) async fn status(State(interface): State<Interface>) -> Result<Json<wire::Status>, Problem> {
+pub(super) async fn status(
+    State(interface): State<HttpState>,
+) -> Result<Json<wire::DaemonStatus>, HttpProblem> {
     let daemon = interface.daemon();
     let (held, queued) = daemon.occupancy();
     let tally = daemon.store().tally().await?;
-    let count = |status: Status| (status.name().to_owned(), tally.get(&status).copied().unwrap_or(0));
+    let count = |status: RunStatus| (status.name().to_owned(), tally.get(&status).copied().unwrap_or(0));
     let stalled = metrics::stalled(daemon).await?;
-    Ok(Json(wire::Status {
+    Ok(Json(wire::DaemonStatus {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         pid: std::process::id(),
         started_at: interface.0.started_at.clone(),
@@ -85,13 +89,13 @@ pub(super) async fn status(State(interface): State<Interface>) -> Result<Json<wi
 }
 
 /// How many terminal sessions there are.
-async fn sessions(interface: &Interface) -> u64 {
+async fn sessions(interface: &HttpState) -> u64 {
     let (answer, answered) = oneshot::channel();
-    interface.0.terminals.call(Call::Stats, move |reply| {
+    interface.0.terminals.call(TerminalCall::Stats, move |reply| {
         let _the_client_left = answer.send(reply);
     });
     match answered.await {
-        Ok(Ok(Reply::Stats(stats))) => stats.sessions as u64,
+        Ok(Ok(TerminalReply::Stats(stats))) => stats.sessions as u64,
         Ok(_) | Err(_) => 0,
     }
 }
@@ -105,51 +109,51 @@ async fn sessions(interface: &Interface) -> u64 {
 /// and questions without a process stay as they are. With `keep`, all of it goes on and is taken up by the next daemon.
 #[utoipa::path(
     post, path = "/v1/stop", tag = "service", operation_id = "stop",
-    request_body(content = Option<wire::StopRequest>),
+    request_body(content = Option<wire::StopDaemonRequest>),
     responses(
-        (status = 200, description = "What was ended. The daemon goes right after this answer.", body = wire::Stopping),
+        (status = 200, description = "What was ended. The daemon goes right after this answer.", body = wire::StopDaemonResponse),
         (status = 400, description = "`INVALID_REQUEST`, `UNKNOWN_OPTION`"),
         (status = 413, description = "`TOO_LARGE`"),
         (status = 415, description = "`UNSUPPORTED_MEDIA_TYPE`"),
     ),
 )]
 pub(super) async fn stop(
-    State(interface): State<Interface>,
-    OptionalBody(request): OptionalBody<wire::StopRequest>,
-) -> Result<Json<wire::Stopping>, Problem> {
+    State(interface): State<HttpState>,
+    OptionalBody(request): OptionalBody<wire::StopDaemonRequest>,
+) -> Result<Json<wire::StopDaemonResponse>, HttpProblem> {
     if request.keep {
-        interface.0.stop.send_replace(Stop::Keep);
-        return Ok(Json(wire::Stopping::default()));
+        interface.0.stop.send_replace(StopMode::Keep);
+        return Ok(Json(wire::StopDaemonResponse::default()));
     }
     // A stop that was begun is finished, whether or not its client waits for it.
     let stopping = tokio::spawn(async move {
         let sessions = sessions(&interface).await;
         let stopped = interface.daemon().stop().await;
-        interface.0.stop.send_replace(Stop::Orderly);
+        interface.0.stop.send_replace(StopMode::Orderly);
         stopped.map(|stopped| (stopped, sessions))
     });
-    let stopped = stopping.await.map_err(|_| Problem::internal("the stop came to a bad end"))?;
+    let stopped = stopping.await.map_err(|_| HttpProblem::internal("the stop came to a bad end"))?;
     let (stopped, sessions) = stopped?;
-    let names = |was: BeforeStop| {
+    let names = |was: ActivityBeforeStop| {
         let runs = stopped.runs.iter().filter(move |stopped| stopped.was == was);
         runs.map(|stopped| stopped.run.run_id.to_string()).collect()
     };
-    Ok(Json(wire::Stopping {
-        turns: names(BeforeStop::Turn),
-        waits: names(BeforeStop::Wait),
+    Ok(Json(wire::StopDaemonResponse {
+        turns: names(ActivityBeforeStop::Turn),
+        waits: names(ActivityBeforeStop::Wait),
         runs: stopped.runs.iter().map(stopped_run).collect(),
         sessions,
     }))
 }
 
-fn stopped_run(stopped: &StoppedRun) -> wire::StoppedRun {
+fn stopped_run(stopped: &StoppedRun) -> wire::StoppedRunView {
     let run = &stopped.run;
     let was = match stopped.was {
-        BeforeStop::Turn => "turn",
-        BeforeStop::Wait => "wait",
-        BeforeStop::Start => "start",
+        ActivityBeforeStop::Turn => "turn",
+        ActivityBeforeStop::Wait => "wait",
+        ActivityBeforeStop::Start => "start",
     };
-    wire::StoppedRun {
+    wire::StoppedRunView {
         run_id: run.run_id.to_string(),
         was: was.to_owned(),
         status: run.status().name().to_owned(),

@@ -2,7 +2,7 @@
 
 /// What can be set.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Settings {
+pub struct HttpConfig {
     /// Names by which the daemon may be called besides those of this machine's own loopback.
     pub allowed_hosts: Vec<String>,
     /// The largest JSON body that is taken.
@@ -19,7 +19,7 @@ pub struct Settings {
     pub artifacts: String,
 }
 
-impl Settings {
+impl HttpConfig {
     /// What holds unless it is set.
     pub fn standard(artifacts: &str) -> Self {
         Self {

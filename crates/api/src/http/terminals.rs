@@ -9,7 +9,7 @@ use std::sync::{
     atomic::{AtomicBool, AtomicUsize, Ordering},
 };
 
-use abide_terminal::{Call, Event, Flow, Listener, MAX_PAGE_BYTES};
+use abide_terminal::{ClientFlow, EventListener, MAX_PAGE_BYTES, TerminalCall, TerminalEvent};
 use abide_wire::rpc as wire;
 use axum::{
     body::Bytes,
@@ -26,22 +26,22 @@ use tokio::sync::{
 };
 
 use super::{
-    Interface, Stop,
+    HttpState, StopMode,
     body::RawJson,
-    budget::{self, Reservation},
-    guard::Credential,
-    problem::{Code, Problem},
+    budget::{self, ByteReservation},
+    guard::RequestCredential,
+    problem::{HttpProblem, ProblemCode},
 };
-use crate::rpc::Conversation;
+use crate::rpc::RpcConnection;
 
 /// Makes one call of a terminal method.
 ///
 /// Streams are offered over the WebSocket only.
 #[utoipa::path(
     post, path = "/v1/rpc", tag = "terminals", operation_id = "call",
-    request_body = wire::Request,
+    request_body = wire::JsonRpcRequest,
     responses(
-        (status = 200, description = "The answer, which may be an error of the method's.", body = wire::Response),
+        (status = 200, description = "The answer, which may be an error of the method's.", body = wire::JsonRpcResponse),
         (status = 204, description = "A request without an id was taken and gets no answer."),
         (status = 400, description = "`INVALID_REQUEST`: not one request, or one that needs the WebSocket"),
         (status = 413, description = "`TOO_LARGE`"),
@@ -49,18 +49,18 @@ use crate::rpc::Conversation;
     ),
 )]
 pub(super) async fn call(
-    State(interface): State<Interface>,
-    Extension(credential): Extension<Credential>,
+    State(interface): State<HttpState>,
+    Extension(credential): Extension<RequestCredential>,
     RawJson(sent): RawJson,
-) -> Result<Response, Problem> {
+) -> Result<Response, HttpProblem> {
     check(&sent)?;
     let terminals = interface.0.terminals.clone();
     let (say, mut said) = unbounded_channel();
-    let listener: Listener = Arc::new(move |event| {
+    let listener: EventListener = Arc::new(move |event| {
         let _the_client_left = say.send(event);
-        Flow::Go
+        ClientFlow::Go
     });
-    let mut talk = Conversation::default();
+    let mut talk = RpcConnection::default();
     let mut made = None;
     talk.hear(&sent, |ticket, call| made = Some((ticket, call)));
     let mut reservation = None;
@@ -89,7 +89,7 @@ pub(super) async fn call(
 const WRITTEN_OUT: usize = 7;
 
 /// How many bytes an event takes while it is written out: as it is, and with escapes.
-fn written_bytes(event: &Event) -> usize {
+fn written_bytes(event: &TerminalEvent) -> usize {
     let escaped = |byte: &u8| match byte {
         b'\n' | b'\r' | b'\t' | 8 | 12 | b'"' | b'\\' => 2,
         0..0x20 => 6,
@@ -101,34 +101,34 @@ fn written_bytes(event: &Event) -> usize {
 }
 
 /// How many bytes a call is answered with at most, where that is known and the answer comes at once.
-fn expected_bytes(call: &Call) -> usize {
+fn expected_bytes(call: &TerminalCall) -> usize {
     let page = usize::try_from(MAX_PAGE_BYTES).unwrap_or(usize::MAX);
     match call {
-        Call::Output(range) => usize::try_from(range.limit).map_or(page, |limit| limit.min(page)),
-        Call::Screen(_) => page,
-        Call::Create(_)
-        | Call::Info(_)
-        | Call::List
-        | Call::Destroy { .. }
-        | Call::Run(_)
-        | Call::Stream(_)
-        | Call::Input { .. }
-        | Call::Cancel(_)
-        | Call::Resize(..)
-        | Call::Stats => 0,
+        TerminalCall::Output(range) => usize::try_from(range.limit).map_or(page, |limit| limit.min(page)),
+        TerminalCall::Screen(_) => page,
+        TerminalCall::Create(_)
+        | TerminalCall::Info(_)
+        | TerminalCall::List
+        | TerminalCall::Destroy { .. }
+        | TerminalCall::Run(_)
+        | TerminalCall::Stream(_)
+        | TerminalCall::Input { .. }
+        | TerminalCall::Cancel(_)
+        | TerminalCall::Resize(..)
+        | TerminalCall::Stats => 0,
     }
 }
 
 /// Refuses what is no request, or one that can only be met over a WebSocket.
-fn check(sent: &[u8]) -> Result<(), Problem> {
-    let request: wire::Request = serde_json::from_slice(sent)
-        .map_err(|error| Problem::invalid(format!("not a JSON-RPC 2.0 request: {error}")))?;
+fn check(sent: &[u8]) -> Result<(), HttpProblem> {
+    let request: wire::JsonRpcRequest = serde_json::from_slice(sent)
+        .map_err(|error| HttpProblem::invalid(format!("not a JSON-RPC 2.0 request: {error}")))?;
     let named = request.id.is_none_or(|id| id.is_string() || id.is_number());
     if request.jsonrpc != "2.0" || !named {
-        return Err(Problem::invalid("jsonrpc must be \"2.0\" and id a string or number"));
+        return Err(HttpProblem::invalid("jsonrpc must be \"2.0\" and id a string or number"));
     }
     if request.method == "exec.stream" {
-        return Err(Problem::invalid(
+        return Err(HttpProblem::invalid(
             "exec.stream needs the WebSocket, GET /v1/rpc; exec.run and exec.output do not",
         ));
     }
@@ -146,17 +146,20 @@ fn check(sent: &[u8]) -> Result<(), Problem> {
     ),
 )]
 pub(super) async fn connect(
-    State(interface): State<Interface>,
-    Extension(credential): Extension<Credential>,
+    State(interface): State<HttpState>,
+    Extension(credential): Extension<RequestCredential>,
     request: Request,
-) -> Result<Response, Problem> {
+) -> Result<Response, HttpProblem> {
     let (mut parts, _) = request.into_parts();
     let upgrade = WebSocketUpgrade::from_request_parts(&mut parts, &interface).await.map_err(|_| {
-        Problem::new(Code::UpgradeRequired, "ask for a WebSocket, or make single calls with POST /v1/rpc")
+        HttpProblem::new(
+            ProblemCode::UpgradeRequired,
+            "ask for a WebSocket, or make single calls with POST /v1/rpc",
+        )
     })?;
     let place = interface.0.streams.clone().try_acquire_owned().map_err(|_| {
-        Problem::new(
-            Code::TooManyConnections,
+        HttpProblem::new(
+            ProblemCode::TooManyConnections,
             "too many streams are open (setting http.max_streams); close some",
         )
     })?;
@@ -183,30 +186,30 @@ const STOP_AT: usize = 4 << 20;
 /// What the runtime's thread and a client's task both know: how many bytes the client is still to be told, in answers
 /// and streams.
 #[derive(Debug)]
-struct Load {
-    interface: Interface,
+struct ClientBacklog {
+    interface: HttpState,
     bytes: AtomicUsize,
     /// Whether a session is held back for it.
     holds: AtomicBool,
 }
 
-impl Load {
-    fn new(interface: Interface) -> Self {
+impl ClientBacklog {
+    fn new(interface: HttpState) -> Self {
         Self { interface, bytes: AtomicUsize::new(0), holds: AtomicBool::new(false) }
     }
 
-    fn add(&self, event: &Event) -> Flow {
+    fn add(&self, event: &TerminalEvent) -> ClientFlow {
         let more = event.output_bytes();
         if more == 0 {
-            return Flow::Go;
+            return ClientFlow::Go;
         }
         let has_room = self.interface.0.budget.add_streamed(more);
         let bytes = self.bytes.fetch_add(more, Ordering::AcqRel) + more;
         if bytes < if has_room { HOLD_AT } else { HOLD_AT_WHEN_FULL } {
-            return Flow::Go;
+            return ClientFlow::Go;
         }
         self.holds.store(true, Ordering::Release);
-        Flow::Hold
+        ClientFlow::Hold
     }
 
     /// Takes off what was told; says whether sessions that are held back may go on.
@@ -221,18 +224,18 @@ impl Load {
     }
 }
 
-impl Drop for Load {
+impl Drop for ClientBacklog {
     fn drop(&mut self) {
         self.interface.0.budget.remove_streamed(*self.bytes.get_mut());
     }
 }
 
-async fn serve(interface: Interface, credential: Credential, mut socket: WebSocket) {
+async fn serve(interface: HttpState, credential: RequestCredential, mut socket: WebSocket) {
     let terminals = interface.0.terminals.clone();
     let client = terminals.client();
-    let load = Arc::new(Load::new(interface.clone()));
+    let load = Arc::new(ClientBacklog::new(interface.clone()));
     let (say, mut said) = unbounded_channel();
-    let listener: Listener = {
+    let listener: EventListener = {
         let load = load.clone();
         Arc::new(move |event| {
             let (flow, bytes) = (load.add(&event), event.output_bytes());
@@ -241,15 +244,15 @@ async fn serve(interface: Interface, credential: Credential, mut socket: WebSock
             }
             // For a client that left, nothing is held back: what its commands print is in their spools.
             load.remove(bytes);
-            Flow::Go
+            ClientFlow::Go
         })
     };
     let mut stop = interface.0.stop.subscribe();
-    let mut talk = Conversation::default();
+    let mut talk = RpcConnection::default();
     let mut next = None;
     loop {
         // Room for a large answer is taken before it is written out, and given back when the client has it.
-        let mut reservation: Option<Reservation> = None;
+        let mut reservation: Option<ByteReservation> = None;
         tokio::select! {
             received = socket.recv(), if load.takes_requests() => match received {
                 Some(Ok(Message::Text(text))) => talk.hear(text.as_bytes(), |ticket, call| {
@@ -290,15 +293,18 @@ async fn serve(interface: Interface, credential: Credential, mut socket: WebSock
     terminals.leave(client);
 }
 
-async fn stopped(stop: &mut watch::Receiver<Stop>) {
-    let _nobody_can_ask_any_more = stop.wait_for(|stop| *stop != Stop::No).await;
+async fn stopped(stop: &mut watch::Receiver<StopMode>) {
+    let _nobody_can_ask_any_more = stop.wait_for(|stop| *stop != StopMode::No).await;
 }
 
 /// From this size on, an event is written out only when there is room for it.
 const LARGE_BYTES: usize = 64 << 10;
 
 /// The event that was put aside, or the next one.
-async fn following(next: &mut Option<Event>, said: &mut UnboundedReceiver<Event>) -> Option<Event> {
+async fn following(
+    next: &mut Option<TerminalEvent>,
+    said: &mut UnboundedReceiver<TerminalEvent>,
+) -> Option<TerminalEvent> {
     match next.take() {
         Some(event) => Some(event),
         None => said.recv().await,
@@ -308,10 +314,10 @@ async fn following(next: &mut Option<Event>, said: &mut UnboundedReceiver<Event>
 /// Takes what the runtime said, as much of it as there is and fits; says how many bytes of output that were. A large one
 /// that follows is put aside: it needs room of its own.
 fn hear(
-    talk: &mut Conversation,
-    first: Event,
-    said: &mut UnboundedReceiver<Event>,
-    next: &mut Option<Event>,
+    talk: &mut RpcConnection,
+    first: TerminalEvent,
+    said: &mut UnboundedReceiver<TerminalEvent>,
+    next: &mut Option<TerminalEvent>,
 ) -> usize {
     let mut told = first.output_bytes();
     talk.take(first);
@@ -329,7 +335,7 @@ fn hear(
 }
 
 /// Sends every line as a message of its own.
-async fn tell(socket: &mut WebSocket, talk: &mut Conversation) -> Result<(), axum::Error> {
+async fn tell(socket: &mut WebSocket, talk: &mut RpcConnection) -> Result<(), axum::Error> {
     let lines = Bytes::from(std::mem::take(&mut talk.out));
     for line in lines.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
         // The lines are JSON of our own making, so they are text.

@@ -11,10 +11,10 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 
 use super::{
-    Interface,
-    body::{JsonBody, Path, Query, limit},
+    HttpState,
+    body::{JsonBody, PathParams, QueryParams, limit},
     guard::PAGE_KEY,
-    problem::{Code, Problem},
+    problem::{HttpProblem, ProblemCode},
 };
 use crate::access::{AccessError, AccessRegistry, Principal, SIGN_IN_MAX_AGE};
 
@@ -22,7 +22,7 @@ use crate::access::{AccessError, AccessRegistry, Principal, SIGN_IN_MAX_AGE};
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(super) struct ListPart {
+pub(super) struct TokensQuery {
     /// The `next_cursor` of the page before; the first page unless given.
     cursor: Option<String>,
     /// How many at the most; 100 unless given.
@@ -33,16 +33,16 @@ pub(super) struct ListPart {
 /// Lists the tokens by name, without their secrets.
 #[utoipa::path(
     get, path = "/v1/tokens", tag = "access", operation_id = "list_tokens",
-    params(ListPart),
+    params(TokensQuery),
     responses(
-        (status = 200, description = "A page of tokens.", body = service::Page<wire::Token>),
+        (status = 200, description = "A page of tokens.", body = service::ListResponse<wire::AccessToken>),
         (status = 400, description = "`INVALID_REQUEST`, `UNKNOWN_OPTION`"),
     ),
 )]
 pub(super) async fn list(
-    State(interface): State<Interface>,
-    Query(part): Query<ListPart>,
-) -> Result<Json<service::Page<wire::Token>>, Problem> {
+    State(interface): State<HttpState>,
+    QueryParams(part): QueryParams<TokensQuery>,
+) -> Result<Json<service::ListResponse<wire::AccessToken>>, HttpProblem> {
     let tokens = interface.0.access.tokens();
     Ok(Json(page(tokens, &part, |token| token.name.clone())?))
 }
@@ -50,7 +50,7 @@ pub(super) async fn list(
 /// Makes a token. Its secret is in this answer and nowhere else.
 #[utoipa::path(
     post, path = "/v1/tokens", tag = "access", operation_id = "create_token",
-    request_body = wire::NewToken,
+    request_body = wire::CreateTokenRequest,
     responses(
         (status = 201, description = "The token with its secret.", body = wire::IssuedToken),
         (status = 400, description = "`INVALID_REQUEST`, `UNKNOWN_OPTION`"),
@@ -60,9 +60,9 @@ pub(super) async fn list(
     ),
 )]
 pub(super) async fn create(
-    State(interface): State<Interface>,
-    body: JsonBody<wire::NewToken>,
-) -> Result<(StatusCode, Json<wire::IssuedToken>), Problem> {
+    State(interface): State<HttpState>,
+    body: JsonBody<wire::CreateTokenRequest>,
+) -> Result<(StatusCode, Json<wire::IssuedToken>), HttpProblem> {
     let now = interface.daemon().stamp().at;
     let issued = change(&interface, move |access| access.new_token(&body.parsed, now)).await?;
     Ok((StatusCode::CREATED, Json(issued)))
@@ -81,9 +81,9 @@ pub(super) async fn create(
     ),
 )]
 pub(super) async fn rotate(
-    State(interface): State<Interface>,
-    Path(name): Path<String>,
-) -> Result<Json<wire::IssuedToken>, Problem> {
+    State(interface): State<HttpState>,
+    PathParams(name): PathParams<String>,
+) -> Result<Json<wire::IssuedToken>, HttpProblem> {
     let now = interface.daemon().stamp().at;
     Ok(Json(change(&interface, move |access| access.rotate(&name, now)).await?))
 }
@@ -99,9 +99,9 @@ pub(super) async fn rotate(
     ),
 )]
 pub(super) async fn revoke(
-    State(interface): State<Interface>,
-    Path(name): Path<String>,
-) -> Result<StatusCode, Problem> {
+    State(interface): State<HttpState>,
+    PathParams(name): PathParams<String>,
+) -> Result<StatusCode, HttpProblem> {
     // A sign-in's id is no token's name.
     if name.starts_with("sin_") {
         return Err(AccessError::Unknown(name).into());
@@ -113,16 +113,16 @@ pub(super) async fn revoke(
 /// Lists the browsers that are signed in.
 #[utoipa::path(
     get, path = "/v1/sign-ins", tag = "access", operation_id = "list_sign_ins",
-    params(ListPart),
+    params(TokensQuery),
     responses(
-        (status = 200, description = "A page of sign-ins.", body = service::Page<wire::SignIn>),
+        (status = 200, description = "A page of sign-ins.", body = service::ListResponse<wire::SignIn>),
         (status = 400, description = "`INVALID_REQUEST`, `UNKNOWN_OPTION`"),
     ),
 )]
 pub(super) async fn sign_ins(
-    State(interface): State<Interface>,
-    Query(part): Query<ListPart>,
-) -> Result<Json<service::Page<wire::SignIn>>, Problem> {
+    State(interface): State<HttpState>,
+    QueryParams(part): QueryParams<TokensQuery>,
+) -> Result<Json<service::ListResponse<wire::SignIn>>, HttpProblem> {
     let mut sign_ins = interface.0.access.sign_ins(interface.daemon().stamp().at);
     sign_ins.sort_by(|one, other| one.sign_in_id.cmp(&other.sign_in_id));
     Ok(Json(page(sign_ins, &part, |sign_in| sign_in.sign_in_id.clone())?))
@@ -138,9 +138,9 @@ pub(super) async fn sign_ins(
     ),
 )]
 pub(super) async fn end_sign_in(
-    State(interface): State<Interface>,
-    Path(id): Path<String>,
-) -> Result<StatusCode, Problem> {
+    State(interface): State<HttpState>,
+    PathParams(id): PathParams<String>,
+) -> Result<StatusCode, HttpProblem> {
     if !id.starts_with("sin_") {
         return Err(AccessError::Unknown(id).into());
     }
@@ -163,10 +163,10 @@ pub(super) async fn end_sign_in(
     ))),
 )]
 pub(super) async fn open_session(
-    State(interface): State<Interface>,
+    State(interface): State<HttpState>,
     Extension(principal): Extension<Principal>,
     headers: HeaderMap,
-) -> Result<Response, Problem> {
+) -> Result<Response, HttpProblem> {
     let now = interface.daemon().stamp().at;
     let browser = headers.get(header::USER_AGENT).and_then(|value| value.to_str().ok());
     let browser = browser.map(|name| name.chars().take(MAX_BROWSER_NAME).collect());
@@ -186,14 +186,14 @@ pub(super) async fn open_session(
     responses((status = 204, description = "The sign-in is void and the cookie taken back.", headers(("Set-Cookie" = String, description = "Nothing, from now on.")))),
 )]
 pub(super) async fn close_session(
-    State(interface): State<Interface>,
+    State(interface): State<HttpState>,
     Extension(principal): Extension<Principal>,
     headers: HeaderMap,
-) -> Result<Response, Problem> {
+) -> Result<Response, HttpProblem> {
     if let Some(sign_in) = principal.sign_in {
         match change(&interface, move |access| access.revoke(&sign_in)).await {
             // Another request may have ended it meanwhile.
-            Ok(()) | Err(Problem { code: Code::TokenNotFound, .. }) => {}
+            Ok(()) | Err(HttpProblem { code: ProblemCode::TokenNotFound, .. }) => {}
             Err(problem) => return Err(problem),
         }
     }
@@ -204,7 +204,7 @@ pub(super) async fn close_session(
 /// How much of a browser's name is kept.
 const MAX_BROWSER_NAME: usize = 200;
 
-fn cookie(interface: &Interface, headers: &HeaderMap, value: &str, max_age: u32) -> String {
+fn cookie(interface: &HttpState, headers: &HeaderMap, value: &str, max_age: u32) -> String {
     let name = interface.0.access.cookie_name();
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
     // A page's origin says how the browser sees us, also behind a proxy that ends TLS.
@@ -216,16 +216,22 @@ fn cookie(interface: &Interface, headers: &HeaderMap, value: &str, max_age: u32)
 
 /// Changes credentials on a thread that may wait for the disk.
 async fn change<T: Send + 'static>(
-    interface: &Interface,
+    interface: &HttpState,
     change: impl FnOnce(&AccessRegistry) -> Result<T, AccessError> + Send + 'static,
-) -> Result<T, Problem> {
+) -> Result<T, HttpProblem> {
     let access = interface.0.access.clone();
     let changed = tokio::task::spawn_blocking(move || change(&access)).await;
-    changed.map_err(|_| Problem::internal("the credentials could not be changed"))?.map_err(Problem::from)
+    changed
+        .map_err(|_| HttpProblem::internal("the credentials could not be changed"))?
+        .map_err(HttpProblem::from)
 }
 
 /// A part of a list that is sorted by its keys.
-fn page<T>(items: Vec<T>, part: &ListPart, key: impl Fn(&T) -> String) -> Result<service::Page<T>, Problem> {
+fn page<T>(
+    items: Vec<T>,
+    part: &TokensQuery,
+    key: impl Fn(&T) -> String,
+) -> Result<service::ListResponse<T>, HttpProblem> {
     let most = limit(part.limit)?;
     let mut items: Vec<T> = items
         .into_iter()
@@ -234,18 +240,18 @@ fn page<T>(items: Vec<T>, part: &ListPart, key: impl Fn(&T) -> String) -> Result
     let has_more = items.len() > most;
     items.truncate(most);
     let next_cursor = items.last().filter(|_| has_more).map(&key);
-    Ok(service::Page { items, next_cursor })
+    Ok(service::ListResponse { items, next_cursor })
 }
 
-impl From<AccessError> for Problem {
+impl From<AccessError> for HttpProblem {
     fn from(error: AccessError) -> Self {
         let code = match &error {
-            AccessError::Exists(_) => Code::TokenExists,
-            AccessError::Unknown(_) => Code::TokenNotFound,
-            AccessError::Owner => Code::OwnerToken,
-            AccessError::Invalid(_) => Code::InvalidRequest,
-            AccessError::Full => Code::TooManyTokens,
-            AccessError::Storage(_) | AccessError::Damaged(_) => Code::Internal,
+            AccessError::Exists(_) => ProblemCode::TokenExists,
+            AccessError::Unknown(_) => ProblemCode::TokenNotFound,
+            AccessError::Owner => ProblemCode::OwnerToken,
+            AccessError::Invalid(_) => ProblemCode::InvalidRequest,
+            AccessError::Full => ProblemCode::TooManyTokens,
+            AccessError::Storage(_) | AccessError::Damaged(_) => ProblemCode::Internal,
         };
         Self::new(code, error.to_string())
     }

@@ -9,16 +9,16 @@ use prometheus_client::{
 };
 
 /// All of them, and the list by which they are written out.
-pub(super) struct Families {
+pub(super) struct MetricFamilies {
     registry: Registry,
     pub(super) queued: Gauge,
     pub(super) slots_held: Gauge,
     pub(super) slots_max: Gauge,
     pub(super) interactions_open: Gauge,
     pub(super) oldest_interaction_age: Gauge<f64, AtomicU64>,
-    pub(super) runs: Family<State, Gauge>,
-    pub(super) runs_finished: Family<Outcome, Counter>,
-    pub(super) turns: Family<Outcome, Counter>,
+    pub(super) runs: Family<StatusLabel, Gauge>,
+    pub(super) runs_finished: Family<OutcomeLabel, Counter>,
+    pub(super) turns: Family<OutcomeLabel, Counter>,
     pub(super) turn_seconds: Histogram,
     pub(super) turns_stalled: Gauge,
     pub(super) delivery_lag_seconds: Histogram,
@@ -26,34 +26,34 @@ pub(super) struct Families {
     pub(super) commits_failed: Counter,
     pub(super) journal_head: Gauge,
     pub(super) stream_readers: Gauge,
-    pub(super) requests: Family<Request, Counter>,
-    pub(super) removed: Family<Removed, Counter>,
-    pub(super) dropped: Family<Removed, Counter>,
+    pub(super) requests: Family<RequestLabels, Counter>,
+    pub(super) removed: Family<KindLabel, Counter>,
+    pub(super) dropped: Family<KindLabel, Counter>,
     pub(super) resident_bytes: Gauge,
     pub(super) ready: Gauge,
 }
 
 /// A run's status.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(super) struct State {
+pub(super) struct StatusLabel {
     pub(super) status: &'static str,
 }
 
 /// How something ended.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(super) struct Outcome {
+pub(super) struct OutcomeLabel {
     pub(super) outcome: &'static str,
 }
 
 /// What went away.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(super) struct Removed {
+pub(super) struct KindLabel {
     pub(super) kind: &'static str,
 }
 
 /// A request, by the template of its route: never by its path, which anybody can make up.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(super) struct Request {
+pub(super) struct RequestLabels {
     pub(super) method: &'static str,
     pub(super) route: String,
     pub(super) status: u16,
@@ -70,7 +70,7 @@ const COMMIT_BOUNDS: [f64; 14] =
 const LONG_BOUNDS: [f64; 12] =
     [0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3_600.0, 14_400.0, 43_200.0, 86_400.0];
 
-impl Families {
+impl MetricFamilies {
     pub(super) fn new() -> Self {
         let families = Self {
             registry: Registry::with_prefix("abide"),
@@ -162,10 +162,10 @@ impl Families {
     }
 
     pub(super) fn runs(&self, status: &'static str) -> Gauge {
-        self.runs.get_or_create_owned(&State { status })
+        self.runs.get_or_create_owned(&StatusLabel { status })
     }
 
     pub(super) fn turns(&self, outcome: &'static str) -> Counter {
-        self.turns.get_or_create_owned(&Outcome { outcome })
+        self.turns.get_or_create_owned(&OutcomeLabel { outcome })
     }
 }

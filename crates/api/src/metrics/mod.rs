@@ -12,15 +12,15 @@ use std::{fmt, sync::Arc, time::Duration};
 use abide_daemon::Daemon;
 use abide_domain::{
     id::RunId,
-    run::{Run, Status},
-    time::Span,
+    run::{Run, RunStatus},
+    time::TimeSpan,
 };
 use abide_ports::{
-    store::{Page, StoreError},
-    watch::{Milestone, Sight, Watcher},
+    store::{PageRequest, StoreError},
+    watch::{CommitObserver, CommitReport, CompletedItem},
 };
 
-use families::{Families, Outcome, Removed};
+use families::{KindLabel, MetricFamilies, OutcomeLabel};
 pub use requests::measure;
 
 /// What the answer is written in.
@@ -28,15 +28,15 @@ pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; cha
 
 /// All figures of this process. Cheap to clone; all clones are one.
 #[derive(Clone)]
-pub struct Metrics(Arc<Families>);
+pub struct DaemonMetrics(Arc<MetricFamilies>);
 
 /// Somebody who reads a stream, counted for as long as this lives.
 #[derive(Debug)]
-pub struct StreamReader(Metrics);
+pub struct StreamReaderGuard(DaemonMetrics);
 
 /// What retention takes away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Leftover {
+pub enum RetentionItem {
     /// A run's private directory.
     Private,
     /// A run's own workspace.
@@ -48,16 +48,16 @@ pub enum Leftover {
 /// How many running runs are looked at for one that has stalled. There are as many as there are slots.
 const MOST_RUNNING: usize = 10_000;
 
-impl Default for Metrics {
+impl Default for DaemonMetrics {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Metrics {
+impl DaemonMetrics {
     /// Figures that are all nothing.
     pub fn new() -> Self {
-        Self(Arc::new(Families::new()))
+        Self(Arc::new(MetricFamilies::new()))
     }
 
     /// Everything, as text.
@@ -67,24 +67,24 @@ impl Metrics {
     }
 
     /// Counts a reader of a stream.
-    pub fn stream_reader(&self) -> StreamReader {
+    pub fn stream_reader(&self) -> StreamReaderGuard {
         self.0.stream_readers.inc();
-        StreamReader(self.clone())
+        StreamReaderGuard(self.clone())
     }
 
     /// Counts something that retention took away.
-    pub fn removed(&self, what: Leftover) {
+    pub fn removed(&self, what: RetentionItem) {
         let kind = match what {
-            Leftover::Private => "private",
-            Leftover::Workspace => "workspace",
-            Leftover::Process => "process",
+            RetentionItem::Private => "private",
+            RetentionItem::Workspace => "workspace",
+            RetentionItem::Process => "process",
         };
-        self.0.removed.get_or_create(&Removed { kind }).inc();
+        self.0.removed.get_or_create(&KindLabel { kind }).inc();
     }
 
     /// Counts lines of the log or spans that nobody could take.
     pub fn dropped(&self, kind: &'static str, count: u64) {
-        self.0.dropped.get_or_create(&Removed { kind }).inc_by(count);
+        self.0.dropped.get_or_create(&KindLabel { kind }).inc_by(count);
     }
 
     /// Reads what is.
@@ -97,9 +97,9 @@ impl Metrics {
             families.runs(status.name()).set(count.cast_signed());
         }
         families.interactions_open.set(store.count_open().await?.cast_signed());
-        let oldest = store.open_interactions(Page::first(1)).await?.items.into_iter().next();
+        let oldest = store.open_interactions(PageRequest::first(1)).await?.items.into_iter().next();
         let now = daemon.stamp().at;
-        let age = oldest.map_or(Span(0), |oldest| oldest.opened_at.until(now));
+        let age = oldest.map_or(TimeSpan(0), |oldest| oldest.opened_at.until(now));
         families.oldest_interaction_age.set(seconds(age).as_secs_f64());
         families.journal_head.set(store.head().await?.0.cast_signed());
         let (held, queued) = daemon.occupancy();
@@ -115,7 +115,8 @@ impl Metrics {
 
 /// Runs whose turn has said nothing for long.
 pub async fn stalled(daemon: &Daemon) -> Result<Vec<RunId>, StoreError> {
-    let running = daemon.store().runs(Some(Status::Running), Page::first(MOST_RUNNING)).await?.items;
+    let running =
+        daemon.store().runs(Some(RunStatus::Running), PageRequest::first(MOST_RUNNING)).await?.items;
     if running.is_empty() {
         return Ok(vec![]);
     }
@@ -129,14 +130,14 @@ pub async fn stalled(daemon: &Daemon) -> Result<Vec<RunId>, StoreError> {
 }
 
 /// Every status, so that one that no run has is told as nothing.
-pub(crate) const STATUSES: [Status; 7] = [
-    Status::Queued,
-    Status::Running,
-    Status::WaitingUser,
-    Status::Idle,
-    Status::Succeeded,
-    Status::Failed,
-    Status::Canceled,
+pub(crate) const STATUSES: [RunStatus; 7] = [
+    RunStatus::Queued,
+    RunStatus::Running,
+    RunStatus::WaitingUser,
+    RunStatus::Idle,
+    RunStatus::Succeeded,
+    RunStatus::Failed,
+    RunStatus::Canceled,
 ];
 
 /// The memory that this process has, if the system tells.
@@ -146,12 +147,12 @@ fn resident_bytes() -> Option<i64> {
     Some(line.trim().strip_suffix("kB")?.trim().parse::<i64>().ok()? * 1024)
 }
 
-fn seconds(span: Span) -> Duration {
+fn seconds(span: TimeSpan) -> Duration {
     Duration::from_micros(span.0)
 }
 
-impl Watcher for Metrics {
-    fn committed(&self, sight: &Sight<'_>) {
+impl CommitObserver for DaemonMetrics {
+    fn committed(&self, sight: &CommitReport<'_>) {
         let families = &*self.0;
         families.commit_seconds.observe(sight.took.as_secs_f64());
         if sight.outcome.is_err() {
@@ -160,15 +161,15 @@ impl Watcher for Metrics {
         }
         for milestone in sight.milestones {
             match milestone {
-                Milestone::Turn(turn) => {
+                CompletedItem::Turn(turn) => {
                     families.turns(turn.status.name()).inc();
                     let took = seconds(turn.started_at.until(turn.ended_at));
                     families.turn_seconds.observe(took.as_secs_f64());
                 }
-                Milestone::Run(run) => {
-                    families.runs_finished.get_or_create(&Outcome { outcome: run.status.name() }).inc();
+                CompletedItem::Run(run) => {
+                    families.runs_finished.get_or_create(&OutcomeLabel { outcome: run.status.name() }).inc();
                 }
-                Milestone::Delivered(lag) => {
+                CompletedItem::Delivered(lag) => {
                     families.delivery_lag_seconds.observe(seconds(*lag).as_secs_f64())
                 }
             }
@@ -176,15 +177,15 @@ impl Watcher for Metrics {
     }
 }
 
-impl Drop for StreamReader {
+impl Drop for StreamReaderGuard {
     fn drop(&mut self) {
         self.0.0.stream_readers.dec();
     }
 }
 
-impl fmt::Debug for Metrics {
+impl fmt::Debug for DaemonMetrics {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Metrics").finish_non_exhaustive()
+        f.debug_struct("DaemonMetrics").finish_non_exhaustive()
     }
 }
 

@@ -7,15 +7,15 @@ use axum::{
     response::Response,
 };
 
-use super::{Metrics, families::Request};
+use super::{DaemonMetrics, families::RequestLabels};
 
 /// A middleware that counts every request by its route's template, method and status.
-pub async fn measure(State(metrics): State<Metrics>, request: Asked, next: Next) -> Response {
+pub async fn measure(State(metrics): State<DaemonMetrics>, request: Asked, next: Next) -> Response {
     let route = request.extensions().get::<MatchedPath>().map(|path| path.as_str().to_owned());
     let method = word(request.method());
     let response = next.run(request).await;
     let (route, status) = (route.unwrap_or_else(|| "other".to_owned()), response.status().as_u16());
-    metrics.0.requests.get_or_create(&Request { method, route, status }).inc();
+    metrics.0.requests.get_or_create(&RequestLabels { method, route, status }).inc();
     response
 }
 

@@ -1,19 +1,19 @@
 //! What is counted is what the ledgers hold, over random histories.
 
-use abide_domain::run::Status;
-use abide_ports::store::{Commit, Interactions, Journal, Page, Runs, Turns};
+use abide_domain::run::RunStatus;
+use abide_ports::store::{InteractionQueries, Journal, JournalCommit, PageRequest, RunQueries, TurnQueries};
 use abide_store::memory::MemoryStore;
-use abide_testkit::history::Author;
+use abide_testkit::history::HistoryGenerator;
 
 use super::*;
 
 /// Commits a random history the way that a watched store does.
-async fn watched(metrics: &Metrics, store: &MemoryStore, commits: Vec<Commit>) {
+async fn watched(metrics: &DaemonMetrics, store: &MemoryStore, commits: Vec<JournalCommit>) {
     for commit in commits {
-        let milestones = Milestone::of(&commit);
+        let milestones = CompletedItem::of(&commit);
         let committed = store.commit(commit).await.expect("a legal commit is taken");
         let took = Duration::from_millis(3);
-        metrics.committed(&Sight { took, outcome: Ok(committed.last), milestones: &milestones });
+        metrics.committed(&CommitReport { took, outcome: Ok(committed.last), milestones: &milestones });
     }
 }
 
@@ -24,13 +24,13 @@ fn figure(text: &str, line: &str) -> u64 {
 
 #[tokio::test]
 async fn every_ended_turn_and_run_of_the_ledger_is_counted_once() {
-    let (metrics, store) = (Metrics::new(), MemoryStore::new());
-    let mut author = Author::new(8, 1).with_runs(30);
+    let (metrics, store) = (DaemonMetrics::new(), MemoryStore::new());
+    let mut author = HistoryGenerator::new(8, 1).with_runs(30);
     watched(&metrics, &store, author.commits(900)).await;
     let (mut turns, mut finished) = (0, 0);
-    for run in store.runs(None, Page::first(1000)).await.unwrap().items {
+    for run in store.runs(None, PageRequest::first(1000)).await.unwrap().items {
         finished += u64::from(run.status().is_final());
-        let of_run = store.turns_of(run.run_id, Page::first(1000)).await.unwrap().items;
+        let of_run = store.turns_of(run.run_id, PageRequest::first(1000)).await.unwrap().items;
         turns += of_run.iter().filter(|turn| turn.result_persisted_at.is_some()).count() as u64;
     }
     assert!(turns > 20 && finished > 3, "the history has {turns} ended turns and {finished} finished runs");
@@ -41,7 +41,7 @@ async fn every_ended_turn_and_run_of_the_ledger_is_counted_once() {
         .map(|it| figure(&text, &format!("abide_turns_total{{outcome=\"{it}\"}}")))
         .sum();
     assert_eq!(by_outcome, turns, "every outcome has its line:\n{text}");
-    let ended = [Status::Succeeded, Status::Failed, Status::Canceled].into_iter().map(|status| {
+    let ended = [RunStatus::Succeeded, RunStatus::Failed, RunStatus::Canceled].into_iter().map(|status| {
         let line = format!("abide_runs_finished_total{{outcome=\"{}\"}}", status.name());
         text.lines().find_map(|found| found.strip_prefix(&line)).map_or(0, |it| it.trim().parse().unwrap())
     });
@@ -52,9 +52,9 @@ async fn every_ended_turn_and_run_of_the_ledger_is_counted_once() {
 
 #[test]
 fn a_commit_that_failed_ends_nothing() {
-    let metrics = Metrics::new();
+    let metrics = DaemonMetrics::new();
     let error = StoreError::Unavailable { reason: "away".to_owned() };
-    metrics.committed(&Sight { took: Duration::ZERO, outcome: Err(&error), milestones: &[] });
+    metrics.committed(&CommitReport { took: Duration::ZERO, outcome: Err(&error), milestones: &[] });
     let text = metrics.0.encode();
     assert_eq!(figure(&text, "abide_commits_failed_total"), 1);
     assert!(text.ends_with("# EOF\n"));
@@ -62,7 +62,7 @@ fn a_commit_that_failed_ends_nothing() {
 
 #[test]
 fn a_reader_is_counted_for_as_long_as_it_reads() {
-    let metrics = Metrics::new();
+    let metrics = DaemonMetrics::new();
     let readers = [metrics.stream_reader(), metrics.stream_reader()];
     assert_eq!(figure(&metrics.0.encode(), "abide_stream_readers"), 2);
     drop(readers);

@@ -1,18 +1,20 @@
 //! One client's side of the talk: lines that it sends become calls, and what the runtime says becomes lines for it.
 //!
 //! Pure bookkeeping: where lines come from, where they go and who makes the calls is the caller's. Everything that the
-//! client is still to be told is in [`Conversation::out`], one object a line.
+//! client is still to be told is in [`RpcConnection::out`], one object a line.
 
 use std::collections::BTreeMap;
 
-use abide_terminal::{Call, Code, Event, Reply, TerminalError, Ticket, Utf8Pieces};
+use abide_terminal::{
+    CallTicket, TerminalCall, TerminalError, TerminalErrorCode, TerminalEvent, TerminalReply, Utf8Pieces,
+};
 use abide_wire::terminal as wire;
 use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::methods::{OnlyId, Request, Shape, parse};
-use super::streams::StreamState;
+use super::methods::{RawRpcRequest, RequestIdOnly, ResponseShape, parse};
+use super::streams::ExecStreamState;
 use crate::translate;
 
 /// The most calls that wait for an answer at a time.
@@ -20,23 +22,23 @@ const MAX_CALLS: usize = 10_000;
 
 /// What is known of one client.
 #[derive(Default)]
-pub(crate) struct Conversation {
-    waiting: BTreeMap<Ticket, Waiting>,
-    pub(super) streams: BTreeMap<Ticket, StreamState>,
-    last: Ticket,
+pub(crate) struct RpcConnection {
+    waiting: BTreeMap<CallTicket, PendingRpcRequest>,
+    pub(super) streams: BTreeMap<CallTicket, ExecStreamState>,
+    last: CallTicket,
     /// What the client is still to be told.
     pub(crate) out: Vec<u8>,
 }
 
 /// A request that has no answer yet.
-struct Waiting {
+struct PendingRpcRequest {
     id: Option<Box<RawValue>>,
-    shape: Shape,
+    shape: ResponseShape,
 }
 
-impl Conversation {
+impl RpcConnection {
     /// Takes a line; a call that it makes is passed on under the ticket that its events will carry.
-    pub(crate) fn hear(&mut self, line: &[u8], call: impl FnOnce(Ticket, Call)) {
+    pub(crate) fn hear(&mut self, line: &[u8], call: impl FnOnce(CallTicket, TerminalCall)) {
         if line.iter().all(u8::is_ascii_whitespace) {
             return;
         }
@@ -47,10 +49,10 @@ impl Conversation {
         if text.trim_start().starts_with('[') {
             return self.fail(None, INVALID_REQUEST, "batches are not served; send one object a line", None);
         }
-        match serde_json::from_str::<Request<'_>>(text) {
+        match serde_json::from_str::<RawRpcRequest<'_>>(text) {
             Ok(request) => self.request(request, call),
             Err(error) if error.is_data() => {
-                let id = serde_json::from_str::<OnlyId>(text).ok().and_then(|only| only.id);
+                let id = serde_json::from_str::<RequestIdOnly>(text).ok().and_then(|only| only.id);
                 self.fail(id, INVALID_REQUEST, &format!("not a JSON-RPC 2.0 request: {error}"), None);
             }
             Err(error) => self.fail(None, PARSE_ERROR, &format!("not JSON: {error}"), None),
@@ -62,7 +64,7 @@ impl Conversation {
         self.fail(None, INVALID_REQUEST, &format!("a line has at most {most} bytes"), None);
     }
 
-    fn request(&mut self, request: Request<'_>, call: impl FnOnce(Ticket, Call)) {
+    fn request(&mut self, request: RawRpcRequest<'_>, call: impl FnOnce(CallTicket, TerminalCall)) {
         let id = request.id.map(ToOwned::to_owned);
         let valid_id = id.as_ref().is_none_or(|id| !id.get().starts_with(['{', '[', 't', 'f']));
         if request.jsonrpc != "2.0" || !valid_id {
@@ -74,8 +76,10 @@ impl Conversation {
             );
         }
         if self.waiting.len() >= MAX_CALLS {
-            let error =
-                TerminalError::new(Code::ResourcePressure, format!("{MAX_CALLS} requests wait already"));
+            let error = TerminalError::new(
+                TerminalErrorCode::ResourcePressure,
+                format!("{MAX_CALLS} requests wait already"),
+            );
             return self.refuse(id, &error);
         }
         if request.method == "system.ping" {
@@ -84,7 +88,7 @@ impl Conversation {
         match parse(&request.method, request.params) {
             Ok(Some((made, shape))) => {
                 self.last += 1;
-                self.waiting.insert(self.last, Waiting { id, shape });
+                self.waiting.insert(self.last, PendingRpcRequest { id, shape });
                 call(self.last, made);
             }
             // A notification is never answered, not even with an error.
@@ -97,51 +101,56 @@ impl Conversation {
     }
 
     /// Takes what the runtime says.
-    pub(crate) fn take(&mut self, event: Event) {
+    pub(crate) fn take(&mut self, event: TerminalEvent) {
         match event {
-            Event::Reply(ticket, answer) => {
+            TerminalEvent::Reply(ticket, answer) => {
                 if let Some(waiting) = self.waiting.remove(&ticket) {
                     self.reply(ticket, waiting, *answer);
                 }
             }
-            Event::Chunk(ticket, chunk) => self.chunk(ticket, chunk),
+            TerminalEvent::Chunk(ticket, chunk) => self.chunk(ticket, chunk),
         }
     }
 
-    fn reply(&mut self, ticket: u64, waiting: Waiting, answer: Result<Reply, TerminalError>) {
-        let Waiting { id, shape } = waiting;
+    fn reply(
+        &mut self,
+        ticket: u64,
+        waiting: PendingRpcRequest,
+        answer: Result<TerminalReply, TerminalError>,
+    ) {
+        let PendingRpcRequest { id, shape } = waiting;
         let reply = match answer {
             Ok(reply) => reply,
             Err(error) => return self.refuse(id, &error),
         };
         match (shape, reply) {
-            (Shape::Run(encoding), Reply::Ran(result)) => {
+            (ResponseShape::Run(encoding), TerminalReply::Ran(result)) => {
                 self.succeed(id, &translate::run_result(result, encoding))
             }
-            (Shape::Stream(encoding), Reply::Streaming(session, exec)) => {
+            (ResponseShape::Stream(encoding), TerminalReply::Streaming(session, exec)) => {
                 let stream_id = format!("{session}.{exec}");
                 let text = [Utf8Pieces::default(), Utf8Pieces::default()];
-                let state = StreamState { id: stream_id.clone(), seq: 0, encoding, text, ends: [0; 2] };
+                let state = ExecStreamState { id: stream_id.clone(), seq: 0, encoding, text, ends: [0; 2] };
                 self.streams.insert(ticket, state);
-                self.succeed(id, &wire::Streaming { stream_id, exec_id: exec.to_string() });
+                self.succeed(id, &wire::ExecStreamResult { stream_id, exec_id: exec.to_string() });
             }
-            (Shape::Output(stream, encoding), Reply::Output(piece)) => {
+            (ResponseShape::Output(stream, encoding), TerminalReply::Output(piece)) => {
                 self.succeed(id, &translate::output_piece(&piece, stream, encoding));
             }
-            (Shape::Created | Shape::Plain, Reply::Session(info)) => {
+            (ResponseShape::Created | ResponseShape::Plain, TerminalReply::Session(info)) => {
                 self.succeed(id, &translate::session(info))
             }
-            (_, Reply::Sessions(all)) => {
+            (_, TerminalReply::Sessions(all)) => {
                 let sessions = all.into_iter().map(translate::session).collect();
-                self.succeed(id, &wire::Sessions { sessions });
+                self.succeed(id, &wire::SessionListResult { sessions });
             }
-            (_, Reply::Destroyed(session)) => {
+            (_, TerminalReply::Destroyed(session)) => {
                 self.succeed(id, &json!({ "session_id": session.as_str(), "state": "TERMINATED" }));
             }
-            (_, Reply::Done) => self.succeed(id, &json!({})),
-            (_, Reply::Cancelled) => self.succeed(id, &json!({ "cancelled": true })),
-            (_, Reply::Screen(screen)) => self.succeed(id, &translate::screen(&screen)),
-            (_, Reply::Stats(stats)) => self.succeed(
+            (_, TerminalReply::Done) => self.succeed(id, &json!({})),
+            (_, TerminalReply::Cancelled) => self.succeed(id, &json!({ "cancelled": true })),
+            (_, TerminalReply::Screen(screen)) => self.succeed(id, &translate::screen(&screen)),
+            (_, TerminalReply::Stats(stats)) => self.succeed(
                 id,
                 &json!({
                     "sessions": stats.sessions, "running": stats.running, "terminated": stats.terminated,
@@ -150,7 +159,10 @@ impl Conversation {
             ),
             (_, _) => self.refuse(
                 id,
-                &TerminalError::new(Code::Internal, "the runtime gave another answer than was asked for"),
+                &TerminalError::new(
+                    TerminalErrorCode::Internal,
+                    "the runtime gave another answer than was asked for",
+                ),
             ),
         }
     }
@@ -158,7 +170,7 @@ impl Conversation {
     fn succeed(&mut self, id: Option<Box<RawValue>>, result: &impl Serialize) {
         // A request without an id is a notification and has no answer.
         if let Some(id) = id {
-            self.send(&Success { jsonrpc: "2.0", id, result });
+            self.send(&RpcSuccess { jsonrpc: "2.0", id, result });
         }
     }
 
@@ -196,19 +208,23 @@ const INTERNAL: i32 = -32603;
 const REFUSED: i32 = -32000;
 
 /// The one place where a JSON-RPC number is decided.
-fn code_number(code: Code) -> i32 {
+fn code_number(code: TerminalErrorCode) -> i32 {
     match code {
-        Code::InvalidParams => INVALID_PARAMS,
-        Code::Internal => INTERNAL,
-        Code::SessionNotFound | Code::SessionBusy | Code::SessionTerminated | Code::MaxSessionsReached => {
-            REFUSED
-        }
-        Code::ShellNotFound | Code::ShellFailed | Code::CwdUnusable | Code::ResourcePressure => REFUSED,
+        TerminalErrorCode::InvalidParams => INVALID_PARAMS,
+        TerminalErrorCode::Internal => INTERNAL,
+        TerminalErrorCode::SessionNotFound
+        | TerminalErrorCode::SessionBusy
+        | TerminalErrorCode::SessionTerminated
+        | TerminalErrorCode::MaxSessionsReached => REFUSED,
+        TerminalErrorCode::ShellNotFound
+        | TerminalErrorCode::ShellFailed
+        | TerminalErrorCode::CwdUnusable
+        | TerminalErrorCode::ResourcePressure => REFUSED,
     }
 }
 
 #[derive(Serialize)]
-struct Success<'a, R> {
+struct RpcSuccess<'a, R> {
     jsonrpc: &'static str,
     id: Box<RawValue>,
     result: &'a R,

@@ -1,7 +1,7 @@
 //! The methods by name: which call each is, and what its answer will look like.
 
-use abide_terminal::{Call, Code, SessionId, Size, TerminalError};
-use abide_wire::{strict::Strict, terminal as wire};
+use abide_terminal::{SessionId, TerminalCall, TerminalError, TerminalErrorCode, TerminalSize};
+use abide_wire::{strict::StrictJson, terminal as wire};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
@@ -10,59 +10,62 @@ use crate::translate;
 
 /// What the runtime's reply is turned into.
 #[derive(Clone, Copy)]
-pub(super) enum Shape {
+pub(super) enum ResponseShape {
     Created,
     Plain,
-    Run(wire::Encoding),
-    Stream(wire::Encoding),
-    Output(wire::StreamName, wire::Encoding),
+    Run(wire::OutputEncoding),
+    Stream(wire::OutputEncoding),
+    Output(wire::StreamName, wire::OutputEncoding),
 }
-pub(super) fn parse(method: &str, params: Option<&RawValue>) -> Result<Option<(Call, Shape)>, TerminalError> {
+pub(super) fn parse(
+    method: &str,
+    params: Option<&RawValue>,
+) -> Result<Option<(TerminalCall, ResponseShape)>, TerminalError> {
     let session = |params: wire::SessionParams| SessionId::from_text(&params.session_id);
     Ok(Some(match method {
-        "session.create" => (translate::create(from(params)?), Shape::Created),
-        "session.info" => (Call::Info(session(from(params)?)), Shape::Plain),
-        "session.list" => (Call::List, Shape::Plain),
+        "session.create" => (translate::create(from(params)?), ResponseShape::Created),
+        "session.info" => (TerminalCall::Info(session(from(params)?)), ResponseShape::Plain),
+        "session.list" => (TerminalCall::List, ResponseShape::Plain),
         "session.destroy" => {
-            let params: wire::DestroyParams = from(params)?;
+            let params: wire::DestroySessionParams = from(params)?;
             let session = SessionId::from_text(&params.session_id);
-            (Call::Destroy { session, force: params.force }, Shape::Plain)
+            (TerminalCall::Destroy { session, force: params.force }, ResponseShape::Plain)
         }
         "exec.run" => {
             let params: wire::ExecParams = from(params)?;
-            let shape = Shape::Run(params.encoding);
-            (Call::Run(translate::execute(params)), shape)
+            let shape = ResponseShape::Run(params.encoding);
+            (TerminalCall::Run(translate::execute(params)), shape)
         }
         "exec.stream" => {
             let params: wire::ExecParams = from(params)?;
-            let shape = Shape::Stream(params.encoding);
-            (Call::Stream(translate::execute(params)), shape)
+            let shape = ResponseShape::Stream(params.encoding);
+            (TerminalCall::Stream(translate::execute(params)), shape)
         }
-        "exec.input" => (translate::input(from(params)?)?, Shape::Plain),
-        "exec.cancel" => (Call::Cancel(session(from(params)?)), Shape::Plain),
+        "exec.input" => (translate::input(from(params)?)?, ResponseShape::Plain),
+        "exec.cancel" => (TerminalCall::Cancel(session(from(params)?)), ResponseShape::Plain),
         "exec.output" => {
-            let params: wire::OutputParams = from(params)?;
-            (translate::output(&params)?, Shape::Output(params.stream, params.encoding))
+            let params: wire::ExecOutputParams = from(params)?;
+            (translate::output(&params)?, ResponseShape::Output(params.stream, params.encoding))
         }
-        "session.screen" => (Call::Screen(session(from(params)?)), Shape::Plain),
+        "session.screen" => (TerminalCall::Screen(session(from(params)?)), ResponseShape::Plain),
         "session.resize" => {
-            let params: wire::ResizeParams = from(params)?;
-            let size = Size { rows: params.rows, cols: params.cols };
-            (Call::Resize(SessionId::from_text(&params.session_id), size), Shape::Plain)
+            let params: wire::ResizeSessionParams = from(params)?;
+            let size = TerminalSize { rows: params.rows, cols: params.cols };
+            (TerminalCall::Resize(SessionId::from_text(&params.session_id), size), ResponseShape::Plain)
         }
-        "system.stats" => (Call::Stats, Shape::Plain),
+        "system.stats" => (TerminalCall::Stats, ResponseShape::Plain),
         _ => return Ok(None),
     }))
 }
 
 fn from<P: DeserializeOwned>(params: Option<&RawValue>) -> Result<P, TerminalError> {
-    serde_json::from_str::<Strict<P>>(params.map_or("{}", RawValue::get))
+    serde_json::from_str::<StrictJson<P>>(params.map_or("{}", RawValue::get))
         .map(|params| params.0)
-        .map_err(|error| TerminalError::new(Code::InvalidParams, error.to_string()))
+        .map_err(|error| TerminalError::new(TerminalErrorCode::InvalidParams, error.to_string()))
 }
 
 #[derive(Deserialize)]
-pub(super) struct Request<'a> {
+pub(super) struct RawRpcRequest<'a> {
     #[serde(default)]
     pub(super) jsonrpc: std::borrow::Cow<'a, str>,
     /// A request without this member is a notification; `null` is an id, if an unwise one.
@@ -78,7 +81,7 @@ fn present<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<&'de RawV
 }
 
 #[derive(Deserialize)]
-pub(super) struct OnlyId {
+pub(super) struct RequestIdOnly {
     pub(super) id: Option<Box<RawValue>>,
 }
 
@@ -156,12 +159,15 @@ mod tests {
             let fields = params.as_object().unwrap();
             let listed: Vec<_> = fields.values().cloned().collect();
             let whole = parse(method, Some(&raw(&json!(listed))));
-            assert!(whole.is_err_and(|error| error.code == Code::InvalidParams), "{method}");
+            assert!(whole.is_err_and(|error| error.code == TerminalErrorCode::InvalidParams), "{method}");
             for (name, value) in fields.iter().filter(|(_, value)| value.is_object()) {
                 let mut changed = params.clone();
                 changed[name] = value.as_object().unwrap().values().cloned().collect();
                 let refused = parse(method, Some(&raw(&changed)));
-                assert!(refused.is_err_and(|error| error.code == Code::InvalidParams), "{method} {name}");
+                assert!(
+                    refused.is_err_and(|error| error.code == TerminalErrorCode::InvalidParams),
+                    "{method} {name}"
+                );
             }
         }
     }
@@ -181,7 +187,7 @@ mod tests {
 
         #[test]
         fn lines_of_any_bytes_are_a_request_or_an_error_and_never_a_panic(line in ".{0,200}") {
-            let _ = serde_json::from_str::<Request<'_>>(&line);
+            let _ = serde_json::from_str::<RawRpcRequest<'_>>(&line);
         }
     }
 }

@@ -6,12 +6,12 @@ use std::os::fd::AsFd;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, ReadWriteFlags, pwritev2};
 
-use super::{HOLD_AT, Server};
+use super::{HOLD_AT, RpcServer};
 
 /// What a pipe with any room surely takes.
 const WRITE: usize = 4096;
 
-impl Server {
+impl RpcServer {
     /// Writes without ever waiting, also to a descriptor whose other holders did not ask for that.
     pub(super) fn write(&mut self, output: impl AsFd) -> std::io::Result<()> {
         while self.written < self.talk.out.len() {

@@ -1,38 +1,40 @@
 //! Streamed commands: their chunks, numbered and cut between characters.
 
-use abide_terminal::{Chunk, Stream, Utf8Pieces};
+use abide_terminal::{ExecChunk, OutputStream, Utf8Pieces};
 use abide_wire::terminal as wire;
 use serde::Serialize;
 
-use super::Conversation;
+use super::RpcConnection;
 use crate::escape::escape;
 use crate::translate;
 
-pub(super) struct StreamState {
+pub(super) struct ExecStreamState {
     pub(super) id: String,
     pub(super) seq: u64,
-    pub(super) encoding: wire::Encoding,
+    pub(super) encoding: wire::OutputEncoding,
     pub(super) text: [Utf8Pieces; 2],
     pub(super) ends: [u64; 2],
 }
-impl Conversation {
-    pub(super) fn chunk(&mut self, ticket: u64, chunk: Chunk) {
+impl RpcConnection {
+    pub(super) fn chunk(&mut self, ticket: u64, chunk: ExecChunk) {
         let Some(mut state) = self.streams.remove(&ticket) else { return };
         match chunk {
-            Chunk::Output { stream, offset, bytes } => {
+            ExecChunk::Output { stream, offset, bytes } => {
                 let index = stream.index();
                 state.ends[index] = offset + bytes.len() as u64;
                 let (data, early) = match state.encoding {
-                    wire::Encoding::Utf8 => state.text[index].push(bytes),
-                    wire::Encoding::Base64 => (translate::encode(&bytes, wire::Encoding::Base64), 0),
+                    wire::OutputEncoding::Utf8 => state.text[index].push(bytes),
+                    wire::OutputEncoding::Base64 => {
+                        (translate::encode(&bytes, wire::OutputEncoding::Base64), 0)
+                    }
                 };
                 if !data.is_empty() {
                     self.send_chunk(&mut state, name(stream), offset - early as u64, data, (None, None));
                 }
                 self.streams.insert(ticket, state);
             }
-            Chunk::Exit(_) => {
-                for stream in Stream::ALL {
+            ExecChunk::Exit(_) => {
+                for stream in OutputStream::ALL {
                     if let Some((data, length)) = state.text[stream.index()].finish() {
                         let offset = state.ends[stream.index()] - length as u64;
                         self.send_chunk(&mut state, name(stream), offset, data, (None, None));
@@ -46,13 +48,13 @@ impl Conversation {
 
     pub(super) fn send_chunk(
         &mut self,
-        state: &mut StreamState,
+        state: &mut ExecStreamState,
         kind: &str,
         offset: u64,
         data: String,
-        (exit, error): (Option<wire::Exit>, Option<String>),
+        (exit, error): (Option<wire::ExecExit>, Option<String>),
     ) {
-        let chunk = wire::Chunk {
+        let chunk = wire::ExecChunkNotification {
             stream_id: state.id.clone(),
             seq: state.seq,
             kind: kind.to_owned(),
@@ -63,7 +65,7 @@ impl Conversation {
             error,
         };
         state.seq += 1;
-        let notification = Notification { jsonrpc: "2.0", method: "exec.chunk", params: &chunk };
+        let notification = RpcNotification { jsonrpc: "2.0", method: "exec.chunk", params: &chunk };
         let Ok(line) = serde_json::to_string(&notification) else { return };
         // The data goes straight to its place; a copy on the way there would cost as much as sending it.
         let (head, tail) =
@@ -77,16 +79,16 @@ impl Conversation {
 
 const EMPTY_DATA: &str = "\"data\":\"\"";
 
-fn name(stream: Stream) -> &'static str {
+fn name(stream: OutputStream) -> &'static str {
     match stream {
-        Stream::Stdout => "stdout",
-        Stream::Stderr => "stderr",
+        OutputStream::Stdout => "stdout",
+        OutputStream::Stderr => "stderr",
     }
 }
 
 #[derive(Serialize)]
-struct Notification<'a> {
+struct RpcNotification<'a> {
     jsonrpc: &'static str,
     method: &'static str,
-    params: &'a wire::Chunk,
+    params: &'a wire::ExecChunkNotification,
 }

@@ -2,15 +2,15 @@
 
 use serde_json::{Value, json};
 
-use crate::{client::Ask, house::House};
+use crate::{client::TestRequest, house::HttpFixture};
 
-fn with_key(key: &str, body: &Value) -> Ask {
-    Ask::post("/v1/runs", body).header("idempotency-key", key)
+fn with_key(key: &str, body: &Value) -> TestRequest {
+    TestRequest::post("/v1/runs", body).header("idempotency-key", key)
 }
 
 #[tokio::test]
 async fn the_same_key_and_body_are_one_run_also_for_another_daemon() {
-    let house = House::open().await;
+    let house = HttpFixture::open().await;
     let body = json!({ "engine": "any", "prompt": "x", "labels": { "a": "1", "b": "2" } });
     let first = house.ask(with_key("k", &body)).await;
     assert_eq!(first.status, 201);
@@ -18,7 +18,7 @@ async fn the_same_key_and_body_are_one_run_also_for_another_daemon() {
     assert_eq!(first.header("location"), Some(format!("/v1/runs/{id}").as_str()));
     let house = house.reopen().await;
     let again = r#"{ "prompt":"x", "labels":{"b":"2","a":"1"}, "engine":"any" }"#;
-    let again = Ask::text("/v1/runs", again)
+    let again = TestRequest::text("/v1/runs", again)
         .header("content-type", "application/json; charset=utf-8")
         .header("idempotency-key", "k");
     let again = house.ask(again).await;
@@ -32,7 +32,7 @@ async fn the_same_key_and_body_are_one_run_also_for_another_daemon() {
 /// Issue 14, item 2: the path is resolved once, so a link that is changed later leads no run elsewhere.
 #[tokio::test]
 async fn a_workspace_is_stored_without_the_links_that_led_to_it() {
-    let house = House::open().await;
+    let house = HttpFixture::open().await;
     let place = house.place.path().canonicalize().unwrap();
     let (real, link) = (place.join("real"), place.join("link"));
     std::fs::create_dir(&real).unwrap();
@@ -48,7 +48,7 @@ async fn a_workspace_is_stored_without_the_links_that_led_to_it() {
 
 #[tokio::test]
 async fn a_run_is_shown_with_everything_that_it_was_asked_to_be() {
-    let house = House::open().await;
+    let house = HttpFixture::open().await;
     let workspace = house.place.path().canonicalize().unwrap();
     let workspace = workspace.to_str().unwrap();
     let options = json!({
@@ -86,7 +86,7 @@ async fn a_run_is_shown_with_everything_that_it_was_asked_to_be() {
 
 #[tokio::test]
 async fn lists_come_in_pages_and_by_status() {
-    let house = House::open().await;
+    let house = HttpFixture::open().await;
     let mut made = Vec::new();
     for number in 0..5 {
         made.insert(0, house.queued(&number.to_string()).await);
@@ -111,7 +111,7 @@ async fn lists_come_in_pages_and_by_status() {
 
 #[tokio::test]
 async fn the_first_answer_counts_and_everybody_else_is_told() {
-    let house = House::open().await;
+    let house = HttpFixture::open().await;
     let (run, interaction) = house.asking().await;
     let inbox = house.get("/v1/interactions?state=open").await.json();
     let open = &inbox["items"][0];
@@ -139,7 +139,7 @@ async fn the_first_answer_counts_and_everybody_else_is_told() {
 
 #[tokio::test]
 async fn a_message_is_taken_once_and_the_ledger_knows_it() {
-    let house = House::open().await;
+    let house = HttpFixture::open().await;
     let id = house.queued("x").await;
     let path = format!("/v1/runs/{id}/messages");
     let first = house.post(&path, json!({ "text": "more", "message_id": "m" })).await;
@@ -159,9 +159,9 @@ async fn a_message_is_taken_once_and_the_ledger_knows_it() {
 
 #[tokio::test]
 async fn stopping_what_is_over_is_no_error() {
-    let house = House::open().await;
+    let house = HttpFixture::open().await;
     let id = house.queued("x").await;
-    let order = |what: &str| house.ask(Ask::method("POST", format!("/v1/runs/{id}/{what}")));
+    let order = |what: &str| house.ask(TestRequest::method("POST", format!("/v1/runs/{id}/{what}")));
     assert_eq!(order("interrupt").await.json(), json!({ "accepted": false }));
     assert_eq!(order("cancel").await.json(), json!({ "accepted": true }));
     assert_eq!(order("cancel").await.json(), json!({ "accepted": false }));
@@ -178,15 +178,15 @@ async fn stopping_what_is_over_is_no_error() {
 /// I66: for `choose_one`, a text that is only an option's number becomes that option's label.
 #[tokio::test]
 async fn the_number_of_an_option_is_taken_as_its_label() {
-    use abide_domain::interaction::Kind;
+    use abide_domain::interaction::InteractionKind;
 
-    let house = House::open().await;
+    let house = HttpFixture::open().await;
     for (kind, text, taken) in [
-        (Kind::ChooseOne, " 1 ", "this"),
-        (Kind::ChooseOne, "2", "2"),
-        (Kind::ChooseOne, "0", "0"),
-        (Kind::ChooseOne, "1 of them", "1 of them"),
-        (Kind::OpenText, "1", "1"),
+        (InteractionKind::ChooseOne, " 1 ", "this"),
+        (InteractionKind::ChooseOne, "2", "2"),
+        (InteractionKind::ChooseOne, "0", "0"),
+        (InteractionKind::ChooseOne, "1 of them", "1 of them"),
+        (InteractionKind::OpenText, "1", "1"),
     ] {
         let (run, question) = house.asking_for(kind).await;
         let path = format!("/v1/interactions/{question}/reply");

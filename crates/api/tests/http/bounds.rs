@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use abide_domain::interaction::Kind;
+use abide_domain::interaction::InteractionKind;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
@@ -10,16 +10,16 @@ use tokio::{
 };
 
 use crate::{
-    client::Ask,
-    house::{House, until},
+    client::TestRequest,
+    house::{HttpFixture, until},
 };
 
 #[tokio::test]
 async fn a_client_in_a_circle_is_slowed_down() {
-    let house = House::with(|bounds| bounds.requests_per_second = 5).await;
+    let house = HttpFixture::with(|bounds| bounds.requests_per_second = 5).await;
     let mut refused = 0;
     for _ in 0..40 {
-        let said = Ask::get("/healthz").of(house.address).await;
+        let said = TestRequest::get("/healthz").of(house.address).await;
         if said.status != 200 {
             assert_eq!(said.refusal(), (429, "RATE_LIMITED".to_owned()));
             assert_eq!(said.header("retry-after"), Some("1"));
@@ -31,7 +31,7 @@ async fn a_client_in_a_circle_is_slowed_down() {
 
 #[tokio::test]
 async fn one_connection_too_many_is_told_so() {
-    let house = House::with(|bounds| bounds.max_connections = 2).await;
+    let house = HttpFixture::with(|bounds| bounds.max_connections = 2).await;
     let mut held = Vec::new();
     for _ in 0..2 {
         held.push(house.listen("/v1/events").await);
@@ -45,13 +45,13 @@ async fn one_connection_too_many_is_told_so() {
 /// SECURITY finding 13.
 #[tokio::test]
 async fn refused_requests_do_not_use_up_the_rate_of_clients_with_a_token() {
-    let house = House::with(|bounds| bounds.requests_per_second = 50).await;
+    let house = HttpFixture::with(|bounds| bounds.requests_per_second = 50).await;
     let mut refusals = std::collections::BTreeSet::new();
     let hostile = |number: u32| match number % 4 {
-        0 => Ask::get("/v1/status").header("host", "evil.example"),
-        1 => Ask::get("/v1/status").header("origin", "http://evil.example"),
-        2 => Ask::get("/v1/status").token("wrong"),
-        _ => Ask::get("/v1/status").header("sec-fetch-site", "cross-site"),
+        0 => TestRequest::get("/v1/status").header("host", "evil.example"),
+        1 => TestRequest::get("/v1/status").header("origin", "http://evil.example"),
+        2 => TestRequest::get("/v1/status").token("wrong"),
+        _ => TestRequest::get("/v1/status").header("sec-fetch-site", "cross-site"),
     };
     for number in 0..4_000 {
         refusals.insert(hostile(number).of(house.address).await.refusal().0);
@@ -60,13 +60,13 @@ async fn refused_requests_do_not_use_up_the_rate_of_clients_with_a_token() {
         }
     }
     assert!(refusals.contains(&429), "refused requests have a bucket of their own: {refusals:?}");
-    assert_eq!(Ask::get("/healthz").of(house.address).await.status, 200, "health has one too");
+    assert_eq!(TestRequest::get("/healthz").of(house.address).await.status, 200, "health has one too");
 }
 
 /// SECURITY finding 13.
 #[tokio::test]
 async fn silent_connections_do_not_keep_clients_with_a_token_out() {
-    let house = House::open().await;
+    let house = HttpFixture::open().await;
     let working = house.listen("/v1/events").await;
     let mut silent = Vec::new();
     for number in 0..1_030 {
@@ -78,7 +78,7 @@ async fn silent_connections_do_not_keep_clients_with_a_token_out() {
         }
     }
     assert_eq!(house.get("/v1/status").await.status, 200);
-    assert_eq!(Ask::get("/healthz").of(house.address).await.status, 200);
+    assert_eq!(TestRequest::get("/healthz").of(house.address).await.status, 200);
     // The oldest of them had to go: there is an end to their connections.
     let mut answer = Vec::new();
     let ended = timeout(Duration::from_secs(60), silent[0].read_to_end(&mut answer)).await;
@@ -88,7 +88,7 @@ async fn silent_connections_do_not_keep_clients_with_a_token_out() {
 
 #[tokio::test]
 async fn a_connection_without_a_token_carries_one_request() {
-    let house = House::open().await;
+    let house = HttpFixture::open().await;
     let mut stream = TcpStream::connect(house.address).await.unwrap();
     let request = format!("GET /healthz HTTP/1.1\r\nhost: {}\r\n\r\n", house.address);
     stream.write_all(request.as_bytes()).await.unwrap();
@@ -100,16 +100,16 @@ async fn a_connection_without_a_token_carries_one_request() {
 
 #[tokio::test]
 async fn one_stream_too_many_is_told_so() {
-    let house = House::with(|bounds| bounds.max_streams = 1).await;
+    let house = HttpFixture::with(|bounds| bounds.max_streams = 1).await;
     let listening = house.listen("/v1/events").await;
     assert_eq!(house.get("/v1/events").await.refusal(), (503, "TOO_MANY_CONNECTIONS".to_owned()));
     drop(listening);
-    let page = || Ask::get("/v1/events").header("accept", "application/json");
+    let page = || TestRequest::get("/v1/events").header("accept", "application/json");
     assert_eq!(house.ask(page()).await.status, 200, "a page is no stream");
 }
 
 /// The pages of a list, by following its cursors, each with its bytes and items.
-async fn pages(house: &House, path: &str) -> Vec<(usize, Vec<serde_json::Value>)> {
+async fn pages(house: &HttpFixture, path: &str) -> Vec<(usize, Vec<serde_json::Value>)> {
     let (mut pages, mut cursor) = (Vec::new(), String::new());
     loop {
         let said = house.get(&format!("{path}?limit=500{cursor}")).await;
@@ -127,11 +127,11 @@ async fn pages(house: &House, path: &str) -> Vec<(usize, Vec<serde_json::Value>)
 /// Issue 14, bounds: lists are bounded in bytes as pages of events are, and nothing is left out.
 #[tokio::test]
 async fn pages_of_lists_are_bounded_in_bytes_and_cursors_lead_to_the_rest() {
-    let house = House::open().await;
+    let house = HttpFixture::open().await;
     let (mut asked, mut last) = (Vec::new(), None);
     for _ in 0..40 {
         let (run, question) =
-            house.asking_text(Kind::OpenText, &"?".repeat(60_000), &"s".repeat(50_000)).await;
+            house.asking_text(InteractionKind::OpenText, &"?".repeat(60_000), &"s".repeat(50_000)).await;
         asked.push(question.to_string());
         last = Some(run);
     }
@@ -151,7 +151,7 @@ async fn pages_of_lists_are_bounded_in_bytes_and_cursors_lead_to_the_rest() {
     assert!(runs.len() >= 2, "queued runs hold their prompts");
     assert_eq!(runs.iter().map(|(_, items)| items.len()).sum::<usize>(), 46);
     // One item is always shown, however large it is.
-    let (large, _) = house.asking_text(Kind::OpenText, "?", &"s".repeat(3 << 20)).await;
+    let (large, _) = house.asking_text(InteractionKind::OpenText, "?", &"s".repeat(3 << 20)).await;
     for (run, least) in [(large, 3 << 20), (last.unwrap(), 50_000)] {
         let turns = pages(&house, &format!("/v1/runs/{run}/turns")).await;
         assert_eq!(turns.len(), 1);
@@ -162,7 +162,7 @@ async fn pages_of_lists_are_bounded_in_bytes_and_cursors_lead_to_the_rest() {
 
 #[tokio::test]
 async fn whoever_never_finishes_a_request_is_cut_off() {
-    let house = House::with(|bounds| bounds.patience_sec = 1).await;
+    let house = HttpFixture::with(|bounds| bounds.patience_sec = 1).await;
     let mut slow = TcpStream::connect(house.address).await.unwrap();
     slow.write_all(b"GET /healthz HTTP/1.1\r\nhost: 127.0.0.1\r\nx-slow: ").await.unwrap();
     let mut said = Vec::new();
@@ -177,13 +177,13 @@ async fn whoever_never_finishes_a_request_is_cut_off() {
 
 #[tokio::test]
 async fn a_head_beyond_all_measure_is_refused() {
-    let house = House::open().await;
+    let house = HttpFixture::open().await;
     for (length, status) in [(30_000, 200), (200_000, 431), (2_000_000, 431)] {
-        let said = house.ask(Ask::get("/healthz").header("x-long", &"x".repeat(length))).await;
+        let said = house.ask(TestRequest::get("/healthz").header("x-long", &"x".repeat(length))).await;
         assert_eq!(said.status, status, "{length}: {said:?}");
     }
     let many: Vec<String> = (0..150).map(|number| format!("x-{number}")).collect();
-    let ask = many.iter().fold(Ask::get("/healthz"), |ask, name| ask.header(name, "x"));
+    let ask = many.iter().fold(TestRequest::get("/healthz"), |ask, name| ask.header(name, "x"));
     assert_eq!(house.ask(ask).await.status, 431, "too many lines");
     assert_eq!(house.get("/healthz").await.status, 200);
 }

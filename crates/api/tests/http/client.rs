@@ -14,7 +14,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A request to be.
 #[derive(Clone, Debug)]
-pub(crate) struct Ask {
+pub(crate) struct TestRequest {
     method: &'static str,
     path: String,
     headers: Vec<(String, String)>,
@@ -23,13 +23,13 @@ pub(crate) struct Ask {
 
 /// An answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Said {
+pub(crate) struct TestResponse {
     pub(crate) status: u16,
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) body: String,
 }
 
-impl Ask {
+impl TestRequest {
     pub(crate) fn get(path: impl Into<String>) -> Self {
         Self { method: "GET", path: path.into(), headers: vec![], body: String::new() }
     }
@@ -71,23 +71,23 @@ impl Ask {
     }
 
     /// Asks and hears the whole answer.
-    pub(crate) async fn of(self, address: SocketAddr) -> Said {
+    pub(crate) async fn of(self, address: SocketAddr) -> TestResponse {
         let whole = async {
             let mut stream = TcpStream::connect(address).await.expect("the daemon listens");
             // Whoever is refused early may not be read to the end.
             let _refused_early = stream.write_all(&self.bytes(address)).await;
             let mut text = Vec::new();
             let _cut_off = stream.read_to_end(&mut text).await;
-            Said::parse(&text)
+            TestResponse::parse(&text)
         };
         timeout(PATIENCE, whole).await.expect("an answer comes")
     }
 
     /// Asks and hears the answer as it comes.
-    pub(crate) async fn stream(self, address: SocketAddr) -> Listening {
+    pub(crate) async fn stream(self, address: SocketAddr) -> TestEventReader {
         let mut stream = TcpStream::connect(address).await.expect("the daemon listens");
         stream.write_all(&self.bytes(address)).await.expect("it is taken");
-        let mut listening = Listening { stream: BufReader::new(stream), head: String::new() };
+        let mut listening = TestEventReader { stream: BufReader::new(stream), head: String::new() };
         while !listening.head.ends_with("\r\n\r\n") {
             let line = listening.line().await.expect("there is a head");
             listening.head += &line;
@@ -96,7 +96,7 @@ impl Ask {
     }
 }
 
-impl Said {
+impl TestResponse {
     fn parse(text: &[u8]) -> Self {
         let text = String::from_utf8_lossy(text);
         let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
@@ -127,12 +127,12 @@ impl Said {
 }
 
 /// An answer that has no end.
-pub(crate) struct Listening {
+pub(crate) struct TestEventReader {
     stream: BufReader<TcpStream>,
     pub(crate) head: String,
 }
 
-impl Listening {
+impl TestEventReader {
     /// The next line; none when the answer ended after all.
     pub(crate) async fn line(&mut self) -> Option<String> {
         let mut line = Vec::new();

@@ -1,11 +1,11 @@
 //! Who may ask, and who may not.
 
-use abide_domain::interaction::Kind;
+use abide_domain::interaction::InteractionKind;
 use serde_json::json;
 
 use crate::{
-    client::Ask,
-    house::{House, TOKEN},
+    client::TestRequest,
+    house::{HttpFixture, TOKEN},
 };
 
 /// One of each kind of route, all of which want the token.
@@ -25,18 +25,18 @@ const ROUTES: [&str; 11] = [
 
 #[tokio::test]
 async fn every_route_but_health_wants_the_token() {
-    let house = House::open().await;
-    let said = Ask::get("/healthz").of(house.address).await;
+    let house = HttpFixture::open().await;
+    let said = TestRequest::get("/healthz").of(house.address).await;
     assert_eq!((said.status, said.json()), (200, json!({ "status": "ok" })));
     for path in ROUTES {
         for ask in [
-            Ask::get(path),
-            Ask::get(path).token("another"),
-            Ask::get(path).token(""),
-            Ask::get(path).header("authorization", TOKEN),
-            Ask::get(path).header("authorization", &format!("Basic {TOKEN}")),
-            Ask::get(format!("{path}?token={TOKEN}")),
-            Ask::get(path)
+            TestRequest::get(path),
+            TestRequest::get(path).token("another"),
+            TestRequest::get(path).token(""),
+            TestRequest::get(path).header("authorization", TOKEN),
+            TestRequest::get(path).header("authorization", &format!("Basic {TOKEN}")),
+            TestRequest::get(format!("{path}?token={TOKEN}")),
+            TestRequest::get(path)
                 .header("cookie", &format!("abide_session={TOKEN}"))
                 .header("abide-session-key", TOKEN),
         ] {
@@ -51,28 +51,28 @@ async fn every_route_but_health_wants_the_token() {
 
 #[tokio::test]
 async fn names_and_pages_of_others_are_refused_even_with_the_token() {
-    let house = House::with(|bounds| bounds.allowed_hosts.push("abide.example".to_owned())).await;
-    let called = async |host: &str| house.ask(Ask::get("/v1/status").header("host", host)).await;
+    let house = HttpFixture::with(|bounds| bounds.allowed_hosts.push("abide.example".to_owned())).await;
+    let called = async |host: &str| house.ask(TestRequest::get("/v1/status").header("host", host)).await;
     assert_eq!(called("evil.example").await.refusal(), (403, "FORBIDDEN_HOST".to_owned()));
     assert_eq!(called("").await.refusal(), (403, "FORBIDDEN_HOST".to_owned()));
     for ours in ["localhost:1", "abide.example", "127.0.0.1"] {
         assert_eq!(called(ours).await.status, 200, "{ours}");
     }
-    let page = |origin: String| house.ask(Ask::get("/v1/status").header("origin", &origin));
+    let page = |origin: String| house.ask(TestRequest::get("/v1/status").header("origin", &origin));
     assert_eq!(page("http://evil.example".to_owned()).await.refusal(), (403, "FORBIDDEN_ORIGIN".to_owned()));
     assert_eq!(page("null".to_owned()).await.refusal(), (403, "FORBIDDEN_ORIGIN".to_owned()));
     assert_eq!(page(format!("http://{}", house.address)).await.status, 200);
 }
 
 /// A browser that exchanged a token: its cookie, and the page's key.
-struct Browser {
+struct TestBrowser {
     cookie: String,
     key: String,
 }
 
-impl Browser {
-    async fn sign_in(house: &House, token: &str) -> Self {
-        let opened = Ask::method("POST", "/v1/session").token(token).of(house.address).await;
+impl TestBrowser {
+    async fn sign_in(house: &HttpFixture, token: &str) -> Self {
+        let opened = TestRequest::method("POST", "/v1/session").token(token).of(house.address).await;
         assert_eq!(opened.status, 204, "{opened:?}");
         let set = opened.header("set-cookie").expect("a cookie is set");
         assert!(set.contains("HttpOnly") && set.contains("SameSite=Strict"), "{set}");
@@ -82,37 +82,42 @@ impl Browser {
     }
 
     /// What the browser sends from the page.
-    async fn ask(&self, house: &House, ask: Ask) -> crate::client::Said {
+    async fn ask(&self, house: &HttpFixture, ask: TestRequest) -> crate::client::TestResponse {
         let origin = format!("http://{}", house.address);
         let ask = ask.header("cookie", &self.cookie).header("origin", &origin);
         ask.header("abide-session-key", &self.key).of(house.address).await
     }
 }
 
-fn new_run() -> Ask {
-    Ask::post("/v1/runs", &json!({ "engine": "any", "prompt": "x" }))
+fn new_run() -> TestRequest {
+    TestRequest::post("/v1/runs", &json!({ "engine": "any", "prompt": "x" }))
 }
 
 /// SECURITY finding 7.
 #[tokio::test]
 async fn a_browsers_cookie_counts_only_with_the_key_that_its_page_keeps() {
-    let house = House::open().await;
-    let login = Ask::get("/docs").of(house.address).await;
+    let house = HttpFixture::open().await;
+    let login = TestRequest::get("/docs").of(house.address).await;
     assert_eq!((login.status, login.header("content-type")), (401, Some("text/html; charset=utf-8")));
-    let browser = Browser::sign_in(&house, TOKEN).await;
-    assert_eq!(browser.ask(&house, Ask::get("/v1/status")).await.status, 200);
+    let browser = TestBrowser::sign_in(&house, TOKEN).await;
+    assert_eq!(browser.ask(&house, TestRequest::get("/v1/status")).await.status, 200);
     assert_eq!(browser.ask(&house, new_run()).await.status, 201);
     // What a server on another port of this host receives: the cookie. It can make up any other header.
     let origin = format!("http://{}", house.address);
     for key in [None, Some(""), Some(TOKEN), Some(browser.cookie.as_str())] {
-        for ask in [Ask::get("/v1/status"), new_run(), Ask::get("/v1/rpc"), Ask::get("/openapi.json")] {
+        for ask in [
+            TestRequest::get("/v1/status"),
+            new_run(),
+            TestRequest::get("/v1/rpc"),
+            TestRequest::get("/openapi.json"),
+        ] {
             let stolen = ask.header("cookie", &browser.cookie).header("origin", &origin);
             let stolen = key.into_iter().fold(stolen, |ask, key| ask.header("abide-session-key", key));
             assert_eq!(stolen.of(house.address).await.refusal(), (401, "UNAUTHORIZED".to_owned()), "{key:?}");
         }
     }
     // Going to a page, a browser sends the cookie alone; the page holds no secret.
-    let page = |path: &str| Ask::get(path).header("cookie", &browser.cookie).of(house.address);
+    let page = |path: &str| TestRequest::get(path).header("cookie", &browser.cookie).of(house.address);
     assert_eq!(page("/docs").await.status, 200);
     assert_eq!(page("/").await.header("location"), Some("/docs"));
     assert_eq!(page("/docs?sign-in").await.status, 401, "a page that lost its key can sign in again");
@@ -125,14 +130,14 @@ async fn a_browsers_cookie_counts_only_with_the_key_that_its_page_keeps() {
 /// SECURITY finding 7.
 #[tokio::test]
 async fn a_sign_in_ends_with_logout_with_its_token_and_when_it_is_revoked() {
-    let house = House::open().await;
-    let status = || Ask::get("/v1/status");
-    let browser = Browser::sign_in(&house, TOKEN).await;
-    let again = browser.ask(&house, Ask::method("POST", "/v1/session")).await;
+    let house = HttpFixture::open().await;
+    let status = || TestRequest::get("/v1/status");
+    let browser = TestBrowser::sign_in(&house, TOKEN).await;
+    let again = browser.ask(&house, TestRequest::method("POST", "/v1/session")).await;
     assert_eq!(again.refusal(), (403, "PERMISSION_DENIED".to_owned()), "a sign-in makes no other one");
-    let other = Browser::sign_in(&house, TOKEN).await;
+    let other = TestBrowser::sign_in(&house, TOKEN).await;
     assert_ne!(browser.cookie, other.cookie, "every browser has its own");
-    assert_eq!(browser.ask(&house, Ask::method("DELETE", "/v1/session")).await.status, 204);
+    assert_eq!(browser.ask(&house, TestRequest::method("DELETE", "/v1/session")).await.status, 204);
     assert_eq!(browser.ask(&house, status()).await.status, 401);
     assert_eq!(other.ask(&house, status()).await.status, 200);
     let listed = house.get("/v1/sign-ins").await.json();
@@ -141,14 +146,14 @@ async fn a_sign_in_ends_with_logout_with_its_token_and_when_it_is_revoked() {
         (listed["items"].as_array().unwrap().len(), &listed["items"][0]["token"]),
         (1, &json!("owner"))
     );
-    assert_eq!(house.ask(Ask::method("DELETE", format!("/v1/sign-ins/{id}"))).await.status, 204);
+    assert_eq!(house.ask(TestRequest::method("DELETE", format!("/v1/sign-ins/{id}"))).await.status, 204);
     assert_eq!(other.ask(&house, status()).await.status, 401);
-    let behind_proxy = Ask::method("POST", "/v1/session").header("x-forwarded-proto", "https");
+    let behind_proxy = TestRequest::method("POST", "/v1/session").header("x-forwarded-proto", "https");
     let secure = house.ask(behind_proxy).await;
     assert!(secure.header("set-cookie").unwrap().contains("; Secure"), "{secure:?}");
 }
 
-async fn token(house: &House, name: &str, permissions: &[&str]) -> String {
+async fn token(house: &HttpFixture, name: &str, permissions: &[&str]) -> String {
     let new = json!({ "name": name, "permissions": permissions });
     let made = house.post("/v1/tokens", new).await;
     assert_eq!(made.status, 201, "{made:?}");
@@ -157,23 +162,27 @@ async fn token(house: &House, name: &str, permissions: &[&str]) -> String {
 
 #[tokio::test]
 async fn a_token_may_do_what_its_permissions_say_and_the_refusal_names_the_missing_one() {
-    let house = House::open().await;
+    let house = HttpFixture::open().await;
     let (run, _) = house.asking().await;
-    let rpc = || Ask::post("/v1/rpc", &json!({ "jsonrpc": "2.0", "id": 1, "method": "session.list" }));
-    type Allowed = &'static [&'static str];
-    let requests: [(&dyn Fn() -> Ask, Allowed); 8] = [
-        (&|| Ask::get("/v1/status"), &["read", "admin"]),
-        (&|| Ask::get("/v1/events").header("accept", "application/json"), &["read", "admin"]),
+    let rpc =
+        || TestRequest::post("/v1/rpc", &json!({ "jsonrpc": "2.0", "id": 1, "method": "session.list" }));
+    type AllowedPermissions = &'static [&'static str];
+    let requests: [(&dyn Fn() -> TestRequest, AllowedPermissions); 8] = [
+        (&|| TestRequest::get("/v1/status"), &["read", "admin"]),
+        (&|| TestRequest::get("/v1/events").header("accept", "application/json"), &["read", "admin"]),
         (&new_run, &["run", "admin"]),
-        (&|| Ask::post(format!("/v1/runs/{run}/messages"), &json!({ "text": "x" })), &["run", "admin"]),
+        (
+            &|| TestRequest::post(format!("/v1/runs/{run}/messages"), &json!({ "text": "x" })),
+            &["run", "admin"],
+        ),
         (&rpc, &["admin"]),
-        (&|| Ask::get("/v1/tokens"), &["admin"]),
-        (&|| Ask::get("/v1/sign-ins"), &["admin"]),
-        (&|| Ask::get("/readyz"), &["read", "answer", "approve", "run", "admin"]),
+        (&|| TestRequest::get("/v1/tokens"), &["admin"]),
+        (&|| TestRequest::get("/v1/sign-ins"), &["admin"]),
+        (&|| TestRequest::get("/readyz"), &["read", "answer", "approve", "run", "admin"]),
     ];
     for permission in ["read", "answer", "approve", "run", "admin"] {
         let secret = token(&house, permission, &[permission]).await;
-        let browser = Browser::sign_in(&house, &secret).await;
+        let browser = TestBrowser::sign_in(&house, &secret).await;
         for (number, (request, allowed)) in requests.iter().enumerate() {
             let said = request().token(&secret).of(house.address).await;
             let signed_in = browser.ask(&house, request()).await;
@@ -187,21 +196,23 @@ async fn a_token_may_do_what_its_permissions_say_and_the_refusal_names_the_missi
             }
         }
     }
-    let stop = |secret: &str| Ask::post("/v1/stop", &json!({ "keep": true })).token(secret);
+    let stop = |secret: &str| TestRequest::post("/v1/stop", &json!({ "keep": true })).token(secret);
     let reader = token(&house, "reader", &["read", "answer", "approve", "run"]).await;
     assert_eq!(stop(&reader).of(house.address).await.refusal(), (403, "PERMISSION_DENIED".to_owned()));
 }
 
 #[tokio::test]
 async fn a_question_is_answered_with_answer_and_an_approval_with_approve() {
-    let house = House::open().await;
+    let house = HttpFixture::open().await;
     let answers = token(&house, "answers", &["answer"]).await;
     let approves = token(&house, "approves", &["approve"]).await;
-    for (kind, right, wrong) in [(Kind::ChooseOne, &answers, &approves), (Kind::RiskAck, &approves, &answers)]
+    for (kind, right, wrong) in
+        [(InteractionKind::ChooseOne, &answers, &approves), (InteractionKind::RiskAck, &approves, &answers)]
     {
         let (_, question) = house.asking_for(kind).await;
         let reply = |secret: &str| {
-            Ask::post(format!("/v1/interactions/{question}/reply"), &json!({ "text": "yes" })).token(secret)
+            TestRequest::post(format!("/v1/interactions/{question}/reply"), &json!({ "text": "yes" }))
+                .token(secret)
         };
         let refused = reply(wrong).of(house.address).await;
         assert_eq!(refused.refusal(), (403, "PERMISSION_DENIED".to_owned()));
@@ -211,7 +222,7 @@ async fn a_question_is_answered_with_answer_and_an_approval_with_approve() {
 
 #[tokio::test]
 async fn tokens_are_listed_without_secrets_rotated_and_revoked() {
-    let house = House::open().await;
+    let house = HttpFixture::open().await;
     let first = token(&house, "ci", &["run", "read"]).await;
     let again = house.post("/v1/tokens", json!({ "name": "ci", "permissions": ["read"] })).await;
     assert_eq!(again.refusal(), (409, "TOKEN_EXISTS".to_owned()));
@@ -232,14 +243,14 @@ async fn tokens_are_listed_without_secrets_rotated_and_revoked() {
     assert_eq!(page["next_cursor"], "ci");
     assert_eq!(house.get("/v1/tokens?limit=1&cursor=ci").await.json()["items"][0]["name"], "owner");
     let rotated = house.post("/v1/tokens/ci/rotate", json!({})).await.json()["secret"].clone();
-    let status = |secret: &str| Ask::get("/v1/status").token(secret).of(house.address);
+    let status = |secret: &str| TestRequest::get("/v1/status").token(secret).of(house.address);
     assert_eq!(status(&first).await.status, 401);
     assert_eq!(status(rotated.as_str().unwrap()).await.status, 200);
-    assert_eq!(house.ask(Ask::method("DELETE", "/v1/tokens/ci")).await.status, 204);
+    assert_eq!(house.ask(TestRequest::method("DELETE", "/v1/tokens/ci")).await.status, 204);
     assert_eq!(status(rotated.as_str().unwrap()).await.status, 401);
-    let gone = house.ask(Ask::method("DELETE", "/v1/tokens/ci")).await;
+    let gone = house.ask(TestRequest::method("DELETE", "/v1/tokens/ci")).await;
     assert_eq!(gone.refusal(), (404, "TOKEN_NOT_FOUND".to_owned()));
-    let owner = house.ask(Ask::method("DELETE", "/v1/tokens/owner")).await;
+    let owner = house.ask(TestRequest::method("DELETE", "/v1/tokens/owner")).await;
     assert_eq!(owner.refusal(), (409, "OWNER_TOKEN".to_owned()));
     let owner = house.post("/v1/tokens/owner/rotate", json!({})).await.json()["secret"].clone();
     assert_eq!(house.get("/v1/status").await.status, 401);
@@ -249,18 +260,26 @@ async fn tokens_are_listed_without_secrets_rotated_and_revoked() {
 /// SECURITY finding 21.
 #[tokio::test]
 async fn pages_of_other_ports_can_neither_ask_nor_embed() {
-    let house = House::open().await;
+    let house = HttpFixture::open().await;
     for site in ["same-site", "cross-site"] {
-        let said = house.ask(Ask::get("/v1/status").header("sec-fetch-site", site)).await;
+        let said = house.ask(TestRequest::get("/v1/status").header("sec-fetch-site", site)).await;
         assert_eq!(said.refusal(), (403, "FORBIDDEN_ORIGIN".to_owned()), "{site}");
     }
     for site in ["same-origin", "none"] {
-        assert_eq!(house.ask(Ask::get("/v1/status").header("sec-fetch-site", site)).await.status, 200);
+        assert_eq!(
+            house.ask(TestRequest::get("/v1/status").header("sec-fetch-site", site)).await.status,
+            200
+        );
     }
-    let followed = Ask::get("/docs").header("sec-fetch-site", "cross-site");
+    let followed = TestRequest::get("/docs").header("sec-fetch-site", "cross-site");
     let followed = followed.header("sec-fetch-mode", "navigate").header("sec-fetch-dest", "document");
     assert_eq!(followed.of(house.address).await.status, 401, "a link leads to the sign-in page");
-    for ask in [Ask::get("/healthz"), Ask::get("/docs"), Ask::get("/v1/status"), Ask::get("/nowhere")] {
+    for ask in [
+        TestRequest::get("/healthz"),
+        TestRequest::get("/docs"),
+        TestRequest::get("/v1/status"),
+        TestRequest::get("/nowhere"),
+    ] {
         let said = ask.of(house.address).await;
         assert_eq!(said.header("cross-origin-resource-policy"), Some("same-origin"));
         assert_eq!(said.header("cross-origin-opener-policy"), Some("same-origin"));
@@ -269,8 +288,8 @@ async fn pages_of_other_ports_can_neither_ask_nor_embed() {
 
 #[tokio::test]
 async fn before_everything_found_is_taken_up_nothing_is_taken_and_readyz_says_so() {
-    let house = House::starting().await;
-    let create = || Ask::post("/v1/runs", &json!({ "engine": "nobody", "prompt": "hello" }));
+    let house = HttpFixture::starting().await;
+    let create = || TestRequest::post("/v1/runs", &json!({ "engine": "nobody", "prompt": "hello" }));
     assert_eq!(house.get("/healthz").await.status, 200);
     assert_eq!(house.get("/readyz").await.refusal(), (503, "NOT_READY".to_owned()));
     assert_eq!(house.ask(create()).await.refusal(), (503, "NOT_READY".to_owned()));

@@ -4,53 +4,56 @@ use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use abide_api::{
     access::{AccessRegistry, NoStorage},
-    http::{Service, Settings as Bounds, Stop, serve},
-    metrics::Metrics,
+    http::{HttpConfig as Bounds, HttpService, StopMode, serve},
+    metrics::DaemonMetrics,
 };
-use abide_daemon::{Daemon, Desk, Habits, Outcome, World};
+use abide_daemon::{Daemon, DaemonConfig, DaemonDeps, RequestOutcome, RunService};
 use abide_domain::{
-    engine::{Abilities as Can, Handle, HandleType, Profile, ProfileKind},
-    event::{Aftermath, Ending, Event, NewRun},
+    engine::{EngineInteractiveProfile, EngineSessionHandle, HandleType, ProfileKind, RunAbilities as Can},
+    event::{NewRun, ProcessAfterTurn, RunEvent, TurnOutcome},
     id::{InteractionId, RunId},
-    inbound::{Message, MessageKey},
-    interaction::{Choice, Kind, Policy, Question},
-    process::{Attempt, Exit, Position, Process},
-    settings::{ExecutionMode, OnBusy, Settings, Unanswered},
+    inbound::{InboundMessage, MessageKey},
+    interaction::{DecisionPolicy, InteractionKind, InteractionOption, Question},
+    process::{Attempt, ExitStatus, OutputPosition, ProcessBinding},
+    settings::{ExecutionMode, OnBusy, RunSettings, UnansweredPolicy},
     time::{Seconds, Timestamp},
 };
 use abide_ports::{
-    catalogue::{Catalogue, Entry},
+    catalogue::{EngineLookup, InstalledEngine},
     clock::Clock,
     engine::{
-        Abilities, Check, Engine, Health, Installation, Interpreter, Launch, Observed, Order, Signal,
-        Unsupported,
+        AbilitySet, Engine, EngineHealth, EngineInstallation, LaunchContext, ProbeCommand, ProbeResult,
+        ProcessInterpreter, ProcessSignal, ProcessSpec, UnsupportedOperation,
     },
-    processes::{Follow, Found, Lost, Offsets, Processes, Start, StartError, Write},
-    store::Runs,
-    workspace::{Preparation, Unusable, Workspaces},
+    processes::{
+        OutputFollower, OutputOffsets, ProcessLookup, ProcessStart, ProcessUnreachable, Processes,
+        StartError, StdinWrite,
+    },
+    store::RunQueries,
+    workspace::{WorkspaceError, WorkspacePreparation, Workspaces},
 };
 use abide_store::memory::MemoryStore;
-use abide_terminal::{Config, Launcher, Limits};
+use abide_terminal::{KeeperLauncher, TerminalConfig, TerminalLimits};
 use abide_testkit::clock::FakeClock;
 use serde_json::{Value, json};
 use tokio::{net::TcpListener, sync::watch, task::JoinHandle};
 
-use crate::client::{Ask, Listening, Said};
+use crate::client::{TestEventReader, TestRequest, TestResponse};
 
 pub(crate) const TOKEN: &str = "a-token";
 
-pub(crate) struct House {
+pub(crate) struct HttpFixture {
     pub(crate) address: SocketAddr,
     pub(crate) place: tempfile::TempDir,
     daemon: Daemon,
-    desk: Arc<Desk>,
+    desk: Arc<RunService>,
     store: Arc<MemoryStore>,
     clock: Arc<FakeClock>,
-    stop: watch::Sender<Stop>,
+    stop: watch::Sender<StopMode>,
     served: JoinHandle<std::io::Result<()>>,
 }
 
-impl House {
+impl HttpFixture {
     pub(crate) async fn open() -> Self {
         Self::with(|_| {}).await
     }
@@ -83,36 +86,37 @@ impl House {
     async fn on(store: Arc<MemoryStore>, clock: Arc<FakeClock>, bounds: Bounds) -> Self {
         let place = tempfile::tempdir().expect("there is room");
         let path = |name: &str| place.path().join(name).to_string_lossy().into_owned();
-        let desk = Arc::new(Desk::open(store.clone(), clock.clone(), 0).await.expect("memory can be read"));
-        let world = World {
+        let desk =
+            Arc::new(RunService::open(store.clone(), clock.clone(), 0).await.expect("memory can be read"));
+        let world = DaemonDeps {
             desk: desk.clone(),
             store: store.clone(),
             clock: clock.clone(),
-            catalogue: Arc::new(Nobody),
-            processes: Arc::new(Nobody),
-            workspaces: Arc::new(Nobody),
+            catalogue: Arc::new(NoopPorts),
+            processes: Arc::new(NoopPorts),
+            workspaces: Arc::new(NoopPorts),
             private: path("private"),
             recovery_max: abide_domain::time::Seconds(300),
             contents: Arc::<abide_testkit::actor::ContentsInMemory>::default(),
             space: abide_daemon::SpaceLimit::none(),
         };
-        let habits = Habits { stall_after: Seconds(600), slots: 0, workspaces: path("workspaces") };
+        let habits = DaemonConfig { stall_after: Seconds(600), slots: 0, workspaces: path("workspaces") };
         let daemon = Daemon::new(world, habits);
-        let terminals = abide_terminal::Handle::start(Config {
+        let terminals = abide_terminal::RuntimeHandle::start(TerminalConfig {
             keepers: place.path().join("keepers"),
-            launcher: Launcher { program: "/nowhere".into(), arguments: vec![], groups: None },
+            launcher: KeeperLauncher { program: "/nowhere".into(), arguments: vec![], groups: None },
             env: vec![],
             cwd: "/".to_owned(),
             shell: "/bin/sh".to_owned(),
             detached: false,
-            limits: Limits::default(),
+            limits: TerminalLimits::default(),
         });
-        let (stop, stopping) = watch::channel(Stop::No);
-        let service = Service {
+        let (stop, stopping) = watch::channel(StopMode::No);
+        let service = HttpService {
             daemon: daemon.clone(),
             terminals: Arc::new(terminals.expect("threads can be started")),
             access: Arc::new(AccessRegistry::open(TOKEN, None, Box::new(NoStorage)).expect("it is new")),
-            metrics: Metrics::default(),
+            metrics: DaemonMetrics::default(),
             stop: stop.clone(),
             settings: bounds,
         };
@@ -120,32 +124,32 @@ impl House {
         let address = listener.local_addr().expect("it has an address");
         let served = tokio::spawn(serve(listener, None, service, async move {
             let mut stopping = stopping;
-            let _stopped = stopping.wait_for(|stop| *stop != Stop::No).await;
+            let _stopped = stopping.wait_for(|stop| *stop != StopMode::No).await;
         }));
         Self { address, place, daemon, desk, store, clock, stop, served }
     }
 
     /// Stops as the daemon does, and waits until everybody is gone.
     pub(crate) async fn close(self) {
-        self.stop.send_replace(Stop::Keep);
+        self.stop.send_replace(StopMode::Keep);
         self.served.await.expect("it does not panic").expect("it ends well");
     }
 
     /// Asks with the token.
-    pub(crate) async fn ask(&self, ask: Ask) -> Said {
+    pub(crate) async fn ask(&self, ask: TestRequest) -> TestResponse {
         ask.token(TOKEN).of(self.address).await
     }
 
-    pub(crate) async fn get(&self, path: &str) -> Said {
-        self.ask(Ask::get(path)).await
+    pub(crate) async fn get(&self, path: &str) -> TestResponse {
+        self.ask(TestRequest::get(path)).await
     }
 
-    pub(crate) async fn post(&self, path: &str, body: Value) -> Said {
-        self.ask(Ask::post(path, &body)).await
+    pub(crate) async fn post(&self, path: &str, body: Value) -> TestResponse {
+        self.ask(TestRequest::post(path, &body)).await
     }
 
-    pub(crate) async fn listen(&self, path: &str) -> Listening {
-        Ask::get(path).token(TOKEN).stream(self.address).await
+    pub(crate) async fn listen(&self, path: &str) -> TestEventReader {
+        TestRequest::get(path).token(TOKEN).stream(self.address).await
     }
 
     /// A run that waits for a slot for ever.
@@ -157,19 +161,24 @@ impl House {
 
     /// A run that asked a question.
     pub(crate) async fn asking(&self) -> (RunId, InteractionId) {
-        self.asking_for(Kind::ChooseOne).await
+        self.asking_for(InteractionKind::ChooseOne).await
     }
 
     /// A run that asked a question of this kind.
-    pub(crate) async fn asking_for(&self, kind: Kind) -> (RunId, InteractionId) {
+    pub(crate) async fn asking_for(&self, kind: InteractionKind) -> (RunId, InteractionId) {
         self.asking_text(kind, "which?", "so far").await
     }
 
     /// A run that asked this question of this kind after having said something.
-    pub(crate) async fn asking_text(&self, kind: Kind, prompt: &str, said: &str) -> (RunId, InteractionId) {
+    pub(crate) async fn asking_text(
+        &self,
+        kind: InteractionKind,
+        prompt: &str,
+        said: &str,
+    ) -> (RunId, InteractionId) {
         let run_id = RunId(self.clock.stamp().fresh);
         let key = MessageKey { channel: "api".into(), message_id: run_id.to_string() };
-        let message = Message { key, text: "do it".into() };
+        let message = InboundMessage { key, text: "do it".into() };
         let new = NewRun {
             run_id,
             settings: settings(),
@@ -179,53 +188,53 @@ impl House {
         };
         self.desk.create(new).await.expect("it is made");
         let take = async |event| match self.desk.take(run_id, event).await {
-            Ok(Outcome::Changed(run)) => abide_domain::run::Run::clone(&run),
+            Ok(RequestOutcome::Changed(run)) => abide_domain::run::Run::clone(&run),
             other => panic!("a change was expected, not {other:?}"),
         };
-        take(Event::Admitted).await;
-        let profile = Profile {
+        take(RunEvent::Admitted).await;
+        let profile = EngineInteractiveProfile {
             kind: ProfileKind::Resumable,
             reason: "so it is".into(),
             session_timeout_sec: Seconds(60),
         };
-        take(Event::ProfileResolved { profile, abilities: Can::default(), handle: None, command: None })
+        take(RunEvent::ProfileResolved { profile, abilities: Can::default(), handle: None, command: None })
             .await;
-        let process = Process { keeper: "k".into(), pid: 1, start_time: 1, boot_id: "b".into() };
+        let process = ProcessBinding { keeper: "k".into(), pid: 1, start_time: 1, boot_id: "b".into() };
         let attempt = Attempt(1);
-        take(Event::AttemptStarted { attempt, process }).await;
-        let handle = Handle {
+        take(RunEvent::AttemptStarted { attempt, process }).await;
+        let handle = EngineSessionHandle {
             engine: "any".into(),
             handle_type: HandleType::SessionId,
             handle_value: "s3cret-session".into(),
             created_at_turn: 1,
         };
-        take(Event::HandleAnnounced { attempt, position: Position(1), handle }).await;
+        take(RunEvent::HandleAnnounced { attempt, position: OutputPosition(1), handle }).await;
         let question = Question {
             kind,
             prompt: prompt.into(),
-            options: vec![Choice { label: "this".into(), safe: true }],
+            options: vec![InteractionOption { label: "this".into(), safe: true }],
             ui_hints: Some("{\"columns\":2}".into()),
-            default_decision_policy: Policy::SafeDefault,
+            default_decision_policy: DecisionPolicy::SafeDefault,
             context: None,
             hidden: None,
         };
         let turn_id =
             self.store.run(run_id).await.expect("it can be read").expect("it is there").turns[0].turn_id;
-        let ending = Ending::Asked { text: said.into(), question };
-        let aftermath = Aftermath::Exited(Exit::Code(0));
-        let asked = Event::TurnEnded { attempt, turn_id, position: Position(2), ending, aftermath };
+        let ending = TurnOutcome::Asked { text: said.into(), question };
+        let aftermath = ProcessAfterTurn::Exited(ExitStatus::Code(0));
+        let asked = RunEvent::TurnEnded { attempt, turn_id, position: OutputPosition(2), ending, aftermath };
         let waiting = take(asked).await;
         (run_id, waiting.pending_interaction_id().expect("it waits"))
     }
 }
 
-fn settings() -> Settings {
-    Settings {
+fn settings() -> RunSettings {
+    RunSettings {
         engine: "any".into(),
         workspace: "/w".into(),
         execution_mode: ExecutionMode::Interactive,
         conversation_ref: None,
-        unanswered: Unanswered::Strict,
+        unanswered: UnansweredPolicy::Strict,
         session_timeout_sec: Seconds(60),
         turn_timeout_sec: None,
         on_busy: OnBusy::Queue,
@@ -239,13 +248,13 @@ fn settings() -> Settings {
 
 /// The rest of the world, in which nothing ever happens.
 #[derive(Debug)]
-struct Nobody;
+struct NoopPorts;
 
-impl Catalogue for Nobody {
-    fn engine(&self, name: &str) -> Option<Entry> {
-        (name == "any").then(|| Entry {
+impl EngineLookup for NoopPorts {
+    fn engine(&self, name: &str) -> Option<InstalledEngine> {
+        (name == "any").then(|| InstalledEngine {
             engine: Arc::new(Self),
-            installation: Installation::named("any"),
+            installation: EngineInstallation::named("any"),
             own_name: None,
         })
     }
@@ -255,36 +264,36 @@ impl Catalogue for Nobody {
     }
 }
 
-impl Engine for Nobody {
+impl Engine for NoopPorts {
     fn name(&self) -> &str {
         "any"
     }
 
-    fn abilities(&self) -> Abilities {
-        Abilities::NONE
+    fn abilities(&self) -> AbilitySet {
+        AbilitySet::NONE
     }
 
-    fn installation(&self) -> Installation {
-        Installation::named("any")
+    fn installation(&self) -> EngineInstallation {
+        EngineInstallation::named("any")
     }
 
-    fn checks(&self, _: &Installation) -> Vec<Check> {
+    fn checks(&self, _: &EngineInstallation) -> Vec<ProbeCommand> {
         vec![]
     }
 
-    fn judge(&self, _: &[Observed]) -> Health {
-        Health::unseen()
+    fn judge(&self, _: &[ProbeResult]) -> EngineHealth {
+        EngineHealth::unseen()
     }
 
-    fn name_session(&self, _: &str) -> Option<Handle> {
+    fn name_session(&self, _: &str) -> Option<EngineSessionHandle> {
         None
     }
 
-    fn launch(&self, _: &Order<'_>) -> Result<Launch, Unsupported> {
+    fn launch(&self, _: &LaunchContext<'_>) -> Result<ProcessSpec, UnsupportedOperation> {
         panic!("there are no slots")
     }
 
-    fn interpreter(&self, _: &Order<'_>) -> Box<dyn Interpreter> {
+    fn interpreter(&self, _: &LaunchContext<'_>) -> Box<dyn ProcessInterpreter> {
         panic!("there are no slots")
     }
 
@@ -293,33 +302,33 @@ impl Engine for Nobody {
     }
 }
 
-impl Processes for Nobody {
-    fn start(&self, name: &str, _: &Start<'_>) -> Result<Process, StartError> {
+impl Processes for NoopPorts {
+    fn start(&self, name: &str, _: &ProcessStart<'_>) -> Result<ProcessBinding, StartError> {
         Err(StartError::System(name.to_owned()))
     }
 
-    fn find(&self, _: &str) -> Found {
-        Found::Never
+    fn find(&self, _: &str) -> ProcessLookup {
+        ProcessLookup::Never
     }
 
     fn last_heard(&self, _: &str) -> Option<Timestamp> {
         None
     }
 
-    fn follow(&self, name: &str, _: Offsets) -> Result<Box<dyn Follow>, Lost> {
-        Err(Lost { reason: name.to_owned() })
+    fn follow(&self, name: &str, _: OutputOffsets) -> Result<Box<dyn OutputFollower>, ProcessUnreachable> {
+        Err(ProcessUnreachable { reason: name.to_owned() })
     }
 
-    fn write(&self, name: &str, _: &Write<'_>) -> Result<(), Lost> {
-        Err(Lost { reason: name.to_owned() })
+    fn write(&self, name: &str, _: &StdinWrite<'_>) -> Result<(), ProcessUnreachable> {
+        Err(ProcessUnreachable { reason: name.to_owned() })
     }
 
-    fn signal(&self, name: &str, _: Signal) -> Result<(), Lost> {
-        Err(Lost { reason: name.to_owned() })
+    fn signal(&self, name: &str, _: ProcessSignal) -> Result<(), ProcessUnreachable> {
+        Err(ProcessUnreachable { reason: name.to_owned() })
     }
 
-    fn end(&self, _: &str) -> Result<abide_domain::process::Exit, Lost> {
-        Ok(abide_domain::process::Exit::Unseen)
+    fn end(&self, _: &str) -> Result<abide_domain::process::ExitStatus, ProcessUnreachable> {
+        Ok(abide_domain::process::ExitStatus::Unseen)
     }
 
     fn names(&self) -> Vec<String> {
@@ -327,8 +336,8 @@ impl Processes for Nobody {
     }
 }
 
-impl Workspaces for Nobody {
-    fn prepare(&self, _: &Preparation<'_>) -> Result<(), Unusable> {
+impl Workspaces for NoopPorts {
+    fn prepare(&self, _: &WorkspacePreparation<'_>) -> Result<(), WorkspaceError> {
         Ok(())
     }
 }

@@ -3,16 +3,17 @@
 use serde_json::{Value, json};
 
 use crate::{
-    client::Ask,
-    house::{House, TOKEN, until},
+    client::TestRequest,
+    house::{HttpFixture, TOKEN, until},
 };
 
 #[tokio::test]
 async fn events_come_in_order_as_a_page_and_as_a_stream() {
-    let house = House::open().await;
+    let house = HttpFixture::open().await;
     let (run, _) = house.asking().await;
-    let page =
-        |query: &str| Ask::get(format!("/v1/runs/{run}/events{query}")).header("accept", "application/json");
+    let page = |query: &str| {
+        TestRequest::get(format!("/v1/runs/{run}/events{query}")).header("accept", "application/json")
+    };
     let all = house.ask(page("")).await.json();
     let kinds: Vec<_> = all["items"].as_array().unwrap().iter().map(|event| event["type"].clone()).collect();
     let expected =
@@ -38,7 +39,7 @@ async fn events_come_in_order_as_a_page_and_as_a_stream() {
 
 #[tokio::test]
 async fn a_reader_goes_on_where_it_stopped_after_a_restart() {
-    let house = House::open().await;
+    let house = HttpFixture::open().await;
     house.queued("one").await;
     let mut listening = house.listen("/v1/events").await;
     let first = listening.event().await.unwrap();
@@ -49,8 +50,11 @@ async fn a_reader_goes_on_where_it_stopped_after_a_restart() {
     assert_eq!(listening.event().await, None, "a stream ends when the daemon goes");
     house.queued("three").await;
     let seq = second["seq"].to_string();
-    let mut listening =
-        Ask::get("/v1/events?after=0").token(TOKEN).header("last-event-id", &seq).stream(house.address).await;
+    let mut listening = TestRequest::get("/v1/events?after=0")
+        .token(TOKEN)
+        .header("last-event-id", &seq)
+        .stream(house.address)
+        .await;
     assert_eq!(listening.event().await.unwrap()["data"]["prompt"], "three");
     house.queued("four").await;
     assert_eq!(listening.event().await.unwrap()["data"]["prompt"], "four");
@@ -59,7 +63,7 @@ async fn a_reader_goes_on_where_it_stopped_after_a_restart() {
 /// SECURITY findings 9 and 14: what one request takes does not depend on how large events are.
 #[tokio::test]
 async fn pages_are_bounded_in_bytes_and_nothing_is_left_out() {
-    let house = House::open().await;
+    let house = HttpFixture::open().await;
     let mut listening = house.listen("/v1/events").await;
     let long = "x".repeat(400_000);
     for number in 0..12 {
@@ -68,7 +72,8 @@ async fn pages_are_bounded_in_bytes_and_nothing_is_left_out() {
     let first = |text: &Value| text.as_str().unwrap().split(' ').next().unwrap().to_owned();
     let (mut prompts, mut cursor, mut pages) = (Vec::new(), String::new(), 0);
     loop {
-        let ask = Ask::get(format!("/v1/events?limit=500{cursor}")).header("accept", "application/json");
+        let ask =
+            TestRequest::get(format!("/v1/events?limit=500{cursor}")).header("accept", "application/json");
         let said = house.ask(ask).await;
         assert!(said.body.len() < (1 << 20) + 500_000, "a page has {} bytes", said.body.len());
         let page = said.json();
@@ -89,12 +94,12 @@ async fn pages_are_bounded_in_bytes_and_nothing_is_left_out() {
 
 #[tokio::test]
 async fn a_reader_of_one_run_hears_of_no_other() {
-    let house = House::open().await;
+    let house = HttpFixture::open().await;
     let (one, other) = (house.queued("one").await, house.queued("other").await);
     let mut listening = house.listen(&format!("/v1/runs/{one}/events")).await;
     assert_eq!(listening.event().await.unwrap()["type"], "run_created");
     for id in [&other, &one] {
-        house.ask(Ask::method("POST", format!("/v1/runs/{id}/cancel"))).await;
+        house.ask(TestRequest::method("POST", format!("/v1/runs/{id}/cancel"))).await;
     }
     let next = listening.event().await.unwrap();
     assert_eq!(
@@ -106,7 +111,7 @@ async fn a_reader_of_one_run_hears_of_no_other() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_reader_that_does_not_read_blocks_nobody_and_is_cut_off() {
     const RUNS: usize = 400;
-    let house = House::with(|bounds| bounds.patience_sec = 1).await;
+    let house = HttpFixture::with(|bounds| bounds.patience_sec = 1).await;
     let mut stalled = house.listen("/v1/events").await;
     let mut lively = house.listen("/v1/events").await;
     let prompt = "x".repeat(100_000);

@@ -2,53 +2,61 @@
 
 use serde_json::json;
 
-use crate::{client::Ask, house::House};
+use crate::{client::TestRequest, house::HttpFixture};
 
 #[tokio::test]
 async fn whatever_is_wrong_is_a_problem_with_a_code() {
-    let house = House::with(|bounds| bounds.max_body_bytes = 4096).await;
+    let house = HttpFixture::with(|bounds| bounds.max_body_bytes = 4096).await;
     let id = house.queued("x").await;
     let new = |change: serde_json::Value| {
         let mut body = json!({ "engine": "any", "prompt": "x" });
         body.as_object_mut().unwrap().extend(change.as_object().unwrap().clone());
-        Ask::post("/v1/runs", &body)
+        TestRequest::post("/v1/runs", &body)
     };
-    let text = |text: &str| Ask::text("/v1/runs", text).header("content-type", "application/json");
+    let text = |text: &str| TestRequest::text("/v1/runs", text).header("content-type", "application/json");
     let file = house.place.path().join("file");
     std::fs::write(&file, "").unwrap();
     for (ask, status, code) in [
-        (Ask::get("/nowhere"), 404, "NOT_FOUND"),
-        (Ask::method("DELETE", "/v1/runs"), 405, "METHOD_NOT_ALLOWED"),
-        (Ask::method("TRACE", "/v1/runs"), 405, "METHOD_NOT_ALLOWED"),
-        (Ask::get("/v1/runs/x"), 404, "RUN_NOT_FOUND"),
-        (Ask::get("/v1/runs/%ff"), 404, "NOT_FOUND"),
-        (Ask::get("/v1/runs/run_00000000000000000000000000"), 404, "RUN_NOT_FOUND"),
-        (Ask::get("/v1/runs/run_00000000000000000000000000/turns"), 404, "RUN_NOT_FOUND"),
-        (Ask::get("/v1/runs/run_00000000000000000000000000/interactions"), 404, "RUN_NOT_FOUND"),
-        (Ask::get("/v1/runs/run_00000000000000000000000000/artifacts"), 404, "RUN_NOT_FOUND"),
-        (Ask::get("/v1/runs/run_00000000000000000000000000/events"), 404, "RUN_NOT_FOUND"),
-        (Ask::method("POST", "/v1/runs/run_00000000000000000000000000/cancel"), 404, "RUN_NOT_FOUND"),
-        (Ask::get(format!("/v1/runs/{id}/artifacts/x")), 404, "ARTIFACT_NOT_FOUND"),
-        (Ask::get("/v1/inbound/api/x"), 404, "MESSAGE_NOT_FOUND"),
-        (Ask::get("/v1/inbound/api/%00"), 404, "MESSAGE_NOT_FOUND"),
-        (Ask::post("/v1/interactions/x/reply", &json!({ "text": "y" })), 404, "INTERACTION_NOT_FOUND"),
-        (Ask::get("/v1/runs?limit=0"), 400, "INVALID_REQUEST"),
-        (Ask::get("/v1/runs?limit=501"), 400, "INVALID_REQUEST"),
-        (Ask::get("/v1/runs?limit=many"), 400, "INVALID_REQUEST"),
-        (Ask::get("/v1/runs?status=asleep"), 400, "INVALID_REQUEST"),
-        (Ask::get("/v1/runs?statuss=idle"), 400, "UNKNOWN_OPTION"),
-        (Ask::get("/v1/runs?cursor=nonsense"), 400, "INVALID_CURSOR"),
-        (Ask::get("/v1/events?after=-1"), 400, "INVALID_REQUEST"),
-        (Ask::get("/v1/events?after=999"), 400, "INVALID_CURSOR"),
-        (Ask::get("/v1/events").header("last-event-id", "x"), 400, "INVALID_CURSOR"),
-        (Ask::get("/v1/events").header("accept", "image/png"), 406, "NOT_ACCEPTABLE"),
-        (Ask::get("/v1/rpc"), 426, "UPGRADE_REQUIRED"),
+        (TestRequest::get("/nowhere"), 404, "NOT_FOUND"),
+        (TestRequest::method("DELETE", "/v1/runs"), 405, "METHOD_NOT_ALLOWED"),
+        (TestRequest::method("TRACE", "/v1/runs"), 405, "METHOD_NOT_ALLOWED"),
+        (TestRequest::get("/v1/runs/x"), 404, "RUN_NOT_FOUND"),
+        (TestRequest::get("/v1/runs/%ff"), 404, "NOT_FOUND"),
+        (TestRequest::get("/v1/runs/run_00000000000000000000000000"), 404, "RUN_NOT_FOUND"),
+        (TestRequest::get("/v1/runs/run_00000000000000000000000000/turns"), 404, "RUN_NOT_FOUND"),
+        (TestRequest::get("/v1/runs/run_00000000000000000000000000/interactions"), 404, "RUN_NOT_FOUND"),
+        (TestRequest::get("/v1/runs/run_00000000000000000000000000/artifacts"), 404, "RUN_NOT_FOUND"),
+        (TestRequest::get("/v1/runs/run_00000000000000000000000000/events"), 404, "RUN_NOT_FOUND"),
+        (TestRequest::method("POST", "/v1/runs/run_00000000000000000000000000/cancel"), 404, "RUN_NOT_FOUND"),
+        (TestRequest::get(format!("/v1/runs/{id}/artifacts/x")), 404, "ARTIFACT_NOT_FOUND"),
+        (TestRequest::get("/v1/inbound/api/x"), 404, "MESSAGE_NOT_FOUND"),
+        (TestRequest::get("/v1/inbound/api/%00"), 404, "MESSAGE_NOT_FOUND"),
+        (
+            TestRequest::post("/v1/interactions/x/reply", &json!({ "text": "y" })),
+            404,
+            "INTERACTION_NOT_FOUND",
+        ),
+        (TestRequest::get("/v1/runs?limit=0"), 400, "INVALID_REQUEST"),
+        (TestRequest::get("/v1/runs?limit=501"), 400, "INVALID_REQUEST"),
+        (TestRequest::get("/v1/runs?limit=many"), 400, "INVALID_REQUEST"),
+        (TestRequest::get("/v1/runs?status=asleep"), 400, "INVALID_REQUEST"),
+        (TestRequest::get("/v1/runs?statuss=idle"), 400, "UNKNOWN_OPTION"),
+        (TestRequest::get("/v1/runs?cursor=nonsense"), 400, "INVALID_CURSOR"),
+        (TestRequest::get("/v1/events?after=-1"), 400, "INVALID_REQUEST"),
+        (TestRequest::get("/v1/events?after=999"), 400, "INVALID_CURSOR"),
+        (TestRequest::get("/v1/events").header("last-event-id", "x"), 400, "INVALID_CURSOR"),
+        (TestRequest::get("/v1/events").header("accept", "image/png"), 406, "NOT_ACCEPTABLE"),
+        (TestRequest::get("/v1/rpc"), 426, "UPGRADE_REQUIRED"),
         (text("{"), 400, "INVALID_REQUEST"),
         (text("[]"), 400, "INVALID_REQUEST"),
         (text("{}"), 400, "INVALID_REQUEST"),
         (text(r#"{"engine":"any","prompt":"a\u0000b"}"#), 400, "INVALID_REQUEST"),
-        (Ask::text("/v1/runs", "{}"), 415, "UNSUPPORTED_MEDIA_TYPE"),
-        (Ask::text("/v1/runs", "{}").header("content-type", "text/plain"), 415, "UNSUPPORTED_MEDIA_TYPE"),
+        (TestRequest::text("/v1/runs", "{}"), 415, "UNSUPPORTED_MEDIA_TYPE"),
+        (
+            TestRequest::text("/v1/runs", "{}").header("content-type", "text/plain"),
+            415,
+            "UNSUPPORTED_MEDIA_TYPE",
+        ),
         (new(json!({ "prompt": "x".repeat(5000) })), 413, "TOO_LARGE"),
         (new(json!({ "prompt": "" })), 400, "INVALID_REQUEST"),
         (new(json!({ "prompt": 1 })), 400, "INVALID_REQUEST"),
@@ -67,23 +75,23 @@ async fn whatever_is_wrong_is_a_problem_with_a_code() {
         (new(json!({ "workspace": file })), 400, "WORKSPACE_UNUSABLE"),
         (new(json!({})).header("idempotency-key", "two words"), 400, "INVALID_REQUEST"),
         (
-            Ask::post("/v1/rpc", &json!({ "jsonrpc": "2.0", "id": 1, "method": "exec.stream" })),
+            TestRequest::post("/v1/rpc", &json!({ "jsonrpc": "2.0", "id": 1, "method": "exec.stream" })),
             400,
             "INVALID_REQUEST",
         ),
         (
-            Ask::post("/v1/rpc", &json!({ "jsonrpc": "1.0", "id": 1, "method": "system.ping" })),
+            TestRequest::post("/v1/rpc", &json!({ "jsonrpc": "1.0", "id": 1, "method": "system.ping" })),
             400,
             "INVALID_REQUEST",
         ),
-        (Ask::post("/v1/rpc", &json!([])), 400, "INVALID_REQUEST"),
+        (TestRequest::post("/v1/rpc", &json!([])), 400, "INVALID_REQUEST"),
     ] {
         let asked = format!("{ask:?}");
         let said = house.ask(ask).await;
         assert_eq!(said.refusal(), (status, code.to_owned()), "{asked}");
         assert_eq!(said.header("x-content-type-options"), Some("nosniff"));
     }
-    let said = house.ask(Ask::method("DELETE", "/v1/runs")).await;
+    let said = house.ask(TestRequest::method("DELETE", "/v1/runs")).await;
     assert!(said.header("allow").is_some_and(|allowed| allowed.contains("GET") && allowed.contains("POST")));
     let said = house.post("/v1/runs", json!({ "engine": "any", "prompt": "x", "workspce": "/" })).await;
     assert!(said.json()["detail"].as_str().unwrap().contains("did you mean `workspace`?"));
@@ -91,7 +99,7 @@ async fn whatever_is_wrong_is_a_problem_with_a_code() {
 
 #[tokio::test]
 async fn terminal_methods_answer_as_json_rpc_does() {
-    let house = House::open().await;
+    let house = HttpFixture::open().await;
     let call = |body| house.post("/v1/rpc", body);
     let said = call(json!({ "jsonrpc": "2.0", "id": "a", "method": "system.ping" })).await;
     assert_eq!(said.json(), json!({ "jsonrpc": "2.0", "id": "a", "result": { "pong": true } }));

@@ -8,40 +8,47 @@ use std::{
 };
 
 use abide_agent::{
-    definition::Tool,
-    event::{Entry, SessionEvent, Status},
-    hands::{Abandoned, Asked, Done, Hands, Mind, Voice},
-    human::Question,
-    model::{Client, Finish, ModelError, Piece, Reply, Request, ToolCall, Usage},
-    tool::Sent,
+    definition::ToolDefinition,
+    event::{ActionStatus, AgentJournalEntry, SessionChange},
+    hands::{AbandonedAction, ActionOutcome, AgentObserver, ChatModel, HumanReply, ToolRunner},
+    human::HumanQuestion,
+    model::{
+        FinishReason, ModelClient, ModelError, ModelReply, ModelRequest, ModelToolCall, ReplyDelta,
+        TokenUsage,
+    },
+    tool::RawArguments,
 };
 use serde_json::{Value, json};
 
-use crate::words::Words;
+use crate::words::TextGenerator;
 
 /// Writes a story: thinks, reads, works in sessions and ends them, until there are enough events.
-pub(crate) struct Author<'a> {
-    pub(crate) words: Words,
-    pub(crate) written: &'a Written,
+pub(crate) struct ScriptedAuthor<'a> {
+    pub(crate) words: TextGenerator,
+    pub(crate) written: &'a WritingProgress,
     pub(crate) calls: u64,
 }
 
 /// How far a story is, and which session is open in it.
 #[derive(Default)]
-pub(crate) struct Written {
+pub(crate) struct WritingProgress {
     pub(crate) events: std::cell::Cell<u64>,
     pub(crate) enough: u64,
     session: std::cell::RefCell<Option<String>>,
 }
 
-impl Written {
+impl WritingProgress {
     pub(crate) fn until(enough: u64) -> Self {
         Self { enough, ..Self::default() }
     }
 }
 
-impl Mind for Author<'_> {
-    fn think(&mut self, request: &Request<'_>, _: &mut dyn FnMut(Piece<'_>)) -> Result<Reply, ModelError> {
+impl ChatModel for ScriptedAuthor<'_> {
+    fn think(
+        &mut self,
+        request: &ModelRequest<'_>,
+        _: &mut dyn FnMut(ReplyDelta<'_>),
+    ) -> Result<ModelReply, ModelError> {
         if self.written.events.get() >= self.written.enough {
             return Err(ModelError::Interrupted);
         }
@@ -56,26 +63,29 @@ impl Mind for Author<'_> {
         };
         let length = 80 + self.words.below(500) as usize;
         let sent: usize = request.messages.iter().chain(request.tools).map(|json| json.len()).sum();
-        let usage =
-            Usage { input_tokens: sent as u64 / 4, output_tokens: length as u64 / 4, ..Usage::default() };
-        Ok(Reply {
+        let usage = TokenUsage {
+            input_tokens: sent as u64 / 4,
+            output_tokens: length as u64 / 4,
+            ..TokenUsage::default()
+        };
+        Ok(ModelReply {
             text: Some(self.words.prose(length)),
             calls,
-            finish: Finish::ToolCalls,
+            finish: FinishReason::ToolCalls,
             usage: Some(usage),
         })
     }
 }
 
-impl Author<'_> {
-    fn reading(&mut self) -> ToolCall {
+impl ScriptedAuthor<'_> {
+    fn reading(&mut self) -> ModelToolCall {
         let line = self.words.below(900);
         self.call("read", &json!({ "path": "crates/store/src/lib.rs", "from": line, "lines": 40 }))
     }
 
-    fn call(&mut self, name: &str, arguments: &Value) -> ToolCall {
+    fn call(&mut self, name: &str, arguments: &Value) -> ModelToolCall {
         self.calls += 1;
-        ToolCall {
+        ModelToolCall {
             id: format!("call_{:024}", self.calls),
             name: name.to_owned(),
             arguments: arguments.to_string(),
@@ -84,52 +94,56 @@ impl Author<'_> {
 }
 
 /// Asks the real model's client so often, and then wants to stop.
-pub(crate) struct Limited {
-    pub(crate) client: Client,
+pub(crate) struct LimitedModel {
+    pub(crate) client: ModelClient,
     pub(crate) left: usize,
 }
 
-impl Mind for Limited {
-    fn think(&mut self, request: &Request<'_>, said: &mut dyn FnMut(Piece<'_>)) -> Result<Reply, ModelError> {
+impl ChatModel for LimitedModel {
+    fn think(
+        &mut self,
+        request: &ModelRequest<'_>,
+        said: &mut dyn FnMut(ReplyDelta<'_>),
+    ) -> Result<ModelReply, ModelError> {
         self.left = self.left.checked_sub(1).ok_or(ModelError::Interrupted)?;
         self.client.think(request, said)
     }
 }
 
 /// Hands whose tools have done everything already.
-pub(crate) struct Idle<'a> {
+pub(crate) struct NoopToolRunner<'a> {
     /// What tools will have printed.
     pub(crate) outputs: VecDeque<String>,
-    pub(crate) words: Words,
+    pub(crate) words: TextGenerator,
     /// How long each call took.
     pub(crate) took: Vec<Duration>,
-    pub(crate) written: &'a Written,
+    pub(crate) written: &'a WritingProgress,
     pub(crate) sessions: u64,
 }
 
-impl<'a> Idle<'a> {
-    pub(crate) fn new(written: &'a Written, seed: u64) -> Self {
+impl<'a> NoopToolRunner<'a> {
+    pub(crate) fn new(written: &'a WritingProgress, seed: u64) -> Self {
         let outputs = VecDeque::new();
-        Self { outputs, words: Words::new(seed), took: Vec::new(), written, sessions: 0 }
+        Self { outputs, words: TextGenerator::new(seed), took: Vec::new(), written, sessions: 0 }
     }
 }
 
-impl Hands for Idle<'_> {
-    fn carry_out(&mut self, action_id: &str, tool: &Tool, _: &Sent) -> Done {
+impl ToolRunner for NoopToolRunner<'_> {
+    fn carry_out(&mut self, action_id: &str, tool: &ToolDefinition, _: &RawArguments) -> ActionOutcome {
         let began = Instant::now();
         let text = self.outputs.pop_front().unwrap_or_else(|| self.words.output());
-        let mut done = Done {
-            status: Status::Success,
+        let mut done = ActionOutcome {
+            status: ActionStatus::Success,
             exit_code: Some(0),
             execution_ref: Some(format!("executions/{action_id}")),
-            ..Done::refused(text)
+            ..ActionOutcome::refused(text)
         };
         if tool.stateful {
             let mut open = self.written.session.borrow_mut();
             if open.is_none() {
                 self.sessions += 1;
                 *open = Some(format!("shell_{:06}", self.sessions));
-                done.session_event = Some(SessionEvent::Started);
+                done.session_event = Some(SessionChange::Started);
             }
             done.session_id.clone_from(&open);
         }
@@ -137,16 +151,19 @@ impl Hands for Idle<'_> {
         done
     }
 
-    fn end_session(&mut self, session_id: &str) -> Done {
+    fn end_session(&mut self, session_id: &str) -> ActionOutcome {
         *self.written.session.borrow_mut() = None;
-        Done { status: Status::Success, ..Done::refused(format!("Session {session_id} terminated.")) }
+        ActionOutcome {
+            status: ActionStatus::Success,
+            ..ActionOutcome::refused(format!("Session {session_id} terminated."))
+        }
     }
 
     fn end_sessions(&mut self, _: &[String]) {
         *self.written.session.borrow_mut() = None;
     }
 
-    fn start_directory(&self, _: &Tool) -> String {
+    fn start_directory(&self, _: &ToolDefinition) -> String {
         "/".to_owned()
     }
 
@@ -154,7 +171,7 @@ impl Hands for Idle<'_> {
         true
     }
 
-    fn abandon(&mut self, _: &str) -> Option<Abandoned> {
+    fn abandon(&mut self, _: &str) -> Option<AbandonedAction> {
         None
     }
 
@@ -164,19 +181,19 @@ impl Hands for Idle<'_> {
 }
 
 /// Only counts.
-pub(crate) struct Counting<'a>(pub(crate) &'a Written);
+pub(crate) struct CountingObserver<'a>(pub(crate) &'a WritingProgress);
 
-impl Voice for Counting<'_> {
-    fn happened(&mut self, entry: &Entry, _: &str) {
+impl AgentObserver for CountingObserver<'_> {
+    fn happened(&mut self, entry: &AgentJournalEntry, _: &str) {
         self.0.events.set(entry.seq);
     }
 
-    fn saying(&mut self, _: Piece<'_>) {}
+    fn saying(&mut self, _: ReplyDelta<'_>) {}
 
     fn note(&mut self, _: &str) {}
 
-    fn ask(&mut self, _: &Question) -> Asked {
-        Asked::Nobody
+    fn ask(&mut self, _: &HumanQuestion) -> HumanReply {
+        HumanReply::Nobody
     }
 }
 

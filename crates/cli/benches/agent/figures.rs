@@ -4,13 +4,13 @@ use std::time::Duration;
 
 /// What a series of times comes to, in microseconds.
 #[derive(Clone, Copy)]
-pub(crate) struct Series {
+pub(crate) struct TimeSeries {
     pub(crate) median: f64,
     pub(crate) mean: f64,
     pub(crate) worst: f64,
 }
 
-impl Series {
+impl TimeSeries {
     pub(crate) fn of(times: &[Duration]) -> Self {
         let mut times: Vec<f64> = times.iter().map(|time| time.as_secs_f64() * 1e6).collect();
         times.sort_by(f64::total_cmp);

@@ -2,13 +2,13 @@
 
 use std::{path::Path, time::Duration};
 
-use abide_agent::definition::Definition;
+use abide_agent::definition::AgentDefinition;
 
 use crate::{
     FEW, MANY,
-    figures::{Series, judge},
-    model::{Manner, Model},
-    scene::{self, Scene},
+    figures::{TimeSeries, judge},
+    model::{ModelBehaviour, SocketModel},
+    scene::{self, AgentBenchFixture},
 };
 
 /// How often both take turns, and how many iterations each has then. Together enough that the long window is shortened
@@ -18,11 +18,11 @@ const ITERATIONS: usize = 20;
 /// How many times the short journal's time the long one's may be.
 const MOST: f64 = 3.0;
 
-pub(crate) fn bench(scene: &Scene) -> bool {
+pub(crate) fn bench(scene: &AgentBenchFixture) -> bool {
     let disk = measure(scene, &scene.folder);
     let memory = scene::in_memory();
     let unsynced = measure(scene, memory.path());
-    let Both { few, many, window } = &disk;
+    let IterationTimes { few, many, window } = &disk;
     println!(
         "\niteration, {ROUNDS} rounds of {ITERATIONS}; requests of {} KiB with {FEW} events and {} KiB with {MANY}",
         window.0 >> 10,
@@ -34,7 +34,7 @@ pub(crate) fn bench(scene: &Scene) -> bool {
         println!("{name:<8} {short:>8.0} us   {long:>8.0} us   x {:.2}", long / short);
         passed &= judge(long / short <= MOST, &format!("at most {MOST} times that with {FEW} events"));
     }
-    let share = |whole: &Series, part: &Series| (1.0 - part.median / whole.median) * 100.0;
+    let share = |whole: &TimeSeries, part: &TimeSeries| (1.0 - part.median / whole.median) * 100.0;
     println!(
         "    limited by two syncs of the journal: {:.0} % with {FEW} events and {:.0} % with {MANY}; in memory it is \
          {:.0} and {:.0} us, x {:.2}, most of it one copy of the window to the model",
@@ -47,18 +47,18 @@ pub(crate) fn bench(scene: &Scene) -> bool {
     passed
 }
 
-type Way = fn(&Series) -> f64;
-const WAYS: [(&str, Way); 2] = [("median", |series| series.median), ("mean", |series| series.mean)];
+type SeriesFigure = fn(&TimeSeries) -> f64;
+const WAYS: [(&str, SeriesFigure); 2] = [("median", |series| series.median), ("mean", |series| series.mean)];
 
-struct Both {
-    few: Series,
-    many: Series,
+struct IterationTimes {
+    few: TimeSeries,
+    many: TimeSeries,
     /// The length of a request, at the end.
     window: (usize, usize),
 }
 
-fn measure(scene: &Scene, folder: &Path) -> Both {
-    let model = Model::start(Manner::Calls);
+fn measure(scene: &AgentBenchFixture, folder: &Path) -> IterationTimes {
+    let model = SocketModel::start(ModelBehaviour::Calls);
     let definition = scene.definition(&model.base_url);
     let (few_state, many_state) = (folder.join("few"), folder.join("many"));
     scene.many.put(&many_state);
@@ -69,11 +69,16 @@ fn measure(scene: &Scene, folder: &Path) -> Both {
         window.0 = round(&definition, &few_state, &model, &mut few);
         window.1 = round(&definition, &many_state, &model, &mut many);
     }
-    Both { few: Series::of(&few), many: Series::of(&many), window }
+    IterationTimes { few: TimeSeries::of(&few), many: TimeSeries::of(&many), window }
 }
 
 /// A round in one state folder. Returns the length of its last request.
-fn round(definition: &Definition, state: &Path, model: &Model, times: &mut Vec<Duration>) -> usize {
+fn round(
+    definition: &AgentDefinition,
+    state: &Path,
+    model: &SocketModel,
+    times: &mut Vec<Duration>,
+) -> usize {
     let took = scene::go_on(definition, state, ITERATIONS + 1);
     let asked: Vec<_> = (0..=ITERATIONS).map(|_| model.asked.recv().expect("as many requests")).collect();
     for (pair, tool) in asked.windows(2).zip(took) {

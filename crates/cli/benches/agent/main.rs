@@ -19,7 +19,7 @@ mod words;
 
 use std::process::ExitCode;
 
-use scene::Scene;
+use scene::AgentBenchFixture;
 
 /// How many events are few, and how many are many.
 const FEW: u64 = 100;
@@ -41,7 +41,7 @@ fn main() -> ExitCode {
     }
     // Next to the build, not in a folder that may be kept in memory.
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder on disk");
-    let scene = Scene::build(folder.path());
+    let scene = AgentBenchFixture::build(folder.path());
     println!("{}\n{}", scene.few, scene.many);
     let iterations = !iterations || iterations::bench(&scene);
     let restart = !restart || restart::bench(&scene);

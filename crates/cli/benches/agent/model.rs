@@ -11,10 +11,10 @@ use std::{
 
 use serde_json::json;
 
-use crate::words::Words;
+use crate::words::TextGenerator;
 
 /// A request that has been read to its end.
-pub(crate) struct Asked {
+pub(crate) struct ModelRequestTiming {
     pub(crate) read: Instant,
     /// When the answer began to be sent.
     pub(crate) answered: Instant,
@@ -23,26 +23,26 @@ pub(crate) struct Asked {
 
 /// What it does when it was asked.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Manner {
+pub(crate) enum ModelBehaviour {
     /// A thought and a call.
     Calls,
     /// Nothing: whoever asks is about to be killed.
     Silent,
 }
 
-pub(crate) struct Model {
+pub(crate) struct SocketModel {
     pub(crate) base_url: String,
-    pub(crate) asked: Receiver<Asked>,
+    pub(crate) asked: Receiver<ModelRequestTiming>,
 }
 
-impl Model {
-    pub(crate) fn start(manner: Manner) -> Self {
+impl SocketModel {
+    pub(crate) fn start(manner: ModelBehaviour) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let base_url = format!("http://{}/v1", listener.local_addr().expect("a bound port"));
         let (sender, asked) = mpsc::channel();
         // It ends with the program.
         std::thread::spawn(move || {
-            let mut words = Words::new(7);
+            let mut words = TextGenerator::new(7);
             for stream in listener.incoming() {
                 let stream = stream.expect("a connection");
                 stream.set_nodelay(true).expect("a socket without delay");
@@ -54,7 +54,12 @@ impl Model {
 }
 
 /// Serves one connection until the other side leaves.
-fn serve(mut stream: TcpStream, manner: Manner, words: &mut Words, asked: &Sender<Asked>) {
+fn serve(
+    mut stream: TcpStream,
+    manner: ModelBehaviour,
+    words: &mut TextGenerator,
+    asked: &Sender<ModelRequestTiming>,
+) {
     let mut reader = BufReader::with_capacity(256 << 10, stream.try_clone().expect("a second handle"));
     let mut body = Vec::new();
     let mut number = 0_u64;
@@ -70,10 +75,10 @@ fn serve(mut stream: TcpStream, manner: Manner, words: &mut Words, asked: &Sende
         let read = Instant::now();
         let answer = answer(&thought, number, length);
         let answered = Instant::now();
-        if manner == Manner::Calls && stream.write_all(answer.as_bytes()).is_err() {
+        if manner == ModelBehaviour::Calls && stream.write_all(answer.as_bytes()).is_err() {
             return;
         }
-        if asked.send(Asked { read, answered, bytes: length }).is_err() {
+        if asked.send(ModelRequestTiming { read, answered, bytes: length }).is_err() {
             return;
         }
     }

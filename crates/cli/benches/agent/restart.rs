@@ -12,19 +12,21 @@ use std::{
 
 use crate::{
     FEW, MANY,
-    figures::{Series, judge},
-    model::{Manner, Model},
-    scene::{MESSAGE, Scene, Story},
+    figures::{TimeSeries, judge},
+    model::{ModelBehaviour, SocketModel},
+    scene::{AgentBenchFixture, JournalFixture, MESSAGE},
 };
 
 const ROUNDS: usize = 15;
 /// The budget, which is absolute.
 const MOST: Duration = Duration::from_millis(200);
 
-pub(crate) fn bench(scene: &Scene) -> bool {
-    let model = Model::start(Manner::Silent);
-    let (few, many) =
-        (Place::new(scene, "restart-few", &scene.few), Place::new(scene, "restart-many", &scene.many));
+pub(crate) fn bench(scene: &AgentBenchFixture) -> bool {
+    let model = SocketModel::start(ModelBehaviour::Silent);
+    let (few, many) = (
+        KilledRun::new(scene, "restart-few", &scene.few),
+        KilledRun::new(scene, "restart-many", &scene.many),
+    );
     let (mut version, mut short, mut long) = (vec![], vec![], vec![]);
     let mut peak = (0, 0);
     for _ in 0..ROUNDS {
@@ -36,7 +38,7 @@ pub(crate) fn bench(scene: &Scene) -> bool {
         long.push(time);
         peak.1 = memory;
     }
-    let (version, short, long) = (Series::of(&version), Series::of(&short), Series::of(&long));
+    let (version, short, long) = (TimeSeries::of(&version), TimeSeries::of(&short), TimeSeries::of(&long));
     let ms = |micros: f64| micros / 1e3;
     println!("\nrestart, {ROUNDS} rounds, median and worst, to the end of the first request");
     for (name, series) in [
@@ -57,21 +59,21 @@ pub(crate) fn bench(scene: &Scene) -> bool {
 }
 
 /// Where a run was killed.
-struct Place<'a> {
-    scene: &'a Scene,
-    story: &'a Story,
+struct KilledRun<'a> {
+    scene: &'a AgentBenchFixture,
+    story: &'a JournalFixture,
     work: std::path::PathBuf,
 }
 
-impl<'a> Place<'a> {
-    fn new(scene: &'a Scene, name: &str, story: &'a Story) -> Self {
+impl<'a> KilledRun<'a> {
+    fn new(scene: &'a AgentBenchFixture, name: &str, story: &'a JournalFixture) -> Self {
         let work = scene.folder.join(name);
         story.put_executions(&work.join(".abide"));
         Self { scene, story, work }
     }
 
     /// Starts it again, and returns when it was heard and what memory it had used by then.
-    fn restart(&self, model: &Model) -> (Duration, u64) {
+    fn restart(&self, model: &SocketModel) -> (Duration, u64) {
         self.story.put_killed(&self.work.join(".abide"));
         let mut command = Command::new(BINARY);
         // The journal was put there, so the home has no record of it.

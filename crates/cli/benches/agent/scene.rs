@@ -11,37 +11,37 @@ use std::{
 };
 
 use abide_agent::{
-    definition::Definition,
-    intake::Order,
-    memory::{JOURNAL, Memory, MemoryError},
-    model::Client,
-    provenance::{OnForeign, Origin, StateFolder},
-    run::{Agent, Around, window},
+    definition::AgentDefinition,
+    intake::AgentRunRequest,
+    memory::{AgentState, JOURNAL, MemoryError},
+    model::ModelClient,
+    provenance::{ForeignStatePolicy, StateFolder, StateOrigin},
+    run::{AgentDeps, AgentRunner, window},
 };
 use serde_json::{Value, json};
 
 use crate::{
     FEW, MANY,
-    actors::{Author, Counting, Idle, Limited, Written, undisturbed},
-    words::Words,
+    actors::{CountingObserver, LimitedModel, NoopToolRunner, ScriptedAuthor, WritingProgress, undisturbed},
+    words::TextGenerator,
 };
 
-pub(crate) struct Scene {
+pub(crate) struct AgentBenchFixture {
     /// On disk.
     pub(crate) folder: PathBuf,
     pub(crate) agent: PathBuf,
-    pub(crate) few: Story,
-    pub(crate) many: Story,
+    pub(crate) few: JournalFixture,
+    pub(crate) many: JournalFixture,
 }
 
 /// A journal that was written.
-pub(crate) struct Story {
+pub(crate) struct JournalFixture {
     pub(crate) journal: Vec<u8>,
     events: u64,
     sessions: u64,
 }
 
-impl fmt::Display for Story {
+impl fmt::Display for JournalFixture {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { journal, events, sessions } = self;
         let kib = journal.len() >> 10;
@@ -49,44 +49,44 @@ impl fmt::Display for Story {
     }
 }
 
-impl Scene {
+impl AgentBenchFixture {
     pub(crate) fn build(folder: &Path) -> Self {
         let agent = folder.join("agent");
         fs::create_dir_all(&agent).expect("a folder");
         fs::write(agent.join("config.yaml"), CONFIG).expect("a file");
         fs::write(agent.join("system_prompt.md"), "You are a careful agent.\n".repeat(40)).expect("a file");
         let definition = load(&agent, "http://127.0.0.1:1");
-        let (few, many) = (Story::write(&definition, FEW), Story::write(&definition, MANY));
+        let (few, many) = (JournalFixture::write(&definition, FEW), JournalFixture::write(&definition, MANY));
         Self { folder: folder.to_owned(), agent, few, many }
     }
 
     /// The agent's definition, with its model there.
-    pub(crate) fn definition(&self, base_url: &str) -> Definition {
+    pub(crate) fn definition(&self, base_url: &str) -> AgentDefinition {
         load(&self.agent, base_url)
     }
 }
 
-fn load(agent: &Path, base_url: &str) -> Definition {
+fn load(agent: &Path, base_url: &str) -> AgentDefinition {
     let environment = |name: &str| (name == "ABIDE_MODEL_BASE_URL").then(|| base_url.to_owned());
-    Definition::load(agent, &environment).expect("a good definition")
+    AgentDefinition::load(agent, &environment).expect("a good definition")
 }
 
-impl Story {
-    fn write(definition: &Definition, enough: u64) -> Self {
+impl JournalFixture {
+    fn write(definition: &AgentDefinition, enough: u64) -> Self {
         let state = in_memory();
-        let written = Written::until(enough);
-        let mut mind = Author { words: Words::new(enough), written: &written, calls: 0 };
-        let mut hands = Idle::new(&written, enough + 2);
+        let written = WritingProgress::until(enough);
+        let mut mind = ScriptedAuthor { words: TextGenerator::new(enough), written: &written, calls: 0 };
+        let mut hands = NoopToolRunner::new(&written, enough + 2);
         let memory = memory(state.path(), definition).expect("a state folder");
         let interrupt = AtomicBool::new(false);
-        let mut voice = Counting(&written);
-        let around = Around {
+        let mut voice = CountingObserver(&written);
+        let around = AgentDeps {
             mind: &mut mind,
             hands: &mut hands,
             voice: &mut voice,
             interrupt: undisturbed(&interrupt),
         };
-        Agent::new(definition, memory, around).run(&order()).expect("a story");
+        AgentRunner::new(definition, memory, around).run(&order()).expect("a story");
         let sessions = hands.sessions;
         let journal = fs::read(state.path().join(JOURNAL)).expect("the journal");
         Self { journal, events: written.events.get(), sessions }
@@ -132,23 +132,27 @@ fn put(state: &Path, bytes: &[u8]) {
 }
 
 /// Lets the agent go on in this state folder for so many requests, and returns what tools took meanwhile.
-pub(crate) fn go_on(definition: &Definition, state: &Path, requests: usize) -> Vec<std::time::Duration> {
-    let written = Written::default();
+pub(crate) fn go_on(definition: &AgentDefinition, state: &Path, requests: usize) -> Vec<std::time::Duration> {
+    let written = WritingProgress::default();
     let interrupt = Arc::new(AtomicBool::new(false));
-    let client = Client::new(&definition.model, None, Arc::clone(&interrupt)).expect("a client");
-    let mut mind = Limited { client, left: requests };
-    let mut hands = Idle::new(&written, 5);
+    let client = ModelClient::new(&definition.model, None, Arc::clone(&interrupt)).expect("a client");
+    let mut mind = LimitedModel { client, left: requests };
+    let mut hands = NoopToolRunner::new(&written, 5);
     hands.outputs = (0..requests).map(|_| hands.words.output()).collect::<VecDeque<_>>();
     let memory = memory(state, definition).expect("a state folder");
-    let mut voice = Counting(&written);
-    let around =
-        Around { mind: &mut mind, hands: &mut hands, voice: &mut voice, interrupt: undisturbed(&interrupt) };
-    Agent::new(definition, memory, around).run(&order()).expect("a run that goes on");
+    let mut voice = CountingObserver(&written);
+    let around = AgentDeps {
+        mind: &mut mind,
+        hands: &mut hands,
+        voice: &mut voice,
+        interrupt: undisturbed(&interrupt),
+    };
+    AgentRunner::new(definition, memory, around).run(&order()).expect("a run that goes on");
     hands.took
 }
 
 /// The memory in a state folder whose journal was put there.
-fn memory(state: &Path, definition: &Definition) -> Result<Memory, MemoryError> {
+fn memory(state: &Path, definition: &AgentDefinition) -> Result<AgentState, MemoryError> {
     let records = state.join("records");
     fs::remove_dir_all(&records).ok();
     let folder = StateFolder {
@@ -156,14 +160,14 @@ fn memory(state: &Path, definition: &Definition) -> Result<Memory, MemoryError> 
         relative: state.file_name().expect("a name").into(),
         records,
         record_id: Some("record".to_owned()),
-        origin: Origin::EarlierVersion,
+        origin: StateOrigin::EarlierVersion,
         keeper_arguments: Vec::new(),
     };
-    Memory::open(&folder, OnForeign::Refuse, window(definition, STATE))
+    AgentState::open(&folder, ForeignStatePolicy::Refuse, window(definition, STATE))
 }
 
-fn order() -> Order {
-    Order { message: Some(MESSAGE.to_owned()), ..Order::default() }
+fn order() -> AgentRunRequest {
+    AgentRunRequest { message: Some(MESSAGE.to_owned()), ..AgentRunRequest::default() }
 }
 
 /// A folder in memory, if there is such a place.

@@ -2,7 +2,7 @@
 //! quotes, line ends and letters that make JSON longer than its text. The same every time.
 
 /// Chance that always falls the same way.
-pub(crate) struct Words(u64);
+pub(crate) struct TextGenerator(u64);
 
 const SPOKEN: &[&str] = &[
     "the",
@@ -33,7 +33,7 @@ const SPOKEN: &[&str] = &[
     "wrong:",
 ];
 
-impl Words {
+impl TextGenerator {
     pub(crate) fn new(seed: u64) -> Self {
         Self(seed | 1)
     }

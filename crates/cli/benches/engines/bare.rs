@@ -10,18 +10,18 @@ use std::{
     process::{Command, Stdio},
 };
 
-use abide_domain::{effect::Session, engine::ProfileKind, settings::ExecutionMode};
+use abide_domain::{effect::LaunchSession, engine::ProfileKind, settings::ExecutionMode};
 use abide_ports::{
-    catalogue::Entry,
+    catalogue::InstalledEngine,
     clock::Clock as _,
-    engine::{Launch, Order, Prompted, Stdin, What},
+    engine::{FactKind, LaunchContext, ProcessSpec, ProcessStdin, PromptSource},
 };
 
 use crate::{figures::now, ours::PROMPT};
 
 /// What a turn of the bare program took, in microseconds.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Bare {
+pub(crate) struct BareTurnTimes {
     /// Until the line that names the session was read.
     pub(crate) session: f64,
     /// Until it had been given its input.
@@ -32,21 +32,21 @@ pub(crate) struct Bare {
 
 /// Runs one turn.
 pub(crate) fn turn(
-    entry: &Entry,
+    entry: &InstalledEngine,
     kind: ProfileKind,
     home: &Path,
     env: &[(String, String)],
-) -> Result<Bare, String> {
+) -> Result<BareTurnTimes, String> {
     let fresh = abide::clock::SystemClock.stamp().fresh;
     let named = match kind {
         ProfileKind::Resumable => entry.engine.name_session(&uuid::Uuid::from_u128(fresh.0).to_string()),
         ProfileKind::StickyProcess => None,
     };
-    let session = named.map_or(Session::New, Session::Named);
+    let session = named.map_or(LaunchSession::New, LaunchSession::Named);
     let private = home.join(format!("runs/bare-{fresh}"));
     let (private, workspace) = (private.to_string_lossy(), home.join("workspace"));
     let workspace = workspace.to_string_lossy();
-    let order = Order {
+    let order = LaunchContext {
         installation: &entry.installation,
         kind,
         session: &session,
@@ -59,7 +59,7 @@ pub(crate) fn turn(
         isolation: Default::default(),
         session_since: None,
         resume_detail: "",
-        prompted: Prompted::ByMessage,
+        prompted: PromptSource::ByMessage,
         skill: None,
     };
     let launch = entry.engine.launch(&order).map_err(|unsupported| unsupported.to_string())?;
@@ -67,8 +67,8 @@ pub(crate) fn turn(
     let mut child = spawn(&launch, &private, &workspace, env).map_err(|error| error.to_string())?;
     let (mut stdin, mut stdout) = (child.stdin.take(), child.stdout.take().ok_or("it has no output")?);
     let (bytes, ends) = match &launch.stdin {
-        Stdin::Whole(bytes) => (bytes, true),
-        Stdin::Open(bytes) => (bytes, false),
+        ProcessStdin::Whole(bytes) => (bytes, true),
+        ProcessStdin::Open(bytes) => (bytes, false),
     };
     let held = kind == ProfileKind::StickyProcess;
     let mut tell = |bytes: &[u8]| match stdin.as_mut() {
@@ -90,23 +90,23 @@ pub(crate) fn turn(
         }
         for said in interpreter.feed(buffer.get(..count).unwrap_or_default()) {
             match said.what {
-                What::Session { .. } => named = named.or(Some(now())),
-                What::Write(bytes) => {
+                FactKind::Session { .. } => named = named.or(Some(now())),
+                FactKind::Write(bytes) => {
                     if let Some(stdin) = stdin.as_mut() {
                         stdin.write_all(&bytes).map_err(|error| error.to_string())?;
                     }
                 }
-                What::Ended { .. } => {
+                FactKind::Ended { .. } => {
                     over = Some(now());
                     drop(stdin.take());
                 }
-                What::Text(_)
-                | What::Progress(_)
-                | What::Warning(_)
-                | What::Gate { .. }
-                | What::Withdrawn { .. }
-                | What::Finishing
-                | What::Unknown(_) => {}
+                FactKind::Text(_)
+                | FactKind::Progress(_)
+                | FactKind::Warning(_)
+                | FactKind::Gate { .. }
+                | FactKind::Withdrawn { .. }
+                | FactKind::Finishing
+                | FactKind::Unknown(_) => {}
             }
         }
     }
@@ -122,12 +122,12 @@ pub(crate) fn turn(
         None => gone,
     };
     let since = |at: i64| (at - started) as f64;
-    Ok(Bare { session: since(session), fed: since(fed), whole: since(whole) })
+    Ok(BareTurnTimes { session: since(session), fed: since(fed), whole: since(whole) })
 }
 
 #[expect(clippy::disallowed_methods, reason = "this is what the keeper is compared with")]
 fn spawn(
-    launch: &Launch,
+    launch: &ProcessSpec,
     private: &str,
     workspace: &str,
     env: &[(String, String)],

@@ -6,18 +6,18 @@
 use std::{fs, path::Path};
 
 use abide_domain::{
-    effect::Session,
-    engine::{Handle, HandleType, ProfileKind},
+    effect::LaunchSession,
+    engine::{EngineSessionHandle, HandleType, ProfileKind},
 };
-use abide_ports::engine::{Engine, Interpreter, Order, Prompted, Said, What};
-use abide_testkit::engine::Story;
+use abide_ports::engine::{Engine, EngineFact, FactKind, LaunchContext, ProcessInterpreter, PromptSource};
+use abide_testkit::engine::RecordedProcess;
 
 /// The lengths to which lines are stretched.
 const LENGTHS: [usize; 7] = [200, 500, 1_000, 2_000, 5_000, 10_000, 20_000];
 
 /// What is fed to one interpreter.
-pub(crate) struct Passage {
-    story: Story,
+pub(crate) struct RecordedPassage {
+    story: RecordedProcess,
     /// What comes before, and is not timed.
     opening: Vec<u8>,
     /// Lines of the middle, as recorded.
@@ -25,12 +25,12 @@ pub(crate) struct Passage {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Size {
+pub(crate) enum LineLength {
     Recorded,
     Stretched,
 }
 
-impl Passage {
+impl RecordedPassage {
     /// All passages of an engine.
     pub(crate) fn all(engine: &dyn Engine) -> Vec<Self> {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../engines/transcripts").join(engine.name());
@@ -41,7 +41,7 @@ impl Passage {
 
     /// The middle of one recorded story, if it has one.
     fn of(engine: &dyn Engine, file: &Path) -> Option<Self> {
-        let story = Story::new("", &fs::read(file).ok()?);
+        let story = RecordedProcess::new("", &fs::read(file).ok()?);
         let story = story.noted(&fs::read_to_string(file.with_extension("notes")).unwrap_or_default());
         let mut passage = Self { story, opening: Vec::new(), middle: Vec::new() };
         let stdout = passage.story.stdout.clone();
@@ -49,12 +49,12 @@ impl Passage {
         let mut named = false;
         for line in stdout.split_inclusive(|byte| *byte == b'\n') {
             let said = interpreter.feed(line);
-            let has = |wanted: fn(&What) -> bool| said.iter().any(|said| wanted(&said.what));
-            if has(|what| matches!(what, What::Ended { .. } | What::Finishing)) {
+            let has = |wanted: fn(&FactKind) -> bool| said.iter().any(|said| wanted(&said.what));
+            if has(|what| matches!(what, FactKind::Ended { .. } | FactKind::Finishing)) {
                 break;
             }
-            named = named || has(|what| matches!(what, What::Session { .. }));
-            let talk = |said: &Said| matches!(said.what, What::Text(_) | What::Progress(_));
+            named = named || has(|what| matches!(what, FactKind::Session { .. }));
+            let talk = |said: &EngineFact| matches!(said.what, FactKind::Text(_) | FactKind::Progress(_));
             if named && said.iter().all(talk) && !passage.is_answer(line) {
                 passage.middle.push(line.to_vec());
             } else if passage.middle.is_empty() {
@@ -71,25 +71,25 @@ impl Passage {
     }
 
     /// A new interpreter that has heard the opening.
-    pub(crate) fn begun(&self, engine: &dyn Engine) -> Box<dyn Interpreter> {
+    pub(crate) fn begun(&self, engine: &dyn Engine) -> Box<dyn ProcessInterpreter> {
         self.interpreter(engine, |interpreter| drop(interpreter.feed(&self.opening)))
     }
 
     fn interpreter(
         &self,
         engine: &dyn Engine,
-        first: impl FnOnce(&mut dyn Interpreter),
-    ) -> Box<dyn Interpreter> {
+        first: impl FnOnce(&mut dyn ProcessInterpreter),
+    ) -> Box<dyn ProcessInterpreter> {
         let installation = engine.installation();
-        let session = self.story.resumes.as_ref().map_or(Session::New, |id| {
-            Session::Resumed(Handle {
+        let session = self.story.resumes.as_ref().map_or(LaunchSession::New, |id| {
+            LaunchSession::Resumed(EngineSessionHandle {
                 engine: engine.name().to_owned(),
                 handle_type: HandleType::SessionId,
                 handle_value: id.clone(),
                 created_at_turn: 1,
             })
         });
-        let mut interpreter = engine.interpreter(&Order {
+        let mut interpreter = engine.interpreter(&LaunchContext {
             installation: &installation,
             kind: self.story.kind,
             session: &session,
@@ -102,7 +102,7 @@ impl Passage {
             isolation: Default::default(),
             session_since: None,
             resume_detail: "",
-            prompted: Prompted::ByMessage,
+            prompted: PromptSource::ByMessage,
             skill: None,
         });
         first(&mut *interpreter);
@@ -110,10 +110,10 @@ impl Passage {
     }
 
     /// At least this many bytes of the middle, over and over; nothing if none of its lines can be so long.
-    pub(crate) fn repeated(&self, size: Size, least: usize) -> Vec<u8> {
+    pub(crate) fn repeated(&self, size: LineLength, least: usize) -> Vec<u8> {
         let lines: Vec<Vec<u8>> = match size {
-            Size::Recorded => self.middle.clone(),
-            Size::Stretched => {
+            LineLength::Recorded => self.middle.clone(),
+            LineLength::Stretched => {
                 let stretched =
                     self.middle.iter().flat_map(|line| LENGTHS.map(|length| stretched(line, length)));
                 stretched.filter(|line| line.len() >= LENGTHS[0]).collect()

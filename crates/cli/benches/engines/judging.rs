@@ -2,20 +2,20 @@
 
 use crate::{
     figures::{median, ms, spread},
-    ours::Ours,
-    turns::{PARROT, Rounds},
+    ours::DaemonTurnTimes,
+    turns::{BenchRounds, PARROT},
 };
 
 /// The most that we may take of the bare program's time.
 const BUDGET: f64 = 0.02;
 
 /// What came of one engine.
-pub(crate) struct Judged {
+pub(crate) struct JudgedEngine {
     name: String,
-    outcome: Result<Figures, String>,
+    outcome: Result<JudgedFigures, String>,
 }
 
-struct Figures {
+struct JudgedFigures {
     rounds: usize,
     /// Our time as it was measured directly, as a share of the bare turn.
     share: f64,
@@ -34,26 +34,26 @@ struct Figures {
     parts: Vec<(&'static str, f64)>,
 }
 
-impl Judged {
+impl JudgedEngine {
     pub(crate) fn not_measured(name: &str, reason: String) -> Self {
         Self { name: name.to_owned(), outcome: Err(reason) }
     }
 
-    pub(crate) fn of(name: &str, rounds: &Rounds) -> Self {
-        let ours = |part: fn(&Ours) -> f64| median(rounds.ours.iter().map(part));
+    pub(crate) fn of(name: &str, rounds: &BenchRounds) -> Self {
+        let ours = |part: fn(&DaemonTurnTimes) -> f64| median(rounds.ours.iter().map(part));
         let bare = median(rounds.bare.iter().map(|bare| bare.whole));
         let bare_session = median(rounds.bare.iter().map(|bare| bare.session));
         let later = ours(|ours| ours.to_handle) - bare_session;
         let noise = spread(rounds.bare.iter().map(|bare| bare.session))
             .max(spread(rounds.ours.iter().map(|ours| ours.to_handle)));
-        let figures = Figures {
+        let figures = JudgedFigures {
             rounds: rounds.bare.len(),
-            share: ours(Ours::own) / bare,
-            difference: (later + ours(Ours::after)) / bare,
+            share: ours(DaemonTurnTimes::own) / bare,
+            difference: (later + ours(DaemonTurnTimes::after)) / bare,
             noise: noise / bare,
             bare,
             bare_session,
-            own: ours(Ours::own),
+            own: ours(DaemonTurnTimes::own),
             examined: ours(|ours| ours.examined),
             input: ours(|ours| ours.holding) - median(rounds.bare.iter().map(|bare| bare.fed)),
             naming: ours(|ours| ours.naming),
@@ -70,10 +70,10 @@ impl Judged {
     /// Its line of the table.
     pub(crate) fn row(&self) -> String {
         let word = match self.verdict() {
-            Verdict::Pass => "PASS",
-            Verdict::Miss => "MISS",
-            Verdict::ForScale => "for scale",
-            Verdict::NotMeasured => "",
+            BenchVerdict::Pass => "PASS",
+            BenchVerdict::Miss => "MISS",
+            BenchVerdict::ForScale => "for scale",
+            BenchVerdict::NotMeasured => "",
         };
         match &self.outcome {
             Err(reason) => format!("{:<12} NOT MEASURED: {reason}", self.name),
@@ -91,18 +91,18 @@ impl Judged {
         }
     }
 
-    fn verdict(&self) -> Verdict {
+    fn verdict(&self) -> BenchVerdict {
         match &self.outcome {
-            Err(_) => Verdict::NotMeasured,
-            Ok(_) if self.name == PARROT => Verdict::ForScale,
-            Ok(figures) if figures.share <= BUDGET => Verdict::Pass,
-            Ok(_) => Verdict::Miss,
+            Err(_) => BenchVerdict::NotMeasured,
+            Ok(_) if self.name == PARROT => BenchVerdict::ForScale,
+            Ok(figures) if figures.share <= BUDGET => BenchVerdict::Pass,
+            Ok(_) => BenchVerdict::Miss,
         }
     }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Verdict {
+enum BenchVerdict {
     Pass,
     Miss,
     /// It has no budget.
@@ -111,7 +111,7 @@ enum Verdict {
 }
 
 /// Prints the table. Returns whether nothing is above its budget.
-pub(crate) fn report(judged: &[Judged]) -> bool {
+pub(crate) fn report(judged: &[JudgedEngine]) -> bool {
     println!(
         "\nour time in a turn, as a share of the bare program's own; medians; at most {:.0} % is wanted",
         BUDGET * 100.0
@@ -137,10 +137,10 @@ pub(crate) fn report(judged: &[Judged]) -> bool {
          in brackets where it is no more than the rounds differ among themselves. Examining is before a run's first \
          turn and no part of either"
     );
-    judged.iter().all(|one| one.verdict() != Verdict::Miss)
+    judged.iter().all(|one| one.verdict() != BenchVerdict::Miss)
 }
 
-impl Figures {
+impl JudgedFigures {
     fn subtracted(&self) -> String {
         let (difference, noise) = (self.difference * 100.0, self.noise * 100.0);
         if difference.abs() <= noise {

@@ -22,13 +22,13 @@ mod programs;
 use std::process::ExitCode;
 
 /// What was asked for.
-struct Wanted {
+struct BenchSelection {
     only: Option<String>,
     rounds: usize,
 }
 
 fn main() -> ExitCode {
-    let wanted = match Wanted::from_arguments(std::env::args().skip(1)) {
+    let wanted = match BenchSelection::from_arguments(std::env::args().skip(1)) {
         Ok(wanted) => wanted,
         Err(complaint) => {
             eprintln!("{complaint}");
@@ -41,7 +41,7 @@ fn main() -> ExitCode {
     if reading && turns { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-impl Wanted {
+impl BenchSelection {
     fn from_arguments(mut arguments: impl Iterator<Item = String>) -> Result<Self, String> {
         let mut wanted = Self { only: None, rounds: 9 };
         while let Some(argument) = arguments.next() {

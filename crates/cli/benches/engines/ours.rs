@@ -13,28 +13,28 @@ use std::{
 use abide::{
     catalogue::{EngineCatalogue, EngineConfig},
     clock::SystemClock,
-    processes::{Keepers, Readiness},
+    processes::{KeeperProcesses, StandbyPolicy},
 };
-use abide_daemon::{Desk, DeskError, Performer, World};
+use abide_daemon::{DaemonDeps, EffectExecutor, RequestError, RunService};
 use abide_domain::{
     engine::ProfileKind,
-    event::{Event, NewRun},
+    event::{NewRun, RunEvent},
     id::RunId,
-    inbound::{Message, MessageKey},
-    run::{Run, Status},
-    settings::{DEFAULT_SESSION_TIMEOUT, ExecutionMode, OnBusy, Settings, Unanswered},
+    inbound::{InboundMessage, MessageKey},
+    run::{Run, RunStatus},
+    settings::{DEFAULT_SESSION_TIMEOUT, ExecutionMode, OnBusy, RunSettings, UnansweredPolicy},
 };
-use abide_keeper::launch::Launcher;
+use abide_keeper::launch::KeeperLauncher;
 use abide_ports::{
-    catalogue::{Catalogue, Entry},
+    catalogue::{EngineLookup, InstalledEngine},
     clock::Clock,
     processes::Processes,
-    store::{Entry as JournalEntry, Seq, Store},
+    store::{JournalEntry, JournalSeq, Store},
 };
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
-use crate::watched::{Kind, Seen, Watched};
+use crate::watched::{OutputTimeKind, ProcessTimes, TimedProcesses};
 
 /// What the agent is asked.
 pub(crate) const PROMPT: &str = "stone 1 of the wall";
@@ -44,22 +44,22 @@ const PATIENCE: Duration = Duration::from_secs(240);
 const MANY: usize = 10_000;
 
 /// A daemon's inside, for one engine.
-pub(crate) struct House {
+pub(crate) struct BenchDaemon {
     engine: String,
     home: PathBuf,
-    pub(crate) entry: Entry,
+    pub(crate) entry: InstalledEngine,
     pub(crate) env: Vec<(String, String)>,
     store: Arc<dyn Store>,
-    desk: Arc<Desk>,
-    performer: Performer,
-    processes: Arc<Watched>,
+    desk: Arc<RunService>,
+    performer: EffectExecutor,
+    processes: Arc<TimedProcesses>,
     runtime: Runtime,
     _ledger: TempDir,
 }
 
 /// What a turn through us took, in microseconds.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Ours {
+pub(crate) struct DaemonTurnTimes {
     pub(crate) kind: ProfileKind,
     /// From the run's creation until its first turn was ordered: its program is examined.
     pub(crate) examined: f64,
@@ -81,7 +81,7 @@ pub(crate) struct Ours {
     pub(crate) ending: f64,
 }
 
-impl Ours {
+impl DaemonTurnTimes {
     /// All of it together.
     pub(crate) fn own(&self) -> f64 {
         self.performing + self.keeping + self.after()
@@ -93,7 +93,7 @@ impl Ours {
     }
 }
 
-impl House {
+impl BenchDaemon {
     pub(crate) fn build(engine: &str, home: &Path, config: EngineConfig) -> Result<Self, String> {
         let text = |error: &dyn std::fmt::Display| error.to_string();
         let binary = PathBuf::from(env!("CARGO_BIN_EXE_abide"));
@@ -101,10 +101,10 @@ impl House {
             [("PATH", "/usr/local/bin:/usr/bin:/bin"), ("LANG", "C.UTF-8"), ("TERM", "dumb")]
                 .map(|(name, value)| (name.to_owned(), value.to_owned()))
                 .to_vec();
-        let processes = Arc::new(Watched::new(Keepers {
+        let processes = Arc::new(TimedProcesses::new(KeeperProcesses {
             isolator: None,
             directory: home.join("keepers"),
-            launcher: Launcher {
+            launcher: KeeperLauncher {
                 program: binary.clone(),
                 arguments: vec!["__keeper".to_owned()],
                 groups: None,
@@ -112,7 +112,7 @@ impl House {
             env: env.clone(),
             retention: 1 << 30,
             children: Mutex::default(),
-            readiness: Readiness::One(Arc::default()),
+            readiness: StandbyPolicy::One(Arc::default()),
         }));
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
@@ -124,20 +124,21 @@ impl House {
         let clock = Arc::new(SystemClock);
         let configured = BTreeMap::from([(engine.to_owned(), config)]);
         let catalogue =
-            Arc::new(EngineCatalogue::new(&configured, &binary, abide_ports::engine::Isolation::Off));
+            Arc::new(EngineCatalogue::new(&configured, &binary, abide_ports::engine::IsolationMode::Off));
         let entry = catalogue.engine(engine).ok_or("nobody knows this engine")?;
         let (store, desk, performer) = runtime.block_on(async {
             let url = format!("sqlite:{}", ledger.path().join("abide.db").display());
             let store = abide_store::registry::open(&url).await.map_err(|error| text(&error))?;
-            let desk = Desk::open(store.clone(), clock.clone(), 4).await.map_err(|error| text(&error))?;
+            let desk =
+                RunService::open(store.clone(), clock.clone(), 4).await.map_err(|error| text(&error))?;
             let desk = Arc::new(desk);
-            let performer = Performer::new(World {
+            let performer = EffectExecutor::new(DaemonDeps {
                 desk: desk.clone(),
                 store: store.clone(),
                 clock,
                 catalogue,
                 processes: processes.clone(),
-                workspaces: Arc::new(abide::workspace::Folders),
+                workspaces: Arc::new(abide::workspace::LocalWorkspaces),
                 private: home.join("runs").to_string_lossy().into_owned(),
                 recovery_max: abide_domain::time::Seconds(300),
                 contents: Arc::<abide_testkit::actor::ContentsInMemory>::default(),
@@ -150,7 +151,7 @@ impl House {
     }
 
     /// Runs one turn, to its end and the end of its process.
-    pub(crate) fn turn(&self) -> Result<Ours, String> {
+    pub(crate) fn turn(&self) -> Result<DaemonTurnTimes, String> {
         let run_id = RunId(SystemClock.stamp().fresh);
         let (run, journal) = self.runtime.block_on(async {
             let mut changes = self.performer.changes();
@@ -159,16 +160,16 @@ impl House {
             let taken = tokio::spawn(async move {
                 let outcome = desk.create(order).await?;
                 performer.follow_up(&outcome).await;
-                Ok::<_, DeskError>(())
+                Ok::<_, RequestError>(())
             });
             taken.await.map_err(|error| error.to_string())?.map_err(|error| error.to_string())?;
             let run = tokio::time::timeout(PATIENCE, self.over(run_id, &mut changes))
                 .await
                 .map_err(|_| "the turn does not come to an end".to_owned())??;
-            let journal = self.store.entries_of(run_id, Seq(0), MANY).await;
+            let journal = self.store.entries_of(run_id, JournalSeq(0), MANY).await;
             Ok::<_, String>((run, journal.map_err(|error| error.to_string())?))
         })?;
-        if run.status() != Status::Succeeded {
+        if run.status() != RunStatus::Succeeded {
             return Err(format!("the run came to {:?}: {:?}", run.status(), run.error()));
         }
         let kind = run.profile.as_ref().map(|profile| profile.kind).ok_or("it was never examined")?;
@@ -188,8 +189,10 @@ impl House {
             let run = run.ok_or("the run is not there")?;
             // A question would be no end, and nobody is here to answer it.
             let over = match run.status() {
-                Status::Succeeded | Status::Failed | Status::Canceled | Status::WaitingUser => true,
-                Status::Queued | Status::Running | Status::Idle => false,
+                RunStatus::Succeeded | RunStatus::Failed | RunStatus::Canceled | RunStatus::WaitingUser => {
+                    true
+                }
+                RunStatus::Queued | RunStatus::Running | RunStatus::Idle => false,
             };
             if over && run.owed.is_empty() && self.processes.names().is_empty() {
                 return Ok(run);
@@ -199,12 +202,12 @@ impl House {
     }
 
     fn order(&self, run_id: RunId) -> NewRun {
-        let settings = Settings {
+        let settings = RunSettings {
             engine: self.engine.clone(),
             workspace: self.home.join("workspace").to_string_lossy().into_owned(),
             execution_mode: ExecutionMode::Interactive,
             conversation_ref: None,
-            unanswered: Unanswered::Strict,
+            unanswered: UnansweredPolicy::Strict,
             session_timeout_sec: DEFAULT_SESSION_TIMEOUT,
             turn_timeout_sec: None,
             on_busy: OnBusy::Queue,
@@ -215,12 +218,12 @@ impl House {
             labels: BTreeMap::new(),
         };
         let key = MessageKey { channel: "bench".to_owned(), message_id: run_id.to_string() };
-        let message = Message { key, text: PROMPT.to_owned() };
+        let message = InboundMessage { key, text: PROMPT.to_owned() };
         NewRun { run_id, settings, message, idempotency: None, rules: abide_domain::run::RULES }
     }
 }
 
-impl Drop for House {
+impl Drop for BenchDaemon {
     fn drop(&mut self) {
         for name in self.processes.names() {
             let _nothing_more_to_do = self.processes.end(&name);
@@ -229,36 +232,37 @@ impl Drop for House {
 }
 
 /// Where the time went, from what was written down and what was seen.
-fn taken_apart(kind: ProfileKind, journal: &[JournalEntry], seen: &Seen) -> Option<Ours> {
-    let when = |wanted: fn(&Event) -> bool| {
+fn taken_apart(kind: ProfileKind, journal: &[JournalEntry], seen: &ProcessTimes) -> Option<DaemonTurnTimes> {
+    let when = |wanted: fn(&RunEvent) -> bool| {
         journal.iter().find(|entry| wanted(&entry.event)).map(|entry| entry.stamp.at.0)
     };
-    let created = when(|event| matches!(event, Event::RunCreated(_)))?;
-    let ordered = when(|event| matches!(event, Event::ProfileResolved { .. }))?;
-    let ended = when(|event| matches!(event, Event::TurnEnded { .. }))?;
+    let created = when(|event| matches!(event, RunEvent::RunCreated(_)))?;
+    let ordered = when(|event| matches!(event, RunEvent::ProfileResolved { .. }))?;
+    let ended = when(|event| matches!(event, RunEvent::TurnEnded { .. }))?;
     // A stamp is taken before its commit, and a piece is asked for after the one before it is committed.
     let committed = |stamp: i64| {
         let asked = seen.heard.iter().map(|piece| piece.called);
-        let gone = when(|event| matches!(event, Event::ProcessExited { .. }));
+        let gone = when(|event| matches!(event, RunEvent::ProcessExited { .. }));
         asked.chain(gone).chain([seen.end_called]).filter(|at| *at > stamp).min()
     };
     let heard_before = |stamp: i64| {
-        let before = seen.heard.iter().filter(|piece| piece.kind != Kind::Other && piece.returned <= stamp);
+        let before =
+            seen.heard.iter().filter(|piece| piece.kind != OutputTimeKind::Other && piece.returned <= stamp);
         before.max_by_key(|piece| piece.returned)
     };
     let spawned = seen.spawned?;
     let first_words =
-        seen.heard.iter().find(|piece| piece.kind == Kind::Stdout).map(|piece| piece.returned)?;
+        seen.heard.iter().find(|piece| piece.kind == OutputTimeKind::Stdout).map(|piece| piece.returned)?;
     // A session that we named ourselves is no news, and then its first words are the ones that name it.
-    let announced = when(|event| matches!(event, Event::HandleAnnounced { .. })).unwrap_or(first_words);
+    let announced = when(|event| matches!(event, RunEvent::HandleAnnounced { .. })).unwrap_or(first_words);
     let (named_heard, named) = (heard_before(announced)?.returned, committed(announced)?);
     let end = heard_before(ended)?;
     // Some programs say that their turn is over; of others it is known when they are gone.
     let (end_heard, last) = match end.kind {
-        Kind::Exited => (end.returned, seen.exited?),
-        Kind::Stdout | Kind::Other => (end.returned, end.returned),
+        OutputTimeKind::Exited => (end.returned, seen.exited?),
+        OutputTimeKind::Stdout | OutputTimeKind::Other => (end.returned, end.returned),
     };
-    Some(Ours {
+    Some(DaemonTurnTimes {
         kind,
         examined: (ordered - created) as f64,
         to_handle: (named_heard - ordered) as f64,

@@ -4,11 +4,11 @@
 //! dropped at once, as most of it is by the daemon.
 
 use abide_engines::registry;
-use abide_ports::engine::{Engine, Installation};
+use abide_ports::engine::{Engine, EngineInstallation};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::{
-    corpus::{Passage, Size},
+    corpus::{LineLength, RecordedPassage},
     figures::median,
 };
 
@@ -29,17 +29,17 @@ pub(crate) fn bench(chosen: impl Fn(&str) -> bool) -> bool {
         "{:<14} {:>8} {:>8}  {:<5} {:>22} {:>8}",
         "", "x json", "MB/s", "", "lines as recorded: x", "MB/s"
     );
-    let acp = registry::acp("acp", Installation::named("some-agent"));
+    let acp = registry::acp("acp", EngineInstallation::named("some-agent"));
     let mut passed = true;
     for engine in registry::built_in().into_iter().chain([acp]).filter(|engine| chosen(engine.name())) {
-        let all = Passage::all(&*engine);
-        let (held, alone): (Vec<_>, Vec<_>) = all.into_iter().partition(Passage::is_held);
+        let all = RecordedPassage::all(&*engine);
+        let (held, alone): (Vec<_>, Vec<_>) = all.into_iter().partition(RecordedPassage::is_held);
         for (passages, form) in [(alone, ""), (held, " held")] {
             if passages.is_empty() {
                 continue;
             }
-            let stretched = measure(&*engine, &passages, Size::Stretched);
-            let recorded = measure(&*engine, &passages, Size::Recorded);
+            let stretched = measure(&*engine, &passages, LineLength::Stretched);
+            let recorded = measure(&*engine, &passages, LineLength::Recorded);
             let enough = stretched.rate >= LEAST;
             passed &= enough;
             println!(
@@ -57,12 +57,12 @@ pub(crate) fn bench(chosen: impl Fn(&str) -> bool) -> bool {
     passed
 }
 
-struct Speed {
+struct ReadingSpeed {
     rate: f64,
     ratio: f64,
 }
 
-fn measure(engine: &dyn Engine, passages: &[Passage], size: Size) -> Speed {
+fn measure(engine: &dyn Engine, passages: &[RecordedPassage], size: LineLength) -> ReadingSpeed {
     let least = BYTES / passages.len();
     let texts: Vec<Vec<u8>> = passages.iter().map(|passage| passage.repeated(size, least)).collect();
     let bytes: usize = texts.iter().map(Vec::len).sum();
@@ -78,7 +78,7 @@ fn measure(engine: &dyn Engine, passages: &[Passage], size: Size) -> Speed {
         plain.push(bytes as f64 / 1e6 / parsed);
     }
     let (rate, plain) = (median(ours), median(plain));
-    Speed { rate, ratio: rate / plain }
+    ReadingSpeed { rate, ratio: rate / plain }
 }
 
 fn parse(text: &[u8]) {

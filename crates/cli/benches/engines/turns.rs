@@ -5,14 +5,14 @@ use std::{fs, path::Path};
 
 use abide::catalogue::EngineConfig;
 use abide_domain::engine::ProfileKind;
-use abide_testkit::model::{Answer, ModelServer, Script};
+use abide_testkit::model::{ModelScript, ModelServer, ScriptedAnswer};
 
 use crate::{
-    bare::{self, Bare},
+    bare::{self, BareTurnTimes},
     dressing::{KEY, dress},
     figures::ms,
-    judging::{Judged, report},
-    ours::{House, Ours},
+    judging::{JudgedEngine, report},
+    ours::{BenchDaemon, DaemonTurnTimes},
     programs::installed,
 };
 
@@ -27,9 +27,9 @@ const LONG: f64 = 3e6;
 const FEW: usize = 5;
 
 /// All rounds of one engine.
-pub(crate) struct Rounds {
-    pub(crate) bare: Vec<Bare>,
-    pub(crate) ours: Vec<Ours>,
+pub(crate) struct BenchRounds {
+    pub(crate) bare: Vec<BareTurnTimes>,
+    pub(crate) ours: Vec<DaemonTurnTimes>,
 }
 
 /// Whether everything that was measured is within its budget.
@@ -38,8 +38,8 @@ pub(crate) fn bench(chosen: impl Fn(&str) -> bool, rounds: usize) -> bool {
     for name in ENGINES.into_iter().filter(|name| chosen(name)) {
         eprintln!("measuring {name}");
         let measured = match measure(name, rounds) {
-            Ok(rounds) => Judged::of(name, &rounds),
-            Err(reason) => Judged::not_measured(name, reason),
+            Ok(rounds) => JudgedEngine::of(name, &rounds),
+            Err(reason) => JudgedEngine::not_measured(name, reason),
         };
         eprintln!("{}", measured.row());
         judged.push(measured);
@@ -47,17 +47,17 @@ pub(crate) fn bench(chosen: impl Fn(&str) -> bool, rounds: usize) -> bool {
     report(&judged)
 }
 
-fn measure(name: &str, rounds: usize) -> Result<Rounds, String> {
+fn measure(name: &str, rounds: usize) -> Result<BenchRounds, String> {
     let text = |error: std::io::Error| error.to_string();
     let home = tempfile::tempdir().map_err(text)?;
     fs::create_dir(home.path().join("workspace")).map_err(text)?;
     let (config, _model) = dressed(name, home.path())?;
-    let house = House::build(name, home.path(), config)?;
+    let house = BenchDaemon::build(name, home.path(), config)?;
     // The first of each makes folders, databases and caches.
     let kind = house.turn()?.kind;
     let warm = bare::turn(&house.entry, kind, home.path(), &house.env)?;
     let rounds = if warm.whole > LONG { rounds.min(FEW) } else { rounds };
-    let mut measured = Rounds { bare: Vec::new(), ours: Vec::new() };
+    let mut measured = BenchRounds { bare: Vec::new(), ours: Vec::new() };
     for round in 0..rounds {
         // Whoever comes second finds a warmer machine, so they take turns at that too.
         if round % 2 == 0 {
@@ -80,6 +80,7 @@ fn dressed(name: &str, home: &Path) -> Result<(EngineConfig, Option<ModelServer>
         return Ok((EngineConfig { env, ..EngineConfig::default() }, None));
     }
     let program = installed(name).ok_or("its program is not installed; `cargo xtask engines` says why")?;
-    let model = ModelServer::start(Script::new().otherwise(Answer::say("It lies.")).demand_key(KEY));
+    let model =
+        ModelServer::start(ModelScript::new().otherwise(ScriptedAnswer::say("It lies.")).demand_key(KEY));
     Ok((dress(&program, home, &model.url("")), Some(model)))
 }

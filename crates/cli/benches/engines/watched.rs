@@ -9,28 +9,31 @@ use std::{
     time::Duration,
 };
 
-use abide::processes::Keepers;
+use abide::processes::KeeperProcesses;
 use abide_domain::{
-    process::{Exit, Process},
+    process::{ExitStatus, ProcessBinding},
     time::Timestamp,
 };
-use abide_keeper::{launch::Keeper, place::Place};
+use abide_keeper::{launch::KeeperConnection, place::KeeperDir};
 use abide_ports::{
-    engine::{Installation, Signal},
-    processes::{FileIdentity, Follow, Found, Heard, Lost, Offsets, Processes, Start, StartError, Write},
+    engine::{EngineInstallation, ProcessSignal},
+    processes::{
+        FileIdentity, OutputFollower, OutputOffsets, ProcessLookup, ProcessOutput, ProcessStart,
+        ProcessUnreachable, Processes, StartError, StdinWrite,
+    },
 };
 
 use crate::figures::now;
 
 /// What was seen of one process. All times are microseconds on the system's clock.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Seen {
+pub(crate) struct ProcessTimes {
     pub(crate) start_called: i64,
     /// When its keeper was about to start it, as that noted.
     pub(crate) spawned: Option<i64>,
     /// When it ran and had its input.
     pub(crate) start_returned: i64,
-    pub(crate) heard: Vec<Piece>,
+    pub(crate) heard: Vec<OutputTime>,
     /// When it went, as its keeper recorded.
     pub(crate) exited: Option<i64>,
     pub(crate) end_called: i64,
@@ -38,16 +41,16 @@ pub(crate) struct Seen {
 
 /// One piece of news.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Piece {
+pub(crate) struct OutputTime {
     /// When it was asked for: everything before it is committed.
     pub(crate) called: i64,
     /// When it came.
     pub(crate) returned: i64,
-    pub(crate) kind: Kind,
+    pub(crate) kind: OutputTimeKind,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum OutputTimeKind {
     Stdout,
     Exited,
     Other,
@@ -56,33 +59,33 @@ pub(crate) enum Kind {
 /// How long a keeper may take to answer.
 const PATIENCE_MS: u64 = 10_000;
 
-type Log = Arc<Mutex<BTreeMap<String, Seen>>>;
+type ProcessLog = Arc<Mutex<BTreeMap<String, ProcessTimes>>>;
 
 /// Keepers, watched.
 #[derive(Debug)]
-pub(crate) struct Watched {
-    pub(crate) keepers: Keepers,
-    log: Log,
+pub(crate) struct TimedProcesses {
+    pub(crate) keepers: KeeperProcesses,
+    log: ProcessLog,
 }
 
-impl Watched {
-    pub(crate) fn new(keepers: Keepers) -> Self {
-        Self { keepers, log: Log::default() }
+impl TimedProcesses {
+    pub(crate) fn new(keepers: KeeperProcesses) -> Self {
+        Self { keepers, log: ProcessLog::default() }
     }
 
     /// What was seen of the process of that name.
-    pub(crate) fn seen(&self, name: &str) -> Option<Seen> {
+    pub(crate) fn seen(&self, name: &str) -> Option<ProcessTimes> {
         self.log.lock().unwrap_or_else(PoisonError::into_inner).remove(name)
     }
 
-    fn note(&self, name: &str, note: impl FnOnce(&mut Seen)) {
+    fn note(&self, name: &str, note: impl FnOnce(&mut ProcessTimes)) {
         let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
         note(log.entry(name.to_owned()).or_default());
     }
 }
 
-impl Processes for Watched {
-    fn start(&self, name: &str, start: &Start<'_>) -> Result<Process, StartError> {
+impl Processes for TimedProcesses {
+    fn start(&self, name: &str, start: &ProcessStart<'_>) -> Result<ProcessBinding, StartError> {
         let called = now();
         let started = self.keepers.start(name, start);
         let returned = now();
@@ -90,7 +93,7 @@ impl Processes for Watched {
         started
     }
 
-    fn find(&self, name: &str) -> Found {
+    fn find(&self, name: &str) -> ProcessLookup {
         self.keepers.find(name)
     }
 
@@ -98,22 +101,22 @@ impl Processes for Watched {
         self.keepers.last_heard(name)
     }
 
-    fn follow(&self, name: &str, from: Offsets) -> Result<Box<dyn Follow>, Lost> {
+    fn follow(&self, name: &str, from: OutputOffsets) -> Result<Box<dyn OutputFollower>, ProcessUnreachable> {
         let inner = self.keepers.follow(name, from)?;
-        Ok(Box::new(Watching { inner, name: name.to_owned(), log: self.log.clone() }))
+        Ok(Box::new(TimedFollow { inner, name: name.to_owned(), log: self.log.clone() }))
     }
 
-    fn write(&self, name: &str, write: &Write<'_>) -> Result<(), Lost> {
+    fn write(&self, name: &str, write: &StdinWrite<'_>) -> Result<(), ProcessUnreachable> {
         self.keepers.write(name, write)
     }
 
-    fn signal(&self, name: &str, signal: Signal) -> Result<(), Lost> {
+    fn signal(&self, name: &str, signal: ProcessSignal) -> Result<(), ProcessUnreachable> {
         self.keepers.signal(name, signal)
     }
 
-    fn end(&self, name: &str) -> Result<Exit, Lost> {
+    fn end(&self, name: &str) -> Result<ExitStatus, ProcessUnreachable> {
         let called = now();
-        let status = Keeper::attach(Place::new(&self.keepers.directory.join("runs"), name))
+        let status = KeeperConnection::attach(KeeperDir::new(&self.keepers.directory.join("runs"), name))
             .and_then(|mut keeper| keeper.status(PATIENCE_MS))
             .ok();
         let micros = |at: u64| i64::try_from(at).ok();
@@ -131,30 +134,32 @@ impl Processes for Watched {
         self.keepers.names()
     }
 
-    fn files_of(&self, command: &Installation) -> Option<Vec<FileIdentity>> {
+    fn files_of(&self, command: &EngineInstallation) -> Option<Vec<FileIdentity>> {
         self.keepers.files_of(command)
     }
 }
 
-struct Watching {
-    inner: Box<dyn Follow>,
+struct TimedFollow {
+    inner: Box<dyn OutputFollower>,
     name: String,
-    log: Log,
+    log: ProcessLog,
 }
 
-impl Follow for Watching {
-    fn next(&mut self, patience: Option<Duration>) -> Result<Heard, Lost> {
+impl OutputFollower for TimedFollow {
+    fn next(&mut self, patience: Option<Duration>) -> Result<ProcessOutput, ProcessUnreachable> {
         let called = now();
         let heard = self.inner.next(patience);
         let returned = now();
         let kind = match &heard {
-            Ok(Heard::Stdout(_)) => Kind::Stdout,
-            Ok(Heard::Exited(_)) => Kind::Exited,
-            Ok(Heard::Stderr(_) | Heard::Missing(_) | Heard::Nothing) | Err(_) => Kind::Other,
+            Ok(ProcessOutput::Stdout(_)) => OutputTimeKind::Stdout,
+            Ok(ProcessOutput::Exited(_)) => OutputTimeKind::Exited,
+            Ok(ProcessOutput::Stderr(_) | ProcessOutput::Missing(_) | ProcessOutput::Nothing) | Err(_) => {
+                OutputTimeKind::Other
+            }
         };
         let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
         let seen = log.entry(self.name.clone()).or_default();
-        seen.heard.push(Piece { called, returned, kind });
+        seen.heard.push(OutputTime { called, returned, kind });
         heard
     }
 }

@@ -18,14 +18,14 @@ use crate::now;
 const BATCH: usize = 512;
 
 /// A caller's transaction: which of a cycle's it is, and whom to tell.
-type Order = (usize, oneshot::Sender<()>);
+type BareTransaction = (usize, oneshot::Sender<()>);
 
-pub(crate) struct Bare {
-    orders: mpsc::Sender<Order>,
+pub(crate) struct BareStoreLoop {
+    orders: mpsc::Sender<BareTransaction>,
     transactions: usize,
 }
 
-impl Bare {
+impl BareStoreLoop {
     /// A loop that writes transactions of these rows.
     pub(crate) fn new(folder: &Path, shape: &[Vec<usize>]) -> Self {
         let connection = rusqlite::Connection::open(folder.join("bare.db")).expect("it opens");
@@ -67,7 +67,7 @@ impl Bare {
     }
 }
 
-fn serve(connection: &rusqlite::Connection, queue: &mpsc::Receiver<Order>, bodies: &[Vec<String>]) {
+fn serve(connection: &rusqlite::Connection, queue: &mpsc::Receiver<BareTransaction>, bodies: &[Vec<String>]) {
     let bodies = Arc::new(bodies);
     while let Ok(first) = queue.recv() {
         connection.execute_batch("BEGIN IMMEDIATE").expect("it begins");

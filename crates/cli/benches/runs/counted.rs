@@ -13,24 +13,24 @@ use std::{
 use abide_domain::{
     id::RunId,
     inbound::Inbound,
-    run::{Run, Status},
+    run::{Run, RunStatus},
 };
-use abide_ports::store::{Answer, Change, Commit, Committed, Store};
-use abide_store::wrapped::{Wrapped, Wrapper};
+use abide_ports::store::{CommitReceipt, JournalCommit, RunChange, Store, StoreFuture};
+use abide_store::wrapped::{ObservedStore, StoreObserver};
 use serde::Serialize;
 use tokio::sync::mpsc;
 
-type Watchers = BTreeMap<RunId, mpsc::UnboundedSender<Arc<Run>>>;
+type QuestionWatchers = BTreeMap<RunId, mpsc::UnboundedSender<Arc<Run>>>;
 
-pub(crate) struct Counted {
+pub(crate) struct CountingStore {
     inner: Arc<dyn Store>,
-    pub(crate) counts: Counts,
-    watchers: Mutex<Watchers>,
+    pub(crate) counts: CommitCounters,
+    watchers: Mutex<QuestionWatchers>,
 }
 
 /// What was counted.
 #[derive(Default)]
-pub(crate) struct Counts {
+pub(crate) struct CommitCounters {
     commits: AtomicU64,
     finished: AtomicU64,
     reads: AtomicU64,
@@ -38,13 +38,13 @@ pub(crate) struct Counts {
     rows: Mutex<Option<Vec<Vec<usize>>>>,
 }
 
-pub(crate) struct Count {
+pub(crate) struct CommitCounts {
     pub(crate) commits: u64,
     pub(crate) finished: u64,
     pub(crate) reads: u64,
 }
 
-impl Counts {
+impl CommitCounters {
     pub(crate) fn reset(&self) {
         for count in [&self.commits, &self.finished, &self.reads] {
             count.store(0, Ordering::Relaxed);
@@ -52,9 +52,13 @@ impl Counts {
         *lock(&self.rows) = None;
     }
 
-    pub(crate) fn read(&self) -> Count {
+    pub(crate) fn read(&self) -> CommitCounts {
         let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        Count { commits: read(&self.commits), finished: read(&self.finished), reads: read(&self.reads) }
+        CommitCounts {
+            commits: read(&self.commits),
+            finished: read(&self.finished),
+            reads: read(&self.reads),
+        }
     }
 
     pub(crate) fn look_at_rows(&self) {
@@ -66,9 +70,9 @@ impl Counts {
     }
 }
 
-impl Counted {
-    pub(crate) fn around(inner: Arc<dyn Store>) -> Wrapped<Self> {
-        Wrapped(Self { inner, counts: Counts::default(), watchers: Mutex::default() })
+impl CountingStore {
+    pub(crate) fn around(inner: Arc<dyn Store>) -> ObservedStore<Self> {
+        ObservedStore(Self { inner, counts: CommitCounters::default(), watchers: Mutex::default() })
     }
 
     /// Hears of a run whenever a commit leaves it with a question or at its end.
@@ -81,9 +85,9 @@ impl Counted {
     fn tell(&self, run: Arc<Run>) {
         let mut watchers = lock(&self.watchers);
         let finished = match run.status() {
-            Status::WaitingUser => false,
-            Status::Succeeded | Status::Failed | Status::Canceled => true,
-            Status::Queued | Status::Running | Status::Idle => return,
+            RunStatus::WaitingUser => false,
+            RunStatus::Succeeded | RunStatus::Failed | RunStatus::Canceled => true,
+            RunStatus::Queued | RunStatus::Running | RunStatus::Idle => return,
         };
         let run_id = run.run_id;
         if let Some(watcher) = watchers.get(&run_id) {
@@ -97,7 +101,7 @@ impl Counted {
 }
 
 /// The rows that a commit has to write at the least: every event, what the run is in the end, and each ledger row once.
-fn lengths(changes: &[Change]) -> Vec<usize> {
+fn lengths(changes: &[RunChange]) -> Vec<usize> {
     let mut rows = Vec::new();
     let mut named: BTreeMap<String, usize> = BTreeMap::new();
     for change in changes {
@@ -122,7 +126,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Wrapper for Counted {
+impl StoreObserver for CountingStore {
     fn store(&self) -> &dyn Store {
         &*self.inner
     }
@@ -131,7 +135,7 @@ impl Wrapper for Counted {
         self.counts.reads.fetch_add(1, Ordering::Relaxed);
     }
 
-    fn commit(&self, commit: Commit) -> Answer<'_, Committed> {
+    fn commit(&self, commit: JournalCommit) -> StoreFuture<'_, CommitReceipt> {
         self.counts.commits.fetch_add(1, Ordering::Relaxed);
         if let Some(rows) = lock(&self.counts.rows).as_mut() {
             rows.push(lengths(&commit.changes));

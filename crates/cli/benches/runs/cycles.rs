@@ -3,45 +3,45 @@
 use std::{collections::BTreeMap, path::Path, sync::Arc, time::Duration};
 
 use abide::clock::SystemClock;
-use abide_daemon::{Desk, Performer, World};
+use abide_daemon::{DaemonDeps, EffectExecutor, RunService};
 use abide_domain::{
     event::NewRun,
     id::RunId,
-    inbound::{Message, MessageKey},
-    process::Exit,
-    reply::{Answerer, Reply},
-    run::{Run, Status},
-    settings::{ExecutionMode, OnBusy, Settings, Unanswered},
+    inbound::{InboundMessage, MessageKey},
+    process::ExitStatus,
+    reply::{InteractionReply, ReplyAuthor},
+    run::{Run, RunStatus},
+    settings::{ExecutionMode, OnBusy, RunSettings, UnansweredPolicy},
     time::Seconds,
 };
-use abide_ports::{clock::Clock, processes::Heard};
-use abide_store::wrapped::Wrapped;
-use abide_testkit::actor::{Actors, BareStage, OnlyActor, Part};
+use abide_ports::{clock::Clock, processes::ProcessOutput};
+use abide_store::wrapped::ObservedStore;
+use abide_testkit::actor::{FakeCatalogue, FakeLaunch, FakeProcesses, NoopWorkspaces};
 
-use crate::{counted::Counted, now};
+use crate::{counted::CountingStore, now};
 
 #[derive(Clone)]
-pub(crate) struct House {
-    pub(crate) store: Arc<Wrapped<Counted>>,
-    desk: Arc<Desk>,
-    performer: Performer,
+pub(crate) struct CycleBenchDaemon {
+    pub(crate) store: Arc<ObservedStore<CountingStore>>,
+    desk: Arc<RunService>,
+    performer: EffectExecutor,
 }
 
-impl House {
+impl CycleBenchDaemon {
     /// A house with so many slots.
     pub(crate) async fn build(folder: &Path, slots: usize) -> Self {
         let url = format!("sqlite:{}/abide.db", folder.display());
         let inner = abide_store::registry::open(&url).await.expect("the store opens");
-        let (store, clock) = (Arc::new(Counted::around(inner)), Arc::new(SystemClock));
-        let desk = Desk::open(store.clone(), clock.clone(), slots).await.expect("the desk opens");
+        let (store, clock) = (Arc::new(CountingStore::around(inner)), Arc::new(SystemClock));
+        let desk = RunService::open(store.clone(), clock.clone(), slots).await.expect("the desk opens");
         let desk = Arc::new(desk);
-        let performer = Performer::new(World {
+        let performer = EffectExecutor::new(DaemonDeps {
             desk: desk.clone(),
             store: store.clone(),
             clock,
-            catalogue: Arc::new(OnlyActor),
-            processes: Arc::new(Actors::new(asks_once)),
-            workspaces: Arc::new(BareStage),
+            catalogue: Arc::new(FakeCatalogue),
+            processes: Arc::new(FakeProcesses::new(asks_once)),
+            workspaces: Arc::new(NoopWorkspaces),
             private: "private".to_owned(),
             recovery_max: abide_domain::time::Seconds(300),
             contents: Arc::<abide_testkit::actor::ContentsInMemory>::default(),
@@ -88,34 +88,34 @@ impl House {
         self.performer.follow_up(&created).await;
         let waiting: Arc<Run> = news.recv().await.expect("it asks");
         let interaction_id = waiting.pending_interaction_id().expect("it asks");
-        let by = Answerer::Person("ada".to_owned());
+        let by = ReplyAuthor::Person("ada".to_owned());
         let text = "the second of them, please".to_owned();
-        let reply = Reply { interaction_id, text, by, idempotency_key: None };
+        let reply = InteractionReply { interaction_id, text, by, idempotency_key: None };
         let replied = self.desk.reply(reply).await.expect("it is taken");
         self.performer.follow_up(&replied).await;
         let finished = news.recv().await.expect("it finishes");
-        assert_eq!(finished.status(), Status::Succeeded);
+        assert_eq!(finished.status(), RunStatus::Succeeded);
     }
 }
 
 /// Asks in a new session, and is done in one that goes on.
-fn asks_once(part: Part<'_>) -> Vec<Heard> {
+fn asks_once(part: FakeLaunch<'_>) -> Vec<ProcessOutput> {
     let last = if part.session.is_empty() {
         "ask Which of the two places shall the new test go to?"
     } else {
         "done The test is written and passes."
     };
     let said = format!("session 01890a5d-ac96-774b-bcce-b302099a8057\n{last}\n");
-    vec![Heard::Stdout(said.into_bytes()), Heard::Exited(Exit::Code(0))]
+    vec![ProcessOutput::Stdout(said.into_bytes()), ProcessOutput::Exited(ExitStatus::Code(0))]
 }
 
 pub(crate) fn new_run(run_id: RunId) -> NewRun {
-    let settings = Settings {
+    let settings = RunSettings {
         engine: "actor".to_owned(),
         workspace: "src/project".to_owned(),
         execution_mode: ExecutionMode::Interactive,
         conversation_ref: None,
-        unanswered: Unanswered::Strict,
+        unanswered: UnansweredPolicy::Strict,
         session_timeout_sec: Seconds(1200),
         turn_timeout_sec: None,
         on_busy: OnBusy::Queue,
@@ -126,6 +126,6 @@ pub(crate) fn new_run(run_id: RunId) -> NewRun {
         labels: BTreeMap::new(),
     };
     let key = MessageKey { channel: "api".to_owned(), message_id: run_id.to_string() };
-    let message = Message { key, text: "write a test for the store, then open a request".to_owned() };
+    let message = InboundMessage { key, text: "write a test for the store, then open a request".to_owned() };
     NewRun { run_id, settings, message, idempotency: None, rules: abide_domain::run::RULES }
 }

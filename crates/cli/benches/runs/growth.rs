@@ -7,20 +7,20 @@
 use std::{path::Path, sync::Arc, time::Duration};
 
 use abide::clock::SystemClock;
-use abide_daemon::Desk;
+use abide_daemon::RunService;
 use abide_domain::{
-    engine::{Abilities, Handle, HandleType, Profile, ProfileKind},
-    event::{Aftermath, Ending, Event},
+    engine::{EngineInteractiveProfile, EngineSessionHandle, HandleType, ProfileKind, RunAbilities},
+    event::{ProcessAfterTurn, RunEvent, TurnOutcome},
     id::{InteractionId, RunId},
-    interaction::{Kind, Policy, Question},
-    process::{Attempt, Exit, Position, Process},
-    reply::{Answerer, Reply},
+    interaction::{DecisionPolicy, InteractionKind, Question},
+    process::{Attempt, ExitStatus, OutputPosition, ProcessBinding},
+    reply::{InteractionReply, ReplyAuthor},
     run::{self, Run},
     time::Seconds,
 };
 use abide_ports::{
     clock::Clock,
-    store::{Change, Commit, Page, Seq, Store},
+    store::{JournalCommit, JournalSeq, PageRequest, RunChange, Store},
 };
 
 use crate::{cycles::new_run, now, verdict};
@@ -41,8 +41,8 @@ const MOST: f64 = 1.2;
 
 pub(crate) async fn bench(runs: usize) -> bool {
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder on disk");
-    let mut few = Place::filled(folder.path(), "few", FEW_RUNS).await;
-    let mut many = Place::filled(folder.path(), "many", runs).await;
+    let mut few = GrowthDatabase::filled(folder.path(), "few", FEW_RUNS).await;
+    let mut many = GrowthDatabase::filled(folder.path(), "many", runs).await;
     println!("\n{FEW_RUNS} against {runs} finished runs; the quickest tenths of {SAMPLES} times each");
     let mut passed = true;
     for (operation, samples) in OPERATIONS {
@@ -71,7 +71,7 @@ pub(crate) async fn bench(runs: usize) -> bool {
 
 /// What people and the daemon do all the time.
 #[derive(Clone, Copy, Debug)]
-enum Operation {
+enum GrowthOperation {
     Create,
     Reply,
     ReadRun,
@@ -85,7 +85,7 @@ enum Operation {
     Open,
 }
 
-impl Operation {
+impl GrowthOperation {
     /// How often it is done before it is timed. A daemon that has been at work for a while has the upper pages of its
     /// tables at hand, however large they are; one that has just started has not, however small.
     fn warm_up(self) -> usize {
@@ -102,32 +102,32 @@ impl Operation {
     }
 }
 
-const OPERATIONS: [(Operation, usize); 10] = [
-    (Operation::Create, SAMPLES),
-    (Operation::Reply, SAMPLES),
-    (Operation::ReadRun, SAMPLES),
-    (Operation::ReadAnyRun, SAMPLES),
-    (Operation::ListRuns, SAMPLES),
-    (Operation::Inbox, SAMPLES),
-    (Operation::DueDeadlines, SAMPLES),
-    (Operation::Owed, SAMPLES),
-    (Operation::EventsPage, SAMPLES),
-    (Operation::Open, OPENINGS),
+const OPERATIONS: [(GrowthOperation, usize); 10] = [
+    (GrowthOperation::Create, SAMPLES),
+    (GrowthOperation::Reply, SAMPLES),
+    (GrowthOperation::ReadRun, SAMPLES),
+    (GrowthOperation::ReadAnyRun, SAMPLES),
+    (GrowthOperation::ListRuns, SAMPLES),
+    (GrowthOperation::Inbox, SAMPLES),
+    (GrowthOperation::DueDeadlines, SAMPLES),
+    (GrowthOperation::Owed, SAMPLES),
+    (GrowthOperation::EventsPage, SAMPLES),
+    (GrowthOperation::Open, OPENINGS),
 ];
 
 /// How long a page is.
 const PAGE: usize = 20;
 
 /// A database and the desk on it. It has no slots, so nothing is performed.
-struct Place {
+struct GrowthDatabase {
     url: String,
-    open: Option<(Arc<dyn Store>, Desk)>,
+    open: Option<(Arc<dyn Store>, RunService)>,
     questions: Vec<InteractionId>,
     finished: Vec<RunId>,
     next: usize,
 }
 
-impl Place {
+impl GrowthDatabase {
     async fn filled(folder: &Path, name: &str, runs: usize) -> Self {
         let url = format!("sqlite:{}/{name}.db", folder.display());
         let mut place = Self { url, open: None, questions: vec![], finished: vec![], next: 0 };
@@ -142,12 +142,12 @@ impl Place {
                 place.finished.push(run.run_id);
             }
             left -= left.min(TOGETHER);
-            store.commit(Commit { changes }).await.expect("it is written");
+            store.commit(JournalCommit { changes }).await.expect("it is written");
         }
         for _ in 0..WAITING {
             let (changes, run) = life(false);
             place.questions.extend(run.pending_interaction_id());
-            store.commit(Commit { changes }).await.expect("it is written");
+            store.commit(JournalCommit { changes }).await.expect("it is written");
         }
         drop(store);
         place.open().await;
@@ -157,13 +157,13 @@ impl Place {
     async fn open(&mut self) {
         self.open = None;
         let store = abide_store::registry::open(&self.url).await.expect("it opens");
-        let desk = Desk::open(store.clone(), Arc::new(SystemClock), 0).await.expect("it opens");
+        let desk = RunService::open(store.clone(), Arc::new(SystemClock), 0).await.expect("it opens");
         self.open = Some((store, desk));
     }
 
-    async fn time(&mut self, operation: Operation) -> Duration {
+    async fn time(&mut self, operation: GrowthOperation) -> Duration {
         self.next += 1;
-        if let Operation::Open = operation {
+        if let GrowthOperation::Open = operation {
             // Closing is no part of it.
             self.open = None;
             let start = now();
@@ -174,33 +174,34 @@ impl Place {
         let any = self.next * 7919 % self.finished.len();
         // As many different ones in both, from one end to the other: only how much lies around them differs.
         let some = any - any % (self.finished.len() / FEW_RUNS).max(1);
-        let replies = matches!(operation, Operation::Reply);
+        let replies = matches!(operation, GrowthOperation::Reply);
         let question = if replies { self.questions.pop() } else { None };
         let head = store.head().await.expect("it answers");
-        let (start, page) = (now(), Page::first(PAGE));
+        let (start, page) = (now(), PageRequest::first(PAGE));
         match operation {
-            Operation::Create => {
+            GrowthOperation::Create => {
                 let run_id = RunId(SystemClock.stamp().fresh);
                 drop(desk.create(new_run(run_id)).await.expect("it is created"));
             }
-            Operation::Reply => {
+            GrowthOperation::Reply => {
                 let interaction_id = question.expect("there are enough questions");
-                let by = Answerer::Person("ada".to_owned());
-                let reply = Reply { interaction_id, text: "this".to_owned(), by, idempotency_key: None };
+                let by = ReplyAuthor::Person("ada".to_owned());
+                let reply =
+                    InteractionReply { interaction_id, text: "this".to_owned(), by, idempotency_key: None };
                 drop(desk.reply(reply).await.expect("it is taken"));
             }
-            Operation::ReadRun => drop(store.run(self.finished[some]).await.expect("it answers")),
-            Operation::ReadAnyRun => drop(store.run(self.finished[any]).await.expect("it answers")),
-            Operation::ListRuns => drop(store.runs(None, page).await.expect("it answers")),
-            Operation::Inbox => drop(store.open_interactions(page).await.expect("it answers")),
-            Operation::DueDeadlines => {
+            GrowthOperation::ReadRun => drop(store.run(self.finished[some]).await.expect("it answers")),
+            GrowthOperation::ReadAnyRun => drop(store.run(self.finished[any]).await.expect("it answers")),
+            GrowthOperation::ListRuns => drop(store.runs(None, page).await.expect("it answers")),
+            GrowthOperation::Inbox => drop(store.open_interactions(page).await.expect("it answers")),
+            GrowthOperation::DueDeadlines => {
                 drop(store.due(SystemClock.stamp().at, PAGE).await.expect("it answers"));
             }
-            Operation::Owed => drop(store.owed(None, PAGE).await.expect("it answers")),
-            Operation::EventsPage => {
-                drop(store.entries(Seq(head.0 / 2), PAGE).await.expect("it answers"));
+            GrowthOperation::Owed => drop(store.owed(None, PAGE).await.expect("it answers")),
+            GrowthOperation::EventsPage => {
+                drop(store.entries(JournalSeq(head.0 / 2), PAGE).await.expect("it answers"));
             }
-            Operation::Open => {}
+            GrowthOperation::Open => {}
         }
         start.elapsed()
     }
@@ -214,59 +215,65 @@ fn quickest(mut times: Vec<Duration>) -> Duration {
 }
 
 /// Everything that happens to a run until it is finished, or waits for an answer.
-fn life(finishes: bool) -> (Vec<Change>, Run) {
+fn life(finishes: bool) -> (Vec<RunChange>, Run) {
     let run_id = RunId(SystemClock.stamp().fresh);
     let mut told = Vec::new();
-    let mut happens = |event: Event| {
-        let before = told.last().map(|change: &Change| &*change.run);
+    let mut happens = |event: RunEvent| {
+        let before = told.last().map(|change: &RunChange| &*change.run);
         let stamp = SystemClock.stamp();
         let step = run::apply(before, &stamp, &event).expect("this is how a run goes");
-        let change = Change::new(before, stamp, event, step);
+        let change = RunChange::new(before, stamp, event, step);
         let run = Run::clone(&change.run);
         told.push(change);
         run
     };
-    happens(Event::RunCreated(Box::new(new_run(run_id))));
-    happens(Event::Admitted);
-    let profile = Profile {
+    happens(RunEvent::RunCreated(Box::new(new_run(run_id))));
+    happens(RunEvent::Admitted);
+    let profile = EngineInteractiveProfile {
         kind: ProfileKind::Resumable,
         reason: "it can resume".to_owned(),
         session_timeout_sec: Seconds(1200),
     };
-    happens(Event::ProfileResolved { profile, abilities: Abilities::default(), handle: None, command: None });
+    happens(RunEvent::ProfileResolved {
+        profile,
+        abilities: RunAbilities::default(),
+        handle: None,
+        command: None,
+    });
     let question = Question {
-        kind: Kind::OpenText,
+        kind: InteractionKind::OpenText,
         prompt: "Which of the two places shall it be?".to_owned(),
         options: vec![],
         ui_hints: None,
-        default_decision_policy: Policy::EngineJudgement,
+        default_decision_policy: DecisionPolicy::EngineJudgement,
         context: None,
         hidden: None,
     };
-    let asked = Ending::Asked { text: String::new(), question };
+    let asked = TurnOutcome::Asked { text: String::new(), question };
     let mut run = turn(&mut happens, Attempt(1), asked);
     if finishes {
         let interaction_id = run.pending_interaction_id().expect("it asks");
-        let by = Answerer::Person("ada".to_owned());
-        let reply = Reply { interaction_id, text: "this".to_owned(), by, idempotency_key: None };
-        happens(Event::ReplyArrived { reply });
-        happens(Event::Admitted);
-        run = turn(&mut happens, Attempt(2), Ending::Completed { text: "It is done.".to_owned() });
+        let by = ReplyAuthor::Person("ada".to_owned());
+        let reply = InteractionReply { interaction_id, text: "this".to_owned(), by, idempotency_key: None };
+        happens(RunEvent::ReplyArrived { reply });
+        happens(RunEvent::Admitted);
+        run = turn(&mut happens, Attempt(2), TurnOutcome::Completed { text: "It is done.".to_owned() });
     }
     (told, run)
 }
 
-fn turn(happens: &mut impl FnMut(Event) -> Run, attempt: Attempt, ending: Ending) -> Run {
-    let process = Process { keeper: "k".to_owned(), pid: 4711, start_time: 1, boot_id: "b".to_owned() };
-    let run = happens(Event::AttemptStarted { attempt, process });
+fn turn(happens: &mut impl FnMut(RunEvent) -> Run, attempt: Attempt, ending: TurnOutcome) -> Run {
+    let process =
+        ProcessBinding { keeper: "k".to_owned(), pid: 4711, start_time: 1, boot_id: "b".to_owned() };
+    let run = happens(RunEvent::AttemptStarted { attempt, process });
     let turn_id = run.turns.last().expect("a turn is at work").turn_id;
-    let handle = Handle {
+    let handle = EngineSessionHandle {
         engine: "actor".to_owned(),
         handle_type: HandleType::SessionId,
         handle_value: "s".to_owned(),
         created_at_turn: 1,
     };
-    happens(Event::HandleAnnounced { attempt, position: Position(1), handle });
-    let aftermath = Aftermath::Exited(Exit::Code(0));
-    happens(Event::TurnEnded { attempt, turn_id, position: Position(2), ending, aftermath })
+    happens(RunEvent::HandleAnnounced { attempt, position: OutputPosition(1), handle });
+    let aftermath = ProcessAfterTurn::Exited(ExitStatus::Code(0));
+    happens(RunEvent::TurnEnded { attempt, turn_id, position: OutputPosition(2), ending, aftermath })
 }

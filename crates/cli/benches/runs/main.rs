@@ -15,9 +15,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use abide::config::{self, Config};
-use bare::Bare;
-use cycles::House;
+use abide::config::{self, CliConfig};
+use bare::BareStoreLoop;
+use cycles::CycleBenchDaemon;
 
 /// How many runs are at work at once besides as many as a daemon has slots for: what comes of it when somebody raises
 /// that, on the same processors.
@@ -31,7 +31,7 @@ const COMMITS: f64 = 6.0;
 const LEAST: f64 = 0.5;
 
 fn main() -> ExitCode {
-    let mut wanted = Wanted { cycles: true, growth: true, runs: growth::MANY_RUNS };
+    let mut wanted = CycleBenchOptions { cycles: true, growth: true, runs: growth::MANY_RUNS };
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
         match argument.as_str() {
@@ -57,7 +57,7 @@ fn main() -> ExitCode {
 }
 
 /// What was asked for.
-struct Wanted {
+struct CycleBenchOptions {
     cycles: bool,
     growth: bool,
     runs: usize,
@@ -72,11 +72,11 @@ async fn cycles() -> bool {
     // Next to the build, not in a folder that may be kept in memory.
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder on disk");
     let circumstances = config::circumstances().expect("the machine is known");
-    let slots = Config::standard(&circumstances).slots.max_running as usize;
+    let slots = CliConfig::standard(&circumstances).slots.max_running as usize;
     let most = MORE.into_iter().fold(slots, usize::max);
-    let house = House::build(folder.path(), most).await;
+    let house = CycleBenchDaemon::build(folder.path(), most).await;
     let shape = house.shape().await;
-    let bare = Bare::new(folder.path(), &shape);
+    let bare = BareStoreLoop::new(folder.path(), &shape);
     house.store.0.counts.reset();
     let ratio = beside(&house, &bare, slots).await;
     println!(
@@ -102,7 +102,7 @@ async fn cycles() -> bool {
 }
 
 /// Cycles a second beside the bare loop, with so many at work at once.
-async fn beside(house: &House, bare: &Bare, at_once: usize) -> f64 {
+async fn beside(house: &CycleBenchDaemon, bare: &BareStoreLoop, at_once: usize) -> f64 {
     let (mut ratios, mut ours, mut theirs) = (vec![], vec![], vec![]);
     for _ in 0..ROUNDS {
         let plain = bare.cycles(at_once, ROUND).await;

@@ -7,11 +7,11 @@ use std::{
 };
 
 use abide_agent::{
-    event::{EndStatus, Event, SessionEvent, Status},
+    event::{ActionStatus, AgentEvent, EndStatus, SessionChange},
     human,
-    journal::Journal,
+    journal::AgentJournal,
     memory::JOURNAL,
-    model::Usage,
+    model::TokenUsage,
     state::StateDirectory,
 };
 use serde::Serialize;
@@ -20,13 +20,13 @@ use super::SESSIONS;
 
 /// A journal, in figures.
 #[derive(Debug, Default, Serialize)]
-pub(crate) struct Account {
+pub(crate) struct AgentAccount {
     /// Where it lies.
     pub(crate) state: PathBuf,
     pub(crate) runs: u64,
     pub(crate) messages: u64,
     pub(crate) iterations: u64,
-    pub(crate) usage: Usage,
+    pub(crate) usage: TokenUsage,
     /// How often each tool was called.
     pub(crate) calls: BTreeMap<String, u64>,
     /// Calls of which nobody knows what came of them.
@@ -41,7 +41,7 @@ pub(crate) struct Account {
     pub(crate) broken: Option<String>,
 }
 
-impl Account {
+impl AgentAccount {
     /// What the agent of that session has in this workspace; none if no agent was here.
     pub(crate) fn of(workspace: &str, session: &str) -> Option<Self> {
         let state = StateDirectory::open(Path::new(workspace), &Path::new(SESSIONS).join(session)).ok()?;
@@ -50,48 +50,50 @@ impl Account {
         }
         let mut account = Self { state: state.path().to_owned(), ..Self::default() };
         let mut asked = Vec::new();
-        match Journal::read(&state) {
+        match AgentJournal::read(&state) {
             Ok(found) => found.entries.iter().for_each(|entry| account.take(&entry.event, &mut asked)),
             Err(error) => account.broken = Some(error.to_string()),
         }
         Some(account)
     }
 
-    fn take(&mut self, event: &Event, asked: &mut Vec<String>) {
+    fn take(&mut self, event: &AgentEvent, asked: &mut Vec<String>) {
         match event {
-            Event::RunStart(_) => {
+            AgentEvent::RunStart(_) => {
                 self.runs += 1;
                 self.ended = None;
             }
-            Event::RunEnd(end) => self.ended = Some(end.status),
-            Event::UserMessage(_) => self.messages += 1,
-            Event::Thought(thought) => {
+            AgentEvent::RunEnd(end) => self.ended = Some(end.status),
+            AgentEvent::UserMessage(_) => self.messages += 1,
+            AgentEvent::Thought(thought) => {
                 self.iterations += 1;
                 let usage = thought.usage.unwrap_or_default();
                 self.usage.input_tokens += usage.input_tokens;
                 self.usage.output_tokens += usage.output_tokens;
                 self.usage.cached_tokens += usage.cached_tokens;
             }
-            Event::ActionRequest(request) if request.tool_name == human::TOOL => {
+            AgentEvent::ActionRequest(request) if request.tool_name == human::TOOL => {
                 self.questions += 1;
                 asked.push(request.action_id.clone());
             }
-            Event::ActionRequest(request) => *self.calls.entry(request.tool_name.clone()).or_default() += 1,
-            Event::ActionResult(result) => {
-                let is_answer = asked.contains(&result.action_id) && result.status == Status::Success;
+            AgentEvent::ActionRequest(request) => {
+                *self.calls.entry(request.tool_name.clone()).or_default() += 1
+            }
+            AgentEvent::ActionResult(result) => {
+                let is_answer = asked.contains(&result.action_id) && result.status == ActionStatus::Success;
                 self.answers += u64::from(is_answer);
-                self.unknown += u64::from(result.status == Status::Unknown);
+                self.unknown += u64::from(result.status == ActionStatus::Unknown);
                 self.session(result.session_id.as_deref(), result.session_event);
             }
-            Event::SystemMessage(message) => {
+            AgentEvent::SystemMessage(message) => {
                 self.session(message.session_id.as_deref(), message.session_event);
             }
         }
     }
 
-    fn session(&mut self, id: Option<&str>, event: Option<SessionEvent>) {
+    fn session(&mut self, id: Option<&str>, event: Option<SessionChange>) {
         if let (Some(id), Some(event)) = (id, event) {
-            self.sessions.insert(id.to_owned(), event == SessionEvent::Started);
+            self.sessions.insert(id.to_owned(), event == SessionChange::Started);
         }
     }
 
@@ -101,7 +103,7 @@ impl Account {
         let calls: Vec<String> = self.calls.iter().map(named).collect();
         let session = |(id, open): (&String, &bool)| format!("{id} {}", if *open { "open" } else { "ended" });
         let sessions: Vec<String> = self.sessions.iter().map(session).collect();
-        let Usage { input_tokens, output_tokens, .. } = self.usage;
+        let TokenUsage { input_tokens, output_tokens, .. } = self.usage;
         let mut told = vec![
             ("journal", self.state.join(JOURNAL).display().to_string()),
             ("thought", format!("{} times, {input_tokens} tokens in, {output_tokens} out", self.iterations)),

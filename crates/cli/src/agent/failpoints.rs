@@ -12,19 +12,19 @@ use std::{
     sync::{Mutex, OnceLock, PoisonError},
 };
 
-use abide_agent::failpoint::{self, Point};
+use abide_agent::failpoint::{self, AgentFailpoint};
 use anyhow::Context;
 
 use crate::home;
 
 /// Where to die, how often each place was reached, and where that is told.
-struct Watch {
-    place: Option<(Point, u64)>,
+struct AgentFailpointWatch {
+    place: Option<(AgentFailpoint, u64)>,
     reached: Mutex<[u64; 3]>,
     log: File,
 }
 
-static WATCH: OnceLock<Watch> = OnceLock::new();
+static WATCH: OnceLock<AgentFailpointWatch> = OnceLock::new();
 
 /// Reads where to die from the environment.
 pub(super) fn install(state: &Path) -> anyhow::Result<()> {
@@ -35,26 +35,26 @@ pub(super) fn install(state: &Path) -> anyhow::Result<()> {
         "none" => None,
         text => Some(parse(text).with_context(|| format!("cannot understand SIEGE_FAILPOINT={text}"))?),
     };
-    let _the_first_counts = WATCH.set(Watch { place, reached: Mutex::default(), log });
+    let _the_first_counts = WATCH.set(AgentFailpointWatch { place, reached: Mutex::default(), log });
     failpoint::install(reached);
     Ok(())
 }
 
-fn parse(text: &str) -> Option<(Point, u64)> {
+fn parse(text: &str) -> Option<(AgentFailpoint, u64)> {
     let (name, number) = text.split_once(':')?;
-    let points = [Point::BeforeWrite, Point::MidWrite, Point::AfterWrite];
+    let points = [AgentFailpoint::BeforeWrite, AgentFailpoint::MidWrite, AgentFailpoint::AfterWrite];
     Some((points.into_iter().find(|point| told(*point) == name)?, number.parse().ok()?))
 }
 
-fn told(point: Point) -> &'static str {
+fn told(point: AgentFailpoint) -> &'static str {
     match point {
-        Point::BeforeWrite => "before_write",
-        Point::MidWrite => "mid_write",
-        Point::AfterWrite => "after_write",
+        AgentFailpoint::BeforeWrite => "before_write",
+        AgentFailpoint::MidWrite => "mid_write",
+        AgentFailpoint::AfterWrite => "after_write",
     }
 }
 
-fn reached(point: Point) {
+fn reached(point: AgentFailpoint) {
     let Some(watch) = WATCH.get() else { return };
     let mut reached = watch.reached.lock().unwrap_or_else(PoisonError::into_inner);
     let count = &mut reached[point as usize];

@@ -9,12 +9,12 @@ use crate::{
     args::AgentInit,
     exit::SUCCEEDED,
     runs::print_json,
-    trouble::{Trouble, note},
+    trouble::{CliError, note},
 };
 
 pub(super) fn run(arguments: &AgentInit) -> anyhow::Result<ExitCode> {
     let written = definition::init(&arguments.folder)
-        .map_err(|error| Trouble::failure("NOT_WRITTEN", error.to_string()))?;
+        .map_err(|error| CliError::failure("NOT_WRITTEN", error.to_string()))?;
     let files: Vec<String> = written.files.iter().map(|file| file.display().to_string()).collect();
     if arguments.output.json {
         print_json(&json!({ "files": files }))?;

@@ -20,16 +20,16 @@ use std::{
 };
 
 use abide_agent::{
-    provenance::{Origin, StateFolder},
+    provenance::{StateFolder, StateOrigin},
     state::StateDirectory,
 };
 use abide_os::OsError;
 use anyhow::Context;
 
-pub(crate) use account::Account;
+pub(crate) use account::AgentAccount;
 
 use crate::{
-    args::{AgentCommand, AgentPlace},
+    args::{AgentCommand, AgentPathArguments},
     home, private,
 };
 
@@ -48,15 +48,15 @@ const SESSIONS: &str = ".abide/native";
 pub(crate) const RECORDS: &str = "agents";
 
 /// Where an agent works and where it remembers.
-struct Place {
+struct AgentPaths {
     workdir: PathBuf,
     state: PathBuf,
     /// A folder above the state folder. Links below it are not followed.
     root: PathBuf,
 }
 
-impl Place {
-    fn of(arguments: &AgentPlace) -> anyhow::Result<Self> {
+impl AgentPaths {
+    fn of(arguments: &AgentPathArguments) -> anyhow::Result<Self> {
         let workdir = std::path::absolute(&arguments.workdir);
         let workdir = workdir.context("cannot use the working directory")?;
         let (root, state) = match (&arguments.state, &arguments.session) {
@@ -83,7 +83,7 @@ impl Place {
         let record_id = session.filter(|session| is_uuid(session)).map(str::to_owned);
         let is_recorded = record_id.as_ref().is_some_and(|id| records.join(id).exists());
         let is_noted = || record_id.is_some() && !is_recorded && is_noted(&home, &self.state);
-        let origin = if is_noted() { Origin::EarlierVersion } else { Origin::Unknown };
+        let origin = if is_noted() { StateOrigin::EarlierVersion } else { StateOrigin::Unknown };
         Ok(StateFolder {
             root: self.root.clone(),
             relative: self.relative_state(),

@@ -7,12 +7,12 @@ use std::{
     time::Duration,
 };
 
-use abide_agent::{hands::Asked, human::Question};
+use abide_agent::{hands::HumanReply, human::HumanQuestion};
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
 
 use crate::{
-    runs::{Console, Happening, Listen},
-    table::{Colour, Look},
+    runs::{ConsoleEvent, InputConsole, InputInterest},
+    table::{ColourMode, TextStyle},
     text,
     trouble::note,
 };
@@ -21,46 +21,46 @@ use crate::{
 const MOMENT: Duration = Duration::from_millis(200);
 
 /// Puts the question and waits for a line.
-pub(super) fn ask(question: &Question, interrupt: &AtomicBool) -> Asked {
-    if !Console::has_person() {
-        return Asked::Nobody;
+pub(super) fn ask(question: &HumanQuestion, interrupt: &AtomicBool) -> HumanReply {
+    if !InputConsole::has_person() {
+        return HumanReply::Nobody;
     }
-    let colour = Colour::of_stderr();
+    let colour = ColourMode::of_stderr();
     for line in lines(question, colour) {
         note(line);
     }
-    wait(question, interrupt).unwrap_or(Asked::Nobody)
+    wait(question, interrupt).unwrap_or(HumanReply::Nobody)
 }
 
 /// The question and its options, tamed.
-pub(super) fn lines(question: &Question, colour: Colour) -> Vec<String> {
+pub(super) fn lines(question: &HumanQuestion, colour: ColourMode) -> Vec<String> {
     let mut lines = vec![format!(
         "{} {}",
-        colour.text(Look::Careful, "?"),
-        colour.text(Look::Head, text::tame(question.question.trim()).as_str())
+        colour.text(TextStyle::Careful, "?"),
+        colour.text(TextStyle::Head, text::tame(question.question.trim()).as_str())
     )];
     let options = question.options.iter().enumerate();
     lines.extend(options.map(|(index, option)| format!("  {}) {}", index + 1, text::one_line(option))));
     lines
 }
 
-fn wait(question: &Question, interrupt: &AtomicBool) -> anyhow::Result<Asked> {
-    let mut console = Console::new()?;
+fn wait(question: &HumanQuestion, interrupt: &AtomicBool) -> anyhow::Result<HumanReply> {
+    let mut console = InputConsole::new()?;
     // Nobody rings: the agent waits for nothing but the person.
     let (bell, _silent) = UnixStream::pair()?;
-    let _echo = question.sensitive.then(Quiet::begin);
+    let _echo = question.sensitive.then(EchoGuard::begin);
     console.forget_typed();
     // Only now: what is typed before the question stands there is not its answer.
     prompt();
     loop {
-        match console.wait(&bell, Listen::Yes, Some(MOMENT))? {
-            Happening::Typed(typed) if typed.trim().is_empty() => prompt(),
-            Happening::Typed(typed) => return Ok(Asked::Answered(question.resolve(&typed))),
-            Happening::Closed => return Ok(Asked::Nobody),
-            Happening::Interrupted => return Ok(Asked::Interrupted),
-            Happening::Bell | Happening::Nothing => {
+        match console.wait(&bell, InputInterest::Yes, Some(MOMENT))? {
+            ConsoleEvent::Typed(typed) if typed.trim().is_empty() => prompt(),
+            ConsoleEvent::Typed(typed) => return Ok(HumanReply::Answered(question.resolve(&typed))),
+            ConsoleEvent::Closed => return Ok(HumanReply::Nobody),
+            ConsoleEvent::Interrupted => return Ok(HumanReply::Interrupted),
+            ConsoleEvent::Bell | ConsoleEvent::Nothing => {
                 if interrupt.load(Ordering::Relaxed) {
-                    return Ok(Asked::Interrupted);
+                    return Ok(HumanReply::Interrupted);
                 }
             }
         }
@@ -73,9 +73,9 @@ fn prompt() {
 }
 
 /// The terminal does not show what is typed, until this is let go of.
-struct Quiet(Option<Termios>);
+struct EchoGuard(Option<Termios>);
 
-impl Quiet {
+impl EchoGuard {
     fn begin() -> Self {
         let before = tcgetattr(std::io::stdin()).ok();
         if let Some(mut modes) = before.clone() {
@@ -87,7 +87,7 @@ impl Quiet {
     }
 }
 
-impl Drop for Quiet {
+impl Drop for EchoGuard {
     fn drop(&mut self) {
         if let Some(modes) = &self.0 {
             let _nothing_else_can_be_done = tcsetattr(std::io::stdin(), OptionalActions::Flush, modes);

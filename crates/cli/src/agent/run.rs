@@ -6,41 +6,41 @@ use std::{
 };
 
 use abide_agent::{
-    definition::{Definition, Keys, MODEL_VARIABLE},
-    hands::Asked,
-    human::Question,
-    intake::{AtEnd, Company, Order},
-    memory::{Memory, MemoryError},
-    model::Client,
-    outcome::Outcome,
-    provenance::OnForeign,
-    run::{Agent, Around, RunError, window},
+    definition::{AgentDefinition, MODEL_VARIABLE, ModelKeys},
+    hands::HumanReply,
+    human::HumanQuestion,
+    intake::{AgentRunRequest, HumanAvailability, SessionPolicy},
+    memory::{AgentState, MemoryError},
+    model::ModelClient,
+    outcome::AgentOutcome,
+    provenance::ForeignStatePolicy,
+    run::{AgentDeps, AgentRunError, AgentRunner, window},
     tool::{
-        Setup, Workbench,
-        workbench::{Orphans, Stop},
+        ToolSetup, ToolWorkbench,
+        workbench::{OrphanPolicy, StopFlag},
     },
 };
-use abide_keeper::{group::Groups, leftovers::adopt_orphans};
+use abide_keeper::{group::ControlGroupConfig, leftovers::adopt_orphans};
 use abide_os::cgroup::find::own_group;
 use anyhow::Context;
 use serde_json::json;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
-use super::{Place, person, voice::Listener};
+use super::{AgentPaths, person, voice::CliAgentObserver};
 use crate::{
     args::AgentRun,
-    config::{self, Config},
+    config::{self, CliConfig},
     exit,
     groups::GroupDecision,
     home,
-    isolation::Subject,
+    isolation::IsolationSubject,
     runs::{given_text, print_json, print_words},
-    table::Colour,
-    trouble::{Trouble, note},
+    table::ColourMode,
+    trouble::{CliError, note},
 };
 
 pub(super) fn run(arguments: AgentRun) -> anyhow::Result<ExitCode> {
-    let place = Place::of(&arguments.place)?;
+    let place = AgentPaths::of(&arguments.place)?;
     let json = arguments.output.json;
     let order = order(&arguments)?;
     let folder = std::path::absolute(&arguments.agent).context("cannot use the agent's folder")?;
@@ -48,48 +48,48 @@ pub(super) fn run(arguments: AgentRun) -> anyhow::Result<ExitCode> {
         Some(model) if name == MODEL_VARIABLE => Some(model.clone()),
         Some(_) | None => home::variable(name),
     };
-    let definition = Definition::load(&folder, &variable).map_err(Trouble::definition)?;
+    let definition = AgentDefinition::load(&folder, &variable).map_err(CliError::definition)?;
     let key = definition.api_key(&home::variable);
     let key =
-        key.map_err(|missing| Trouble { code: "KEY_MISSING".to_owned(), ..Trouble::definition(missing) })?;
+        key.map_err(|missing| CliError { code: "KEY_MISSING".to_owned(), ..CliError::definition(missing) })?;
     let interrupt = interrupts()?;
     #[cfg(feature = "failpoints")]
     super::failpoints::install(&place.state)?;
     if !place.workdir.is_dir() {
         let detail = format!("{} is no directory; --workdir names where to work", place.workdir.display());
-        return Err(Trouble::usage(detail).into());
+        return Err(CliError::usage(detail).into());
     }
     let has_journal =
         || place.existing_state().is_ok_and(|state| state.is_some_and(|state| state.has_journal()));
     if arguments.resume && !has_journal() {
         let detail = format!("there is no run in {} to go on with", place.state.display());
-        return Err(Trouble::failure("SESSION_NOT_FOUND", detail).into());
+        return Err(CliError::failure("SESSION_NOT_FOUND", detail).into());
     }
     let keys = definition.keys(&home::variable);
     let folder = place.state_folder(arguments.place.session.as_deref())?;
-    let on_foreign = if arguments.adopt { OnForeign::Adopt } else { OnForeign::Refuse };
+    let on_foreign = if arguments.adopt { ForeignStatePolicy::Adopt } else { ForeignStatePolicy::Refuse };
     let window = || window(&definition, &place.shown_state());
-    let mut memory = match Memory::open(&folder, on_foreign, window()) {
+    let mut memory = match AgentState::open(&folder, on_foreign, window()) {
         Err(error) if error.is_foreign() && !json && wants_to_adopt(&error, &interrupt) => {
-            Memory::open(&folder, OnForeign::Adopt, window())
+            AgentState::open(&folder, ForeignStatePolicy::Adopt, window())
         }
         opened => opened,
     }
     .map_err(refusal)?;
     memory.withhold(keys.to_strike());
-    let mut client = Client::new(&definition.model, key, Arc::clone(&interrupt))?;
-    let plan = home::isolator(&home::home().unwrap_or_default())?.plan(&Subject {
+    let mut client = ModelClient::new(&definition.model, key, Arc::clone(&interrupt))?;
+    let plan = home::isolator(&home::home().unwrap_or_default())?.plan(&IsolationSubject {
         isolation: arguments.isolation,
         sandbox: arguments.sandbox,
         workspace: &place.workdir,
         shown: &[],
     });
-    let plan = plan.map_err(|detail| Trouble::failure("ISOLATION_UNAVAILABLE", detail))?;
+    let plan = plan.map_err(|detail| CliError::failure("ISOLATION_UNAVAILABLE", detail))?;
     let GroupDecision { groups, warning, .. } = control_groups(&arguments)?;
     for warning in plan.warning.iter().chain(&warning) {
         note(warning);
     }
-    let mut workbench = Workbench::open(Setup {
+    let mut workbench = ToolWorkbench::open(ToolSetup {
         state: memory.state().clone(),
         record: memory.record_folder().to_owned(),
         former_sessions: memory.former_sessions(),
@@ -98,15 +98,16 @@ pub(super) fn run(arguments: AgentRun) -> anyhow::Result<ExitCode> {
         env: environment(&keys),
         run: RUN.to_owned(),
         observation_bytes: definition.limits.observation_bytes,
-        stop: Stop(Arc::clone(&interrupt)),
+        stop: StopFlag(Arc::clone(&interrupt)),
         secrets: Vec::new(),
-        orphans: if adopt_orphans() { Orphans::Adopted } else { Orphans::GoElsewhere },
+        orphans: if adopt_orphans() { OrphanPolicy::Adopted } else { OrphanPolicy::GoElsewhere },
         confinement: plan.confinement.map(|confinement| confinement.encode()).unwrap_or_default(),
     });
-    let mut voice = Listener { json, session: arguments.place.session.clone(), interrupt: &interrupt };
+    let mut voice =
+        CliAgentObserver { json, session: arguments.place.session.clone(), interrupt: &interrupt };
     let around =
-        Around { mind: &mut client, hands: &mut workbench, voice: &mut voice, interrupt: &interrupt };
-    let ran = Agent::new(&definition, memory, around).run(&order);
+        AgentDeps { mind: &mut client, hands: &mut workbench, voice: &mut voice, interrupt: &interrupt };
+    let ran = AgentRunner::new(&definition, memory, around).run(&order);
     if let Some(groups) = &groups {
         // Keepers that are confined with their shell cannot remove their own.
         groups.sweep();
@@ -117,8 +118,8 @@ pub(super) fn run(arguments: AgentRun) -> anyhow::Result<ExitCode> {
             tell(&outcome, json)?;
             Ok(exit::of_agent(&outcome))
         }
-        Err(RunError::Usage(detail)) => Err(Trouble::usage(detail).into()),
-        Err(RunError::Memory(error)) => Err(error.into()),
+        Err(AgentRunError::Usage(detail)) => Err(CliError::usage(detail).into()),
+        Err(AgentRunError::Memory(error)) => Err(error.into()),
     }
 }
 
@@ -126,13 +127,13 @@ pub(super) fn run(arguments: AgentRun) -> anyhow::Result<ExitCode> {
 fn control_groups(arguments: &AgentRun) -> anyhow::Result<GroupDecision> {
     if arguments.again {
         let own = own_group().ok();
-        let groups = own.and_then(|own| Groups::beside(&own));
+        let groups = own.and_then(|own| ControlGroupConfig::beside(&own));
         return Ok(GroupDecision { groups, ..GroupDecision::default() });
     }
     // What is wrong with the settings is told by the commands that need them.
     let config = match config::load(&[]) {
         Ok(loaded) => loaded.config,
-        Err(_) => Config::standard(&config::circumstances()?),
+        Err(_) => CliConfig::standard(&config::circumstances()?),
     };
     home::groups(&config)
 }
@@ -142,22 +143,22 @@ fn wants_to_adopt(error: &MemoryError, interrupt: &AtomicBool) -> bool {
     if let MemoryError::Link { .. } = error {
         return false;
     }
-    let question = Question {
+    let question = HumanQuestion {
         interaction_id: String::new(),
         question: format!("{error}. Adopt it?"),
         options: vec!["yes".to_owned(), "no".to_owned()],
         sensitive: false,
     };
     match person::ask(&question, interrupt) {
-        Asked::Answered(answer) => answer == "yes",
-        Asked::Nobody | Asked::Interrupted => false,
+        HumanReply::Answered(answer) => answer == "yes",
+        HumanReply::Nobody | HumanReply::Interrupted => false,
     }
 }
 
 /// A foreign state folder is nothing that trying again helps with.
 fn refusal(error: MemoryError) -> anyhow::Error {
     if error.is_foreign() {
-        return Trouble { code: "FOREIGN_STATE".to_owned(), ..Trouble::usage(error.to_string()) }.into();
+        return CliError { code: "FOREIGN_STATE".to_owned(), ..CliError::usage(error.to_string()) }.into();
     }
     error.into()
 }
@@ -166,26 +167,26 @@ fn refusal(error: MemoryError) -> anyhow::Error {
 const RUN: &str = "agent";
 
 /// What tools see of the environment: everything but the keys of models, whatever variables hold them.
-fn environment(keys: &Keys) -> Vec<(String, String)> {
+fn environment(keys: &ModelKeys) -> Vec<(String, String)> {
     home::environment_of_children().into_iter().filter(|(name, value)| !keys.are_in(name, value)).collect()
 }
 
-fn order(arguments: &AgentRun) -> anyhow::Result<Order> {
+fn order(arguments: &AgentRun) -> anyhow::Result<AgentRunRequest> {
     let AgentRun { message, answer, say, again, max_iterations, auto, keep_sessions, .. } = arguments;
     if message.as_deref() == Some("-") && answer.as_deref() == Some("-") {
         return Err(
-            Trouble::usage("only one of --message and --answer can be read from standard input").into()
+            CliError::usage("only one of --message and --answer can be read from standard input").into()
         );
     }
     let text = |given: &Option<String>, what| given.as_deref().map(|text| given_text(text, what)).transpose();
-    Ok(Order {
+    Ok(AgentRunRequest {
         message: text(message, "the message")?,
         answer: text(answer, "the answer")?,
         said: text(say, "what is said")?,
         again: *again,
         max_iterations: *max_iterations,
-        company: if *auto { Company::Nobody } else { Company::Somebody },
-        at_end: if *keep_sessions { AtEnd::KeepSessions } else { AtEnd::EndSessions },
+        company: if *auto { HumanAvailability::Nobody } else { HumanAvailability::Somebody },
+        at_end: if *keep_sessions { SessionPolicy::KeepSessions } else { SessionPolicy::EndSessions },
     })
 }
 
@@ -201,19 +202,19 @@ fn interrupts() -> anyhow::Result<Arc<AtomicBool>> {
 }
 
 /// Tells how it ended: the answer on standard output, everything else on standard error.
-fn tell(outcome: &Outcome, json: bool) -> anyhow::Result<()> {
+fn tell(outcome: &AgentOutcome, json: bool) -> anyhow::Result<()> {
     if json {
         let mut told = json!(outcome);
         told["type"] = json!("outcome");
         return print_json(&told);
     }
     match outcome {
-        Outcome::Completed { answer } => print_words(answer)?,
-        Outcome::Failed { reason } | Outcome::BudgetExhausted { reason } => {
+        AgentOutcome::Completed { answer } => print_words(answer)?,
+        AgentOutcome::Failed { reason } | AgentOutcome::BudgetExhausted { reason } => {
             note(format_args!("abide: {reason}"))
         }
-        Outcome::Waiting { question } => {
-            for line in person::lines(question, Colour::of_stderr()) {
+        AgentOutcome::Waiting { question } => {
+            for line in person::lines(question, ColourMode::of_stderr()) {
                 note(line);
             }
             let number = if question.options.is_empty() { "" } else { ", or the number of an option," };
@@ -221,7 +222,7 @@ fn tell(outcome: &Outcome, json: bool) -> anyhow::Result<()> {
                 "abide: answer by running the same command with --answer '…'{number} in place of --message"
             ));
         }
-        Outcome::Interrupted => note("abide: interrupted; the same command goes on"),
+        AgentOutcome::Interrupted => note("abide: interrupted; the same command goes on"),
     }
     Ok(())
 }

@@ -3,23 +3,23 @@
 use std::{io::Write, process::ExitCode};
 
 use abide_agent::{
-    human::Question,
-    journal::{Found, Journal},
-    story::Story,
+    human::HumanQuestion,
+    journal::{AgentJournal, ParsedJournal},
+    story::JournalState,
 };
 
-use super::{Place, person, story};
-use crate::{args::AgentShow, exit::SUCCEEDED, table::Colour, text, trouble::Trouble};
+use super::{AgentPaths, person, story};
+use crate::{args::AgentShow, exit::SUCCEEDED, table::ColourMode, text, trouble::CliError};
 
 pub(super) fn run(arguments: &AgentShow) -> anyhow::Result<ExitCode> {
-    let place = Place::of(&arguments.place)?;
+    let place = AgentPaths::of(&arguments.place)?;
     let found = match place.existing_state()? {
-        Some(state) => Journal::read(&state)?,
-        None => Found::default(),
+        Some(state) => AgentJournal::read(&state)?,
+        None => ParsedJournal::default(),
     };
     if found.entries.is_empty() && found.torn.is_none() {
         let detail = format!("there is no run in {}; `abide agent run` starts one", place.state.display());
-        return Err(Trouble::failure("NOT_FOUND", detail).into());
+        return Err(CliError::failure("NOT_FOUND", detail).into());
     }
     let mut out = std::io::stdout().lock();
     if arguments.output.json {
@@ -28,8 +28,8 @@ pub(super) fn run(arguments: &AgentShow) -> anyhow::Result<ExitCode> {
         }
         return Ok(SUCCEEDED);
     }
-    let colour = Colour::of_stdout();
-    let mut told = Story::default();
+    let colour = ColourMode::of_stdout();
+    let mut told = JournalState::default();
     for entry in &found.entries {
         // What cannot follow is said by `run`, with its line; here it is shown all the same.
         let _shown_anyway = told.apply(&entry.event);
@@ -44,7 +44,7 @@ pub(super) fn run(arguments: &AgentShow) -> anyhow::Result<ExitCode> {
     if !open.is_empty() {
         writeln!(out, "open sessions: {}", text::one_line(&open.join(", ")))?;
     }
-    if let Some(question) = told.question().and_then(|request| Question::of(request).ok()) {
+    if let Some(question) = told.question().and_then(|request| HumanQuestion::of(request).ok()) {
         for line in person::lines(&question, colour) {
             writeln!(out, "{line}")?;
         }

@@ -1,20 +1,20 @@
 //! An agent's events in words, a line or so each.
 
-use abide_agent::event::{EndStatus, Event, Level, Status};
+use abide_agent::event::{ActionStatus, AgentEvent, EndStatus, MessageLevel};
 
 use crate::{
-    table::{Colour, Look},
+    table::{ColourMode, TextStyle},
     text,
 };
 
 /// The event as people read it; nothing for those that say nothing new.
-pub(super) fn line(event: &Event, colour: Colour) -> Option<String> {
+pub(super) fn line(event: &AgentEvent, colour: ColourMode) -> Option<String> {
     let cut = |words: &str| text::cut(&text::one_line(words), LONGEST);
     Some(match event {
-        Event::RunStart(start) => {
-            colour.text(Look::Faint, format!("{} with {}", start.run_id, cut(&start.model)))
+        AgentEvent::RunStart(start) => {
+            colour.text(TextStyle::Faint, format!("{} with {}", start.run_id, cut(&start.model)))
         }
-        Event::RunEnd(end) => {
+        AgentEvent::RunEnd(end) => {
             let reason = end.reason.as_deref().map(|reason| format!(": {}", text::one_line(reason)));
             let word = match end.status {
                 EndStatus::Completed => "completed",
@@ -25,33 +25,38 @@ pub(super) fn line(event: &Event, colour: Colour) -> Option<String> {
                 "{} iterations, {} tokens in, {} out",
                 end.iterations, end.usage.input_tokens, end.usage.output_tokens
             );
-            colour.text(Look::Faint, format!("{word}{} ({figures})", reason.unwrap_or_default()))
+            colour.text(TextStyle::Faint, format!("{word}{} ({figures})", reason.unwrap_or_default()))
         }
-        Event::UserMessage(message) => format!("{} {}", colour.text(Look::Head, ">"), cut(&message.text)),
-        Event::Thought(thought) => {
+        AgentEvent::UserMessage(message) => {
+            format!("{} {}", colour.text(TextStyle::Head, ">"), cut(&message.text))
+        }
+        AgentEvent::Thought(thought) => {
             let said = thought.text.as_deref().filter(|said| !said.trim().is_empty())?;
             text::tame(said.trim_end())
         }
-        Event::ActionRequest(request) => {
+        AgentEvent::ActionRequest(request) => {
             let arguments = match &request.tool_args_raw {
                 Some(raw) => raw.clone(),
                 None => request.tool_args.to_string(),
             };
             let name = text::one_line(&request.tool_name);
-            format!("{} {name} {}", colour.text(Look::Careful, "*"), cut(&arguments))
+            format!("{} {name} {}", colour.text(TextStyle::Careful, "*"), cut(&arguments))
         }
-        Event::ActionResult(result) => {
+        AgentEvent::ActionResult(result) => {
             let look = match result.status {
-                Status::Success => Look::Faint,
-                Status::Error | Status::TimedOut | Status::Unknown | Status::Interrupted => Look::Bad,
+                ActionStatus::Success => TextStyle::Faint,
+                ActionStatus::Error
+                | ActionStatus::TimedOut
+                | ActionStatus::Unknown
+                | ActionStatus::Interrupted => TextStyle::Bad,
             };
             let code = result.exit_code.filter(|code| *code != 0).map(|code| format!("exit {code}: "));
             let words = cut(&result.observation_content);
             colour.text(look, format!("  {}{words}", code.unwrap_or_default()))
         }
-        Event::SystemMessage(message) => match message.level {
-            Level::Info => colour.text(Look::Faint, cut(&message.content)),
-            Level::Warn => colour.text(Look::Careful, text::one_line(&message.content)),
+        AgentEvent::SystemMessage(message) => match message.level {
+            MessageLevel::Info => colour.text(TextStyle::Faint, cut(&message.content)),
+            MessageLevel::Warn => colour.text(TextStyle::Careful, text::one_line(&message.content)),
         },
     })
 }

@@ -7,25 +7,25 @@ use std::{
 };
 
 use abide_agent::{
-    event::{Entry, Event},
-    hands::{Asked, Voice},
-    human::Question,
-    model::Piece,
+    event::{AgentEvent, AgentJournalEntry},
+    hands::{AgentObserver, HumanReply},
+    human::HumanQuestion,
+    model::ReplyDelta,
 };
 use serde_json::json;
 
 use super::{person, story};
-use crate::{table::Colour, text, trouble::note};
+use crate::{table::ColourMode, text, trouble::note};
 
 /// Whoever started the agent.
-pub(super) struct Listener<'a> {
+pub(super) struct CliAgentObserver<'a> {
     pub(super) json: bool,
     /// The name of its session, until that was said. It is said once there is something to go on with.
     pub(super) session: Option<String>,
     pub(super) interrupt: &'a AtomicBool,
 }
 
-impl Listener<'_> {
+impl CliAgentObserver<'_> {
     /// Says which session this is, if it has a name and nobody was told.
     pub(super) fn announce(&mut self) -> io::Result<()> {
         let Some(session) = self.session.take().filter(|_| self.json) else { return Ok(()) };
@@ -35,8 +35,8 @@ impl Listener<'_> {
     }
 }
 
-impl Voice for Listener<'_> {
-    fn happened(&mut self, entry: &Entry, line: &str) {
+impl AgentObserver for CliAgentObserver<'_> {
+    fn happened(&mut self, entry: &AgentJournalEntry, line: &str) {
         if self.json {
             let told = self.announce().and_then(|()| {
                 let mut out = io::stdout().lock();
@@ -49,20 +49,20 @@ impl Voice for Listener<'_> {
             return;
         }
         // The answer goes to standard output, once.
-        let is_answer = matches!(&entry.event, Event::Thought(thought) if thought.is_answer());
-        if !is_answer && let Some(line) = story::line(&entry.event, Colour::of_stderr()) {
+        let is_answer = matches!(&entry.event, AgentEvent::Thought(thought) if thought.is_answer());
+        if !is_answer && let Some(line) = story::line(&entry.event, ColourMode::of_stderr()) {
             note(line);
         }
     }
 
-    fn saying(&mut self, piece: Piece<'_>) {
+    fn saying(&mut self, piece: ReplyDelta<'_>) {
         match piece {
-            Piece::Retry { attempt, of, wait, why } => note(format_args!(
+            ReplyDelta::Retry { attempt, of, wait, why } => note(format_args!(
                 "abide: {}; attempt {attempt} of {of} in {} ms",
                 text::one_line(why),
                 wait.as_millis()
             )),
-            Piece::Text(_) | Piece::Reasoning(_) | Piece::Call(_) => {}
+            ReplyDelta::Text(_) | ReplyDelta::Reasoning(_) | ReplyDelta::Call(_) => {}
         }
     }
 
@@ -70,8 +70,8 @@ impl Voice for Listener<'_> {
         note(format_args!("abide: {}", text::tame(text)));
     }
 
-    fn ask(&mut self, question: &Question) -> Asked {
+    fn ask(&mut self, question: &HumanQuestion) -> HumanReply {
         // A program that reads events answers by starting us again.
-        if self.json { Asked::Nobody } else { person::ask(question, self.interrupt) }
+        if self.json { HumanReply::Nobody } else { person::ask(question, self.interrupt) }
     }
 }

@@ -2,13 +2,13 @@
 
 use std::path::PathBuf;
 
-use abide_ports::engine::{Isolation, Sandbox};
+use abide_ports::engine::{IsolationMode, SandboxMode};
 use clap::{
     Args, Subcommand, ValueHint,
     builder::{PossibleValuesParser, TypedValueParser},
 };
 
-use super::Output;
+use super::OutputArguments;
 
 /// What `abide help agent run` says after the options.
 const RUN_HELP: &str = "\
@@ -52,7 +52,7 @@ pub(crate) enum AgentCommand {
 }
 
 impl AgentCommand {
-    pub(super) fn output(&self) -> &Output {
+    pub(super) fn output(&self) -> &OutputArguments {
         match self {
             Self::Init(init) => &init.output,
             Self::Run(run) => &run.output,
@@ -67,7 +67,7 @@ pub(crate) struct AgentInit {
     #[arg(value_name = "DIR", default_value = ".", value_hint = ValueHint::DirPath)]
     pub(crate) folder: PathBuf,
     #[command(flatten)]
-    pub(crate) output: Output,
+    pub(crate) output: OutputArguments,
 }
 
 #[derive(Debug, Args)]
@@ -76,7 +76,7 @@ pub(crate) struct AgentRun {
     #[arg(long, value_name = "DIR", default_value = ".", value_hint = ValueHint::DirPath)]
     pub(crate) agent: PathBuf,
     #[command(flatten)]
-    pub(crate) place: AgentPlace,
+    pub(crate) place: AgentPathArguments,
     /// What to do, or something to add; `-` reads standard input
     #[arg(long, value_name = "TEXT")]
     pub(crate) message: Option<String>,
@@ -110,24 +110,24 @@ pub(crate) struct AgentRun {
     pub(crate) resume: bool,
     /// What tools may touch [default: everything]
     #[arg(long, value_parser = sandbox())]
-    pub(crate) sandbox: Option<Sandbox>,
+    pub(crate) sandbox: Option<SandboxMode>,
     /// How tools are kept from Abide's own files
     #[arg(long, value_parser = isolation(), default_value = "auto")]
-    pub(crate) isolation: Isolation,
+    pub(crate) isolation: IsolationMode,
     #[command(flatten)]
-    pub(crate) output: Output,
+    pub(crate) output: OutputArguments,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct AgentShow {
     #[command(flatten)]
-    pub(crate) place: AgentPlace,
+    pub(crate) place: AgentPathArguments,
     #[command(flatten)]
-    pub(crate) output: Output,
+    pub(crate) output: OutputArguments,
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct AgentPlace {
+pub(crate) struct AgentPathArguments {
     /// Where the agent works
     #[arg(long, value_name = "DIR", default_value = ".", value_hint = ValueHint::DirPath)]
     pub(crate) workdir: PathBuf,
@@ -139,13 +139,14 @@ pub(crate) struct AgentPlace {
     pub(crate) session: Option<String>,
 }
 
-fn sandbox() -> impl TypedValueParser<Value = Sandbox> {
-    PossibleValuesParser::new(Sandbox::NAMES).map(|name| Sandbox::named(&name).unwrap_or(Sandbox::ReadOnly))
+fn sandbox() -> impl TypedValueParser<Value = SandboxMode> {
+    PossibleValuesParser::new(SandboxMode::NAMES)
+        .map(|name| SandboxMode::named(&name).unwrap_or(SandboxMode::ReadOnly))
 }
 
-fn isolation() -> impl TypedValueParser<Value = Isolation> {
-    let names = PossibleValuesParser::new(Isolation::NAMES);
-    names.map(|name| Isolation::named(&name).unwrap_or(Isolation::Namespace))
+fn isolation() -> impl TypedValueParser<Value = IsolationMode> {
+    let names = PossibleValuesParser::new(IsolationMode::NAMES);
+    names.map(|name| IsolationMode::named(&name).unwrap_or(IsolationMode::Namespace))
 }
 
 /// It is the name of a folder.

@@ -2,10 +2,10 @@
 
 use std::path::PathBuf;
 
-use abide_wire::run::{ExecutionMode, Isolation, OnBusy, RunStatus, Sandbox};
+use abide_wire::run::{ExecutionModeValue, IsolationValue, OnBusyValue, RunStatusValue, SandboxValue};
 use clap::{Args, ValueHint, builder::PossibleValuesParser, builder::TypedValueParser};
 
-use super::Output;
+use super::OutputArguments;
 
 /// What `abide help run` says after the options.
 pub(super) const RUN_HELP: &str = "\
@@ -37,7 +37,7 @@ Examples:
 const RUN: &str = "The run: its id, the beginning or end of it if only one run has that, or `last`";
 
 #[derive(Debug, Args)]
-pub(crate) struct Run {
+pub(crate) struct RunArguments {
     /// The engine; `abide doctor` lists them
     pub(crate) engine: String,
     /// The task; `-`, or nothing with a pipe, reads standard input
@@ -47,7 +47,7 @@ pub(crate) struct Run {
     pub(crate) workspace: Option<PathBuf>,
     /// Whether it may ask: auto never does, interactive may, chat goes on after each answer [default: interactive]
     #[arg(long, value_parser = mode())]
-    pub(crate) mode: Option<ExecutionMode>,
+    pub(crate) mode: Option<ExecutionModeValue>,
     /// Let a question's own policy answer when nobody has in time
     #[arg(long)]
     pub(crate) auto_decide: bool,
@@ -62,10 +62,10 @@ pub(crate) struct Run {
     pub(crate) model: Option<String>,
     /// What the engine may touch
     #[arg(long, value_parser = sandbox())]
-    pub(crate) sandbox: Option<Sandbox>,
+    pub(crate) sandbox: Option<SandboxValue>,
     /// How the engine is kept from Abide's own files [default: as configured]
     #[arg(long, value_parser = isolation())]
-    pub(crate) isolation: Option<Isolation>,
+    pub(crate) isolation: Option<IsolationValue>,
     /// A folder with a skill (SKILL.md), copied to where the engine looks for skills
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) skill: Option<PathBuf>,
@@ -74,55 +74,55 @@ pub(crate) struct Run {
     pub(crate) label: Vec<(String, String)>,
     /// What a message does that finds a turn at work [default: queue]
     #[arg(long, value_parser = on_busy())]
-    pub(crate) on_busy: Option<OnBusy>,
+    pub(crate) on_busy: Option<OnBusyValue>,
     /// Print the run's id and leave it to itself
     #[arg(long)]
     pub(crate) detach: bool,
     #[command(flatten)]
-    pub(crate) output: Output,
+    pub(crate) output: OutputArguments,
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Ls {
+pub(crate) struct LsArguments {
     /// Only runs that do this
     #[arg(long, value_parser = status())]
-    pub(crate) status: Option<RunStatus>,
+    pub(crate) status: Option<RunStatusValue>,
     /// How many at the most
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) limit: u32,
     #[command(flatten)]
-    pub(crate) output: Output,
+    pub(crate) output: OutputArguments,
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Show {
+pub(crate) struct ShowArguments {
     #[arg(help = RUN)]
     pub(crate) run: String,
     #[command(flatten)]
-    pub(crate) output: Output,
+    pub(crate) output: OutputArguments,
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Logs {
+pub(crate) struct LogsArguments {
     #[arg(help = RUN)]
     pub(crate) run: String,
     /// Go on until the run is over
     #[arg(long, short)]
     pub(crate) follow: bool,
     #[command(flatten)]
-    pub(crate) output: Output,
+    pub(crate) output: OutputArguments,
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Attach {
+pub(crate) struct AttachArguments {
     #[arg(help = RUN)]
     pub(crate) run: String,
     #[command(flatten)]
-    pub(crate) output: Output,
+    pub(crate) output: OutputArguments,
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Inbox {
+pub(crate) struct InboxArguments {
     /// How many at the most
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) limit: u32,
@@ -130,11 +130,11 @@ pub(crate) struct Inbox {
     #[arg(long, conflicts_with = "json")]
     pub(crate) full: bool,
     #[command(flatten)]
-    pub(crate) output: Output,
+    pub(crate) output: OutputArguments,
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Reply {
+pub(crate) struct ReplyArguments {
     /// The question's id, or the run whose open question is meant
     #[arg(value_name = "RUN|INTERACTION")]
     pub(crate) to: String,
@@ -142,11 +142,11 @@ pub(crate) struct Reply {
     #[arg(allow_hyphen_values = true)]
     pub(crate) text: String,
     #[command(flatten)]
-    pub(crate) output: Output,
+    pub(crate) output: OutputArguments,
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Send {
+pub(crate) struct SendArguments {
     #[arg(help = RUN)]
     pub(crate) run: String,
     /// What to say; `-` reads standard input
@@ -154,58 +154,58 @@ pub(crate) struct Send {
     pub(crate) text: String,
     /// What it does if a turn is at work: waits for its own turn, goes into that turn, or ends it
     #[arg(long, value_parser = on_busy())]
-    pub(crate) on_busy: Option<OnBusy>,
+    pub(crate) on_busy: Option<OnBusyValue>,
     #[command(flatten)]
-    pub(crate) output: Output,
+    pub(crate) output: OutputArguments,
 }
 
 /// A run to be stopped, one way or the other.
 #[derive(Debug, Args)]
-pub(crate) struct Order {
+pub(crate) struct StopArguments {
     #[arg(help = RUN)]
     pub(crate) run: String,
     #[command(flatten)]
-    pub(crate) output: Output,
+    pub(crate) output: OutputArguments,
 }
 
-fn mode() -> impl TypedValueParser<Value = ExecutionMode> {
+fn mode() -> impl TypedValueParser<Value = ExecutionModeValue> {
     let names = PossibleValuesParser::new(["auto", "interactive", "chat"]);
     names.map(|name| match name.as_str() {
-        "auto" => ExecutionMode::Auto,
-        "chat" => ExecutionMode::Chat,
-        _ => ExecutionMode::Interactive,
+        "auto" => ExecutionModeValue::Auto,
+        "chat" => ExecutionModeValue::Chat,
+        _ => ExecutionModeValue::Interactive,
     })
 }
 
-fn on_busy() -> impl TypedValueParser<Value = OnBusy> {
+fn on_busy() -> impl TypedValueParser<Value = OnBusyValue> {
     let names = PossibleValuesParser::new(["queue", "steer", "supersede"]);
     names.map(|name| match name.as_str() {
-        "steer" => OnBusy::Steer,
-        "supersede" => OnBusy::Supersede,
-        _ => OnBusy::Queue,
+        "steer" => OnBusyValue::Steer,
+        "supersede" => OnBusyValue::Supersede,
+        _ => OnBusyValue::Queue,
     })
 }
 
-fn sandbox() -> impl TypedValueParser<Value = Sandbox> {
+fn sandbox() -> impl TypedValueParser<Value = SandboxValue> {
     let names = PossibleValuesParser::new(["read-only", "workspace-write", "danger-full-access"]);
     names.map(|name| match name.as_str() {
-        "workspace-write" => Sandbox::WorkspaceWrite,
-        "danger-full-access" => Sandbox::DangerFullAccess,
-        _ => Sandbox::ReadOnly,
+        "workspace-write" => SandboxValue::WorkspaceWrite,
+        "danger-full-access" => SandboxValue::DangerFullAccess,
+        _ => SandboxValue::ReadOnly,
     })
 }
 
-fn isolation() -> impl TypedValueParser<Value = Isolation> {
+fn isolation() -> impl TypedValueParser<Value = IsolationValue> {
     let names = PossibleValuesParser::new(["auto", "namespace", "landlock", "off"]);
     names.map(|name| match name.as_str() {
-        "namespace" => Isolation::Namespace,
-        "landlock" => Isolation::Landlock,
-        "off" => Isolation::Off,
-        _ => Isolation::Auto,
+        "namespace" => IsolationValue::Namespace,
+        "landlock" => IsolationValue::Landlock,
+        "off" => IsolationValue::Off,
+        _ => IsolationValue::Auto,
     })
 }
 
-fn status() -> impl TypedValueParser<Value = RunStatus> {
+fn status() -> impl TypedValueParser<Value = RunStatusValue> {
     let names = PossibleValuesParser::new([
         "queued",
         "running",
@@ -216,12 +216,12 @@ fn status() -> impl TypedValueParser<Value = RunStatus> {
         "canceled",
     ]);
     names.map(|name| match name.as_str() {
-        "queued" => RunStatus::Queued,
-        "running" => RunStatus::Running,
-        "waiting_user" => RunStatus::WaitingUser,
-        "idle" => RunStatus::Idle,
-        "succeeded" => RunStatus::Succeeded,
-        "failed" => RunStatus::Failed,
-        _ => RunStatus::Canceled,
+        "queued" => RunStatusValue::Queued,
+        "running" => RunStatusValue::Running,
+        "waiting_user" => RunStatusValue::WaitingUser,
+        "idle" => RunStatusValue::Idle,
+        "succeeded" => RunStatusValue::Succeeded,
+        "failed" => RunStatusValue::Failed,
+        _ => RunStatusValue::Canceled,
     })
 }

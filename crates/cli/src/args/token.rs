@@ -3,7 +3,7 @@
 use abide_wire::access::Permission;
 use clap::{Args, Subcommand};
 
-use super::Output;
+use super::OutputArguments;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum TokenCommand {
@@ -40,7 +40,7 @@ Examples:
   abide token new ci --permit read,run --json | jq -r .secret";
 
 impl TokenCommand {
-    pub(super) fn output(&self) -> &Output {
+    pub(super) fn output(&self) -> &OutputArguments {
         match self {
             Self::Ls(arguments) => &arguments.output,
             Self::New(arguments) => &arguments.output,
@@ -56,7 +56,7 @@ pub(crate) struct TokenLs {
     #[arg(long)]
     pub(crate) sign_ins: bool,
     #[command(flatten)]
-    pub(crate) output: Output,
+    pub(crate) output: OutputArguments,
 }
 
 #[derive(Debug, Args)]
@@ -70,7 +70,7 @@ pub(crate) struct TokenNew {
     #[arg(long, value_name = "TIME", value_parser = seconds)]
     pub(crate) expires: Option<u32>,
     #[command(flatten)]
-    pub(crate) output: Output,
+    pub(crate) output: OutputArguments,
 }
 
 #[derive(Debug, Args)]
@@ -78,7 +78,7 @@ pub(crate) struct TokenRotate {
     /// The token; `owner` is the one in the file `token`
     pub(crate) name: String,
     #[command(flatten)]
-    pub(crate) output: Output,
+    pub(crate) output: OutputArguments,
 }
 
 #[derive(Debug, Args)]
@@ -87,7 +87,7 @@ pub(crate) struct TokenRevoke {
     #[arg(required = true, value_name = "NAME")]
     pub(crate) names: Vec<String>,
     #[command(flatten)]
-    pub(crate) output: Output,
+    pub(crate) output: OutputArguments,
 }
 
 fn permission(text: &str) -> Result<Permission, String> {

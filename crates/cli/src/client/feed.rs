@@ -10,32 +10,32 @@ use std::{
     time::Duration,
 };
 
-use abide_wire::event::Event;
+use abide_wire::event::EventEnvelope;
 use anyhow::Context;
 
-use super::{Action, Client, Request};
+use super::{DaemonClient, DaemonRequest, RequestAction};
 use crate::{
-    trouble::{Kind, Trouble},
+    trouble::{CliError, CliErrorKind},
     up::background::pause,
 };
 
 /// What the feed brings.
 #[derive(Debug)]
-pub(crate) enum News {
+pub(crate) enum FeedUpdate {
     /// Something happened to the run.
-    Event(Event),
+    Event(EventEnvelope),
     /// The daemon is gone.
     Lost,
     /// It is there again.
     Back,
     /// There will be no more, because of this.
-    Over(Trouble),
+    Over(CliError),
 }
 
 /// What has come and was not taken yet.
 #[derive(Debug)]
-pub(crate) struct Feed {
-    news: Receiver<News>,
+pub(crate) struct EventFeed {
+    news: Receiver<FeedUpdate>,
     /// Readable whenever something may have come.
     bell: UnixStream,
 }
@@ -45,16 +45,16 @@ const BACKLOG: usize = 1024;
 /// How often the daemon is looked for while it is gone.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-impl Feed {
+impl EventFeed {
     /// Follows a run from behind this event on.
-    pub(crate) fn follow(client: &Client, run: &str, after: u64) -> anyhow::Result<Self> {
+    pub(crate) fn follow(client: &DaemonClient, run: &str, after: u64) -> anyhow::Result<Self> {
         let (bell, ring) = UnixStream::pair().context("cannot make a socket pair")?;
         bell.set_nonblocking(true)
             .and_then(|()| ring.set_nonblocking(true))
             .context("cannot use a socket")?;
         let (sender, news) = sync_channel(BACKLOG);
         let mut reader =
-            Reader { client: client.clone(), run: run.to_owned(), after, sender, ring, connected: true };
+            FeedReader { client: client.clone(), run: run.to_owned(), after, sender, ring, connected: true };
         std::thread::Builder::new()
             .name("feed".to_owned())
             .spawn(move || reader.read())
@@ -63,12 +63,12 @@ impl Feed {
     }
 
     /// The next piece of news, if there is one.
-    pub(crate) fn take(&self) -> Option<News> {
+    pub(crate) fn take(&self) -> Option<FeedUpdate> {
         match self.news.try_recv() {
             Ok(news) => Some(news),
             Err(TryRecvError::Empty) => None,
             Err(TryRecvError::Disconnected) => {
-                Some(News::Over(Trouble::failure("FAILED", "following the run came to an end")))
+                Some(FeedUpdate::Over(CliError::failure("FAILED", "following the run came to an end")))
             }
         }
     }
@@ -80,33 +80,33 @@ impl Feed {
 }
 
 /// The thread's side.
-struct Reader {
-    client: Client,
+struct FeedReader {
+    client: DaemonClient,
     run: String,
     after: u64,
-    sender: SyncSender<News>,
+    sender: SyncSender<FeedUpdate>,
     ring: UnixStream,
     connected: bool,
 }
 
 /// Nobody takes news any more.
-struct Unwanted;
+struct FeedClosed;
 
-impl Reader {
+impl FeedReader {
     fn read(&mut self) {
         loop {
             let ended = match self.connection() {
                 Ok(()) => Ok(()),
-                Err(Broken::Unwanted(Unwanted)) => return,
-                Err(Broken::Trouble(trouble)) => Err(trouble),
+                Err(ConnectionEnd::Unwanted(FeedClosed)) => return,
+                Err(ConnectionEnd::Trouble(trouble)) => Err(trouble),
             };
             match ended {
                 // The daemon closes a stream when it goes, or to make room: asking again is always right.
                 Ok(()) => pause(LOOK_EVERY),
                 Err(trouble) if trouble.is_passing() => {
-                    if self.connected && trouble.kind == Kind::Unreachable {
+                    if self.connected && trouble.kind == CliErrorKind::Unreachable {
                         self.connected = false;
-                        if self.pass(News::Lost).is_err() {
+                        if self.pass(FeedUpdate::Lost).is_err() {
                             return;
                         }
                     }
@@ -116,7 +116,7 @@ impl Reader {
                     }
                 }
                 Err(trouble) => {
-                    let _told_or_nobody_is_there = self.pass(News::Over(trouble));
+                    let _told_or_nobody_is_there = self.pass(FeedUpdate::Over(trouble));
                     return;
                 }
             }
@@ -124,13 +124,14 @@ impl Reader {
     }
 
     /// One connection, until it breaks.
-    fn connection(&mut self) -> Result<(), Broken> {
+    fn connection(&mut self) -> Result<(), ConnectionEnd> {
         let path = format!("/v1/runs/{}/events?after={}", self.run, self.after);
-        let request = Request { path, action: Action::Get, key: None };
-        let response = self.client.send(&request, "text/event-stream", None).map_err(Broken::Trouble)?;
+        let request = DaemonRequest { path, action: RequestAction::Get, key: None };
+        let response =
+            self.client.send(&request, "text/event-stream", None).map_err(ConnectionEnd::Trouble)?;
         if !self.connected {
             self.connected = true;
-            self.pass(News::Back)?;
+            self.pass(FeedUpdate::Back)?;
         }
         let mut data = String::new();
         for line in BufReader::new(response.into_body().into_reader()).lines() {
@@ -139,11 +140,11 @@ impl Reader {
                 data.push_str(part.strip_prefix(' ').unwrap_or(part));
             } else if line.is_empty() && !data.is_empty() {
                 // What is no event of ours is a kind of line that a later daemon sends.
-                if let Ok(event) = serde_json::from_str::<Event>(&data)
+                if let Ok(event) = serde_json::from_str::<EventEnvelope>(&data)
                     && event.seq > self.after
                 {
                     self.after = event.seq;
-                    self.pass(News::Event(event))?;
+                    self.pass(FeedUpdate::Event(event))?;
                 }
                 data.clear();
             }
@@ -151,8 +152,8 @@ impl Reader {
         Ok(())
     }
 
-    fn pass(&mut self, news: News) -> Result<(), Unwanted> {
-        self.sender.send(news).map_err(|_| Unwanted)?;
+    fn pass(&mut self, news: FeedUpdate) -> Result<(), FeedClosed> {
+        self.sender.send(news).map_err(|_| FeedClosed)?;
         // A full bell rings already.
         let _rings = self.ring.write(&[0]);
         Ok(())
@@ -160,13 +161,13 @@ impl Reader {
 }
 
 /// How a connection ended before its time.
-enum Broken {
-    Trouble(Trouble),
-    Unwanted(Unwanted),
+enum ConnectionEnd {
+    Trouble(CliError),
+    Unwanted(FeedClosed),
 }
 
-impl From<Unwanted> for Broken {
-    fn from(unwanted: Unwanted) -> Self {
+impl From<FeedClosed> for ConnectionEnd {
+    fn from(unwanted: FeedClosed) -> Self {
         Self::Unwanted(unwanted)
     }
 }

@@ -15,43 +15,43 @@ use std::{
     time::Duration,
 };
 
-use abide_wire::service::Problem;
+use abide_wire::service::ProblemDetails;
 use serde::de::DeserializeOwned;
 use ureq::{Agent, Body, http::Response, unversioned::resolver::DefaultResolver};
 
 use crate::{
-    config::Given,
+    config::GivenSetting,
     home,
-    trouble::{Kind, Trouble, note},
-    up::{Address, background, token},
+    trouble::{CliError, CliErrorKind, note},
+    up::{DaemonAddress, background, token},
 };
 
-pub(crate) use feed::{Feed, News};
+pub(crate) use feed::{EventFeed, FeedUpdate};
 use socket::HomeConnector;
 
 /// A connection to the daemon of a home. Cheap to clone; all clones are one.
 #[derive(Clone, Debug)]
-pub(crate) struct Client {
+pub(crate) struct DaemonClient {
     home: PathBuf,
-    given: Arc<[Given]>,
+    given: Arc<[GivenSetting]>,
     agent: Agent,
     /// As it was last read from the home.
     token: Arc<Mutex<String>>,
-    address: Arc<Mutex<Address>>,
+    address: Arc<Mutex<DaemonAddress>>,
 }
 
 /// Something to ask.
 #[derive(Clone, Debug)]
-struct Request {
+struct DaemonRequest {
     path: String,
-    action: Action,
+    action: RequestAction,
     /// The same request under the same key is one request.
     key: Option<String>,
 }
 
 /// What is asked about a path.
 #[derive(Clone, Debug)]
-enum Action {
+enum RequestAction {
     /// What is there.
     Get,
     /// To take this.
@@ -71,9 +71,9 @@ const CONNECTIONS: u32 = 4;
 /// The longest answers are those to an order to stop, which waits for turns.
 const LONGEST_ANSWER: Duration = Duration::from_secs(120);
 
-impl Client {
+impl DaemonClient {
     /// The daemon of this home; it is started in the background if there is none.
-    pub(crate) fn connect(given: &[Given]) -> anyhow::Result<Self> {
+    pub(crate) fn connect(given: &[GivenSetting]) -> anyhow::Result<Self> {
         let home = home::home()?;
         let started = background::find_or_start(&home, given)?;
         if started.fresh {
@@ -83,12 +83,12 @@ impl Client {
     }
 
     /// The daemon of this home, if one runs.
-    pub(crate) fn existing(given: &[Given]) -> anyhow::Result<Option<Self>> {
+    pub(crate) fn existing(given: &[GivenSetting]) -> anyhow::Result<Option<Self>> {
         let home = home::home()?;
-        Address::find(&home).map(|address| Self::new(home, given, address)).transpose()
+        DaemonAddress::find(&home).map(|address| Self::new(home, given, address)).transpose()
     }
 
-    fn new(home: PathBuf, given: &[Given], address: Address) -> anyhow::Result<Self> {
+    fn new(home: PathBuf, given: &[GivenSetting], address: DaemonAddress) -> anyhow::Result<Self> {
         if address.version != env!("CARGO_PKG_VERSION") {
             note(format_args!(
                 "abide: the daemon is version {}, and this command {}; `abide down --keep && abide up --detach` \
@@ -111,17 +111,17 @@ impl Client {
     }
 
     /// Where the daemon is, as far as is known.
-    pub(crate) fn address(&self) -> Address {
+    pub(crate) fn address(&self) -> DaemonAddress {
         self.address.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Asks, and asks again while the daemon is busy, starting or gone. A daemon that is gone is started.
-    fn ask<T: DeserializeOwned>(&self, request: &Request) -> anyhow::Result<T> {
+    fn ask<T: DeserializeOwned>(&self, request: &DaemonRequest) -> anyhow::Result<T> {
         let mut connections = 0;
         for _ in 0..TRIES {
             match self.once(request) {
                 Ok(answer) => return Ok(answer),
-                Err(trouble) if trouble.kind == Kind::Unreachable && connections < CONNECTIONS => {
+                Err(trouble) if trouble.kind == CliErrorKind::Unreachable && connections < CONNECTIONS => {
                     connections += 1;
                     let started = background::find_or_start(&self.home, &self.given)?;
                     self.moved_to(started.address);
@@ -130,27 +130,27 @@ impl Client {
                 Err(trouble) => return Err(trouble.into()),
             }
         }
-        Err(Trouble::unreachable("the daemon takes no requests; `abide status` may say why").into())
+        Err(CliError::unreachable("the daemon takes no requests; `abide status` may say why").into())
     }
 
     /// Asks once.
-    fn once<T: DeserializeOwned>(&self, request: &Request) -> Result<T, Trouble> {
+    fn once<T: DeserializeOwned>(&self, request: &DaemonRequest) -> Result<T, CliError> {
         let mut response = self.send(request, "application/json", Some(LONGEST_ANSWER))?;
         let body = response.body_mut().with_config().limit(u64::MAX).read_to_vec();
         let body = body.map_err(|error| self.unreachable(&error))?;
         // An order that has no answer but its success.
         let body = if body.is_empty() { b"null".to_vec() } else { body };
         serde_json::from_slice(&body).map_err(|error| {
-            Trouble::failure("BAD_ANSWER", format!("the daemon's answer is strange: {error}"))
+            CliError::failure("BAD_ANSWER", format!("the daemon's answer is strange: {error}"))
         })
     }
 
     fn send(
         &self,
-        request: &Request,
+        request: &DaemonRequest,
         accept: &str,
         longest: Option<Duration>,
-    ) -> Result<Response<Body>, Trouble> {
+    ) -> Result<Response<Body>, CliError> {
         match self.send_with_token(request, accept, longest) {
             // The token may have been rotated since it was read.
             Err(trouble) if trouble.code == UNAUTHORIZED && self.has_new_token() => {
@@ -173,22 +173,22 @@ impl Client {
 
     fn send_with_token(
         &self,
-        request: &Request,
+        request: &DaemonRequest,
         accept: &str,
         longest: Option<Duration>,
-    ) -> Result<Response<Body>, Trouble> {
+    ) -> Result<Response<Body>, CliError> {
         let url = format!("{}{}", self.address().url(), request.path);
         let authorization = format!("Bearer {}", self.token.lock().unwrap_or_else(PoisonError::into_inner));
         let sent = match &request.action {
-            Action::Delete => {
+            RequestAction::Delete => {
                 let delete = self.agent.delete(url).header("authorization", authorization);
                 delete.header("accept", accept).config().timeout_recv_response(longest).build().call()
             }
-            Action::Get => {
+            RequestAction::Get => {
                 let get = self.agent.get(url).header("authorization", authorization).header("accept", accept);
                 get.config().timeout_recv_response(longest).build().call()
             }
-            Action::Post(body) => {
+            RequestAction::Post(body) => {
                 let post = self.agent.post(url).header("authorization", authorization);
                 let post = post.header("accept", accept).content_type("application/json");
                 // Who answered or stopped something stands in the ledger.
@@ -212,7 +212,7 @@ impl Client {
         // An answer that is cut off is still better told by its status than by nothing.
         let _as_far_as_it_came = response.body_mut().as_reader().take(1 << 20).read_to_end(&mut body);
         if status == 401 {
-            return Err(Trouble::failure(
+            return Err(CliError::failure(
                 UNAUTHORIZED,
                 format!(
                     "the program at {} does not know the token of {}: it belongs to another home, or the file `token` \
@@ -222,15 +222,15 @@ impl Client {
                 ),
             ));
         }
-        Err(match serde_json::from_slice::<Problem>(&body) {
-            Ok(problem) => Trouble::refused(problem),
-            Err(_) => Trouble::failure("BAD_ANSWER", format!("the daemon answered with status {status}")),
+        Err(match serde_json::from_slice::<ProblemDetails>(&body) {
+            Ok(problem) => CliError::refused(problem),
+            Err(_) => CliError::failure("BAD_ANSWER", format!("the daemon answered with status {status}")),
         })
     }
 
     /// Looks where the daemon is now, without starting one. Whether one lives.
     fn look_again(&self) -> bool {
-        match Address::find(&self.home) {
+        match DaemonAddress::find(&self.home) {
             Some(address) => {
                 self.moved_to(address);
                 true
@@ -239,11 +239,11 @@ impl Client {
         }
     }
 
-    fn moved_to(&self, address: Address) {
+    fn moved_to(&self, address: DaemonAddress) {
         *self.address.lock().unwrap_or_else(PoisonError::into_inner) = address;
     }
 
-    fn unreachable(&self, error: &ureq::Error) -> Trouble {
-        Trouble::unreachable(format!("cannot reach the daemon at {}: {error}", self.address().url()))
+    fn unreachable(&self, error: &ureq::Error) -> CliError {
+        CliError::unreachable(format!("cannot reach the daemon at {}: {error}", self.address().url()))
     }
 }

@@ -3,56 +3,56 @@
 use std::io::Read;
 
 use abide_wire::{
-    access::{IssuedToken, NewToken, SignIn, Token},
-    event::Event,
-    interaction::{Interaction, Replied, Reply},
-    message::{MessageTaken, NewMessage},
-    run::{NewRun, Run, Stopped, Turn},
-    service::{Page, Status, StopRequest, Stopping},
+    access::{AccessToken, CreateTokenRequest, IssuedToken, SignIn},
+    event::EventEnvelope,
+    interaction::{InteractionView, ReplyRequest, ReplyResponse},
+    message::{SendMessageRequest, SendMessageResponse},
+    run::{AcceptedResponse, CreateRunRequest, RunView, TurnView},
+    service::{DaemonStatus, ListResponse, StopDaemonRequest, StopDaemonResponse},
 };
 use serde::{Serialize, de::DeserializeOwned};
 
-use super::{Action, Client, Request};
-use crate::trouble::Trouble;
+use super::{DaemonClient, DaemonRequest, RequestAction};
+use crate::trouble::CliError;
 
 /// As many items as a page may have.
 const PAGE: usize = 500;
 
-impl Client {
+impl DaemonClient {
     /// Starts a run, once for each key.
-    pub(crate) fn create(&self, new: &NewRun, key: &str) -> anyhow::Result<Run> {
-        let request = Request { key: Some(key.to_owned()), ..sending("/v1/runs".to_owned(), new)? };
+    pub(crate) fn create(&self, new: &CreateRunRequest, key: &str) -> anyhow::Result<RunView> {
+        let request = DaemonRequest { key: Some(key.to_owned()), ..sending("/v1/runs".to_owned(), new)? };
         self.ask(&request)
     }
 
     /// A run.
-    pub(crate) fn run(&self, run: &str) -> anyhow::Result<Run> {
+    pub(crate) fn run(&self, run: &str) -> anyhow::Result<RunView> {
         self.ask(&looking(format!("/v1/runs/{run}")))
     }
 
     /// A run, if the daemon can say at once.
-    pub(crate) fn run_now(&self, run: &str) -> Result<Run, Trouble> {
+    pub(crate) fn run_now(&self, run: &str) -> Result<RunView, CliError> {
         self.once(&looking(format!("/v1/runs/{run}")))
     }
 
     /// The newest runs, of one status or of all, at the most so many.
-    pub(crate) fn runs(&self, status: Option<&str>, most: usize) -> anyhow::Result<Vec<Run>> {
+    pub(crate) fn runs(&self, status: Option<&str>, most: usize) -> anyhow::Result<Vec<RunView>> {
         let filter = status.map(|status| format!("&status={status}")).unwrap_or_default();
         self.list("/v1/runs", &filter, most)
     }
 
     /// A run's turns.
-    pub(crate) fn turns(&self, run: &str) -> anyhow::Result<Vec<Turn>> {
+    pub(crate) fn turns(&self, run: &str) -> anyhow::Result<Vec<TurnView>> {
         self.list(&format!("/v1/runs/{run}/turns"), "", usize::MAX)
     }
 
     /// A run's turns behind this one, if the daemon can say at once.
-    pub(crate) fn turns_now(&self, run: &str, after: u32) -> Result<Vec<Turn>, Trouble> {
+    pub(crate) fn turns_now(&self, run: &str, after: u32) -> Result<Vec<TurnView>, CliError> {
         let mut turns = Vec::new();
         let mut cursor = String::new();
         loop {
             let path = format!("/v1/runs/{run}/turns?limit={PAGE}{cursor}");
-            let page: Page<Turn> = self.once(&looking(path))?;
+            let page: ListResponse<TurnView> = self.once(&looking(path))?;
             turns.extend(page.items.into_iter().filter(|turn| turn.turn_index > after));
             match page.next_cursor {
                 Some(next) => cursor = format!("&cursor={}", escaped(&next)),
@@ -62,16 +62,16 @@ impl Client {
     }
 
     /// A run's questions.
-    pub(crate) fn interactions(&self, run: &str) -> anyhow::Result<Vec<Interaction>> {
+    pub(crate) fn interactions(&self, run: &str) -> anyhow::Result<Vec<InteractionView>> {
         self.list(&format!("/v1/runs/{run}/interactions"), "", usize::MAX)
     }
 
     /// A question of a run, if the daemon can say at once.
-    pub(crate) fn interaction_now(&self, run: &str, id: &str) -> Result<Option<Interaction>, Trouble> {
+    pub(crate) fn interaction_now(&self, run: &str, id: &str) -> Result<Option<InteractionView>, CliError> {
         let mut cursor = String::new();
         loop {
             let path = format!("/v1/runs/{run}/interactions?limit={PAGE}{cursor}");
-            let page: Page<Interaction> = self.once(&looking(path))?;
+            let page: ListResponse<InteractionView> = self.once(&looking(path))?;
             let found = page.items.into_iter().find(|it| it.interaction_id == id);
             match (found, page.next_cursor) {
                 (None, Some(next)) => cursor = format!("&cursor={}", escaped(&next)),
@@ -81,60 +81,73 @@ impl Client {
     }
 
     /// Every question that can be answered, the oldest first.
-    pub(crate) fn inbox(&self, most: usize) -> anyhow::Result<Vec<Interaction>> {
+    pub(crate) fn inbox(&self, most: usize) -> anyhow::Result<Vec<InteractionView>> {
         self.list("/v1/interactions", "&state=open", most)
     }
 
     /// Everything that a question covers, a piece at a time.
-    pub(crate) fn content(&self, interaction: &str) -> Result<impl Read + use<>, Trouble> {
+    pub(crate) fn content(&self, interaction: &str) -> Result<impl Read + use<>, CliError> {
         let request = looking(format!("/v1/interactions/{interaction}/content"));
         let response = self.send(&request, "text/plain", None)?;
         Ok(response.into_body().into_with_config().limit(u64::MAX).reader())
     }
 
     /// Answers a question, once for each key.
-    pub(crate) fn reply(&self, interaction: &str, text: &str, key: &str) -> anyhow::Result<Replied> {
+    pub(crate) fn reply(&self, interaction: &str, text: &str, key: &str) -> anyhow::Result<ReplyResponse> {
         self.ask(&answering(interaction, text, key)?)
     }
 
     /// Answers a question, if the daemon can take it at once.
-    pub(crate) fn reply_now(&self, interaction: &str, text: &str, key: &str) -> Result<Replied, Trouble> {
+    pub(crate) fn reply_now(
+        &self,
+        interaction: &str,
+        text: &str,
+        key: &str,
+    ) -> Result<ReplyResponse, CliError> {
         self.once(&answering(interaction, text, key)?)
     }
 
     /// Says something to a run, once for each name of a message.
-    pub(crate) fn message(&self, run: &str, message: &NewMessage) -> anyhow::Result<MessageTaken> {
+    pub(crate) fn message(
+        &self,
+        run: &str,
+        message: &SendMessageRequest,
+    ) -> anyhow::Result<SendMessageResponse> {
         self.ask(&sending(format!("/v1/runs/{run}/messages"), message)?)
     }
 
     /// The same, if the daemon can take it at once.
-    pub(crate) fn message_now(&self, run: &str, message: &NewMessage) -> Result<MessageTaken, Trouble> {
+    pub(crate) fn message_now(
+        &self,
+        run: &str,
+        message: &SendMessageRequest,
+    ) -> Result<SendMessageResponse, CliError> {
         self.once(&sending(format!("/v1/runs/{run}/messages"), message)?)
     }
 
     /// Stops the turn at work.
-    pub(crate) fn interrupt(&self, run: &str) -> anyhow::Result<Stopped> {
+    pub(crate) fn interrupt(&self, run: &str) -> anyhow::Result<AcceptedResponse> {
         self.ask(&ordering(format!("/v1/runs/{run}/interrupt")))
     }
 
     /// Ends a run.
-    pub(crate) fn cancel(&self, run: &str) -> anyhow::Result<Stopped> {
+    pub(crate) fn cancel(&self, run: &str) -> anyhow::Result<AcceptedResponse> {
         self.ask(&ordering(format!("/v1/runs/{run}/cancel")))
     }
 
     /// A page of what happened to a run, and whether that is all there is for now.
-    pub(crate) fn events_now(&self, run: &str, after: u64) -> Result<(Vec<Event>, bool), Trouble> {
+    pub(crate) fn events_now(&self, run: &str, after: u64) -> Result<(Vec<EventEnvelope>, bool), CliError> {
         let path = format!("/v1/runs/{run}/events?after={after}&limit={PAGE}");
-        let page: Page<Event> = self.once(&looking(path))?;
+        let page: ListResponse<EventEnvelope> = self.once(&looking(path))?;
         Ok((page.items, page.next_cursor.is_none()))
     }
 
     /// Everything that happened to a run so far.
-    pub(crate) fn events(&self, run: &str) -> anyhow::Result<Vec<Event>> {
-        let mut events: Vec<Event> = Vec::new();
+    pub(crate) fn events(&self, run: &str) -> anyhow::Result<Vec<EventEnvelope>> {
+        let mut events: Vec<EventEnvelope> = Vec::new();
         loop {
             let after = events.last().map_or(0, |event| event.seq);
-            let page: Page<Event> =
+            let page: ListResponse<EventEnvelope> =
                 self.ask(&looking(format!("/v1/runs/{run}/events?after={after}&limit={PAGE}")))?;
             events.extend(page.items);
             if page.next_cursor.is_none() {
@@ -144,7 +157,7 @@ impl Client {
     }
 
     /// Every token.
-    pub(crate) fn tokens(&self) -> anyhow::Result<Vec<Token>> {
+    pub(crate) fn tokens(&self) -> anyhow::Result<Vec<AccessToken>> {
         self.list("/v1/tokens", "", usize::MAX)
     }
 
@@ -154,29 +167,29 @@ impl Client {
     }
 
     /// Makes a token. It is asked for once: a second answer would say only that there is one already.
-    pub(crate) fn new_token(&self, new: &NewToken) -> Result<IssuedToken, Trouble> {
+    pub(crate) fn new_token(&self, new: &CreateTokenRequest) -> Result<IssuedToken, CliError> {
         self.once(&sending("/v1/tokens".to_owned(), new)?)
     }
 
     /// Makes a new secret for a token.
-    pub(crate) fn rotate_token(&self, name: &str) -> Result<IssuedToken, Trouble> {
+    pub(crate) fn rotate_token(&self, name: &str) -> Result<IssuedToken, CliError> {
         self.once(&ordering(format!("/v1/tokens/{}/rotate", escaped(name))))
     }
 
     /// Takes a token away, or signs a browser out.
-    pub(crate) fn revoke(&self, name: &str) -> Result<(), Trouble> {
+    pub(crate) fn revoke(&self, name: &str) -> Result<(), CliError> {
         let kind = if name.starts_with("sin_") { "sign-ins" } else { "tokens" };
         let path = format!("/v1/{kind}/{}", escaped(name));
-        self.once(&Request { path, action: Action::Delete, key: None })
+        self.once(&DaemonRequest { path, action: RequestAction::Delete, key: None })
     }
 
     /// What runs and waits.
-    pub(crate) fn status(&self) -> anyhow::Result<Status> {
+    pub(crate) fn status(&self) -> anyhow::Result<DaemonStatus> {
         Ok(self.once(&looking("/v1/status".to_owned()))?)
     }
 
     /// Stops the daemon.
-    pub(crate) fn stop(&self, request: StopRequest) -> Result<Stopping, Trouble> {
+    pub(crate) fn stop(&self, request: StopDaemonRequest) -> Result<StopDaemonResponse, CliError> {
         self.once(&sending("/v1/stop".to_owned(), &request)?)
     }
 
@@ -185,7 +198,8 @@ impl Client {
         let mut cursor = String::new();
         while items.len() < most {
             let limit = (most - items.len()).min(PAGE);
-            let page: Page<T> = self.ask(&looking(format!("{path}?limit={limit}{filter}{cursor}")))?;
+            let page: ListResponse<T> =
+                self.ask(&looking(format!("{path}?limit={limit}{filter}{cursor}")))?;
             items.extend(page.items);
             match page.next_cursor {
                 Some(next) => cursor = format!("&cursor={}", escaped(&next)),
@@ -204,23 +218,23 @@ fn escaped(text: &str) -> String {
         .collect()
 }
 
-fn looking(path: String) -> Request {
-    Request { path, action: Action::Get, key: None }
+fn looking(path: String) -> DaemonRequest {
+    DaemonRequest { path, action: RequestAction::Get, key: None }
 }
 
-fn ordering(path: String) -> Request {
-    Request { path, action: Action::Post(b"{}".to_vec()), key: None }
+fn ordering(path: String) -> DaemonRequest {
+    DaemonRequest { path, action: RequestAction::Post(b"{}".to_vec()), key: None }
 }
 
-fn answering(interaction: &str, text: &str, key: &str) -> Result<Request, Trouble> {
-    let reply = Reply { text: text.to_owned(), idempotency_key: Some(key.to_owned()) };
+fn answering(interaction: &str, text: &str, key: &str) -> Result<DaemonRequest, CliError> {
+    let reply = ReplyRequest { text: text.to_owned(), idempotency_key: Some(key.to_owned()) };
     sending(format!("/v1/interactions/{interaction}/reply"), &reply)
 }
 
-fn sending(path: String, body: &impl Serialize) -> Result<Request, Trouble> {
+fn sending(path: String, body: &impl Serialize) -> Result<DaemonRequest, CliError> {
     let body = serde_json::to_vec(body)
-        .map_err(|error| Trouble::failure("FAILED", format!("cannot write that as JSON: {error}")))?;
-    Ok(Request { path, action: Action::Post(body), key: None })
+        .map_err(|error| CliError::failure("FAILED", format!("cannot write that as JSON: {error}")))?;
+    Ok(DaemonRequest { path, action: RequestAction::Post(body), key: None })
 }
 
 #[cfg(test)]

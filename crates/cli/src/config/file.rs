@@ -9,19 +9,19 @@ use toml::{
 };
 
 use super::{
-    keys::{Keys, Meaning},
-    layers::Setting,
-    problem::{Place, Problem},
+    keys::{NameMeaning, SettingKeys},
+    layers::LocatedSetting,
+    problem::{ConfigProblem, SettingOrigin},
     value,
 };
 
 /// What a file says, and what is wrong with it.
-pub(super) fn read(text: &str, path: &Path, keys: &Keys) -> (Vec<Setting>, Vec<Problem>) {
+pub(super) fn read(text: &str, path: &Path, keys: &SettingKeys) -> (Vec<LocatedSetting>, Vec<ConfigProblem>) {
     let (table, errors) = DeTable::parse_recoverable(text);
-    let mut reading = Reading { text, path, keys, settings: vec![], problems: vec![] };
+    let mut reading = ConfigFileReader { text, path, keys, settings: vec![], problems: vec![] };
     for error in errors {
         let place = reading.place(error.span().map_or(0, |span| span.start));
-        reading.problems.push(Problem::new(place, error.message().trim().replace('\n', ", ")));
+        reading.problems.push(ConfigProblem::new(place, error.message().trim().replace('\n', ", ")));
     }
     // A file that is no TOML has been read only in parts: what seems wrong in them may be right.
     if reading.problems.is_empty() {
@@ -29,21 +29,21 @@ pub(super) fn read(text: &str, path: &Path, keys: &Keys) -> (Vec<Setting>, Vec<P
     }
     // A table has no order of its own; people read from the top.
     reading.problems.sort_by_key(|problem| match problem.place {
-        Place::File { line, column, .. } => (line, column),
-        Place::Environment { .. } | Place::Flag { .. } | Place::Default => (0, 0),
+        SettingOrigin::File { line, column, .. } => (line, column),
+        SettingOrigin::Environment { .. } | SettingOrigin::Flag { .. } | SettingOrigin::Default => (0, 0),
     });
     (reading.settings, reading.problems)
 }
 
-struct Reading<'a> {
+struct ConfigFileReader<'a> {
     text: &'a str,
     path: &'a Path,
-    keys: &'a Keys,
-    settings: Vec<Setting>,
-    problems: Vec<Problem>,
+    keys: &'a SettingKeys,
+    settings: Vec<LocatedSetting>,
+    problems: Vec<ConfigProblem>,
 }
 
-impl Reading<'_> {
+impl ConfigFileReader<'_> {
     fn table(&mut self, under: &str, table: &DeTable<'_>) {
         for (key, value) in table {
             let part: &str = key.get_ref();
@@ -51,25 +51,25 @@ impl Reading<'_> {
             let place = self.place(key.span().start);
             if !is_plain(part) {
                 let message = format!("a name consists of letters, digits, - and _, unlike {part:?}");
-                self.problems.push(Problem::new(place, message));
+                self.problems.push(ConfigProblem::new(place, message));
                 continue;
             }
             let fault = match (self.keys.meaning(&name), value.get_ref()) {
-                (Meaning::Nothing, _) => {
-                    let problem = Problem::new(place, format!("unknown key {name}"));
+                (NameMeaning::Nothing, _) => {
+                    let problem = ConfigProblem::new(place, format!("unknown key {name}"));
                     self.problems.push(problem.suggesting(self.keys.nearest_name(&name)));
                     continue;
                 }
-                (Meaning::Section, DeValue::Table(inner)) => {
+                (NameMeaning::Section, DeValue::Table(inner)) => {
                     self.table(&name, inner);
                     continue;
                 }
-                (Meaning::Section, _) => ("expected a section".to_owned(), None),
-                (Meaning::Key(key), toml) => match json(toml) {
+                (NameMeaning::Section, _) => ("expected a section".to_owned(), None),
+                (NameMeaning::Key(key), toml) => match json(toml) {
                     Some(json) => match value::fault(&key.kind, &json) {
                         Some(fault) => fault,
                         None => {
-                            self.settings.push(Setting { name, value: json, place });
+                            self.settings.push(LocatedSetting { name, value: json, place });
                             continue;
                         }
                     },
@@ -78,15 +78,16 @@ impl Reading<'_> {
             };
             let (message, suggestion) = fault;
             let place = self.place(value.span().start);
-            self.problems.push(Problem::new(place, format!("{name}: {message}")).suggesting(suggestion));
+            self.problems
+                .push(ConfigProblem::new(place, format!("{name}: {message}")).suggesting(suggestion));
         }
     }
 
-    fn place(&self, offset: usize) -> Place {
+    fn place(&self, offset: usize) -> SettingOrigin {
         let before = self.text.get(..offset).unwrap_or(self.text);
         let line = before.matches('\n').count() + 1;
         let column = before.rsplit('\n').next().map_or(0, |start| start.chars().count()) + 1;
-        Place::File { path: self.path.to_owned(), line, column }
+        SettingOrigin::File { path: self.path.to_owned(), line, column }
     }
 }
 

@@ -1,21 +1,21 @@
-//! Which keys there are, read off the schema of [`Config`]: their kinds, their names in the environment, and the nearest
+//! Which keys there are, read off the schema of [`CliConfig`]: their kinds, their names in the environment, and the nearest
 //! name to a wrong one.
 
 use schemars::{SchemaGenerator, generate::SchemaSettings, transform::RecursiveTransform};
 use serde_json::Value;
 
-use super::settings::Config;
+use super::settings::CliConfig;
 
 /// A key, by its dotted name. A part `*` stands for a name that the owner chooses.
 #[derive(Clone, Debug)]
-pub(super) struct Key {
+pub(super) struct SettingKey {
     pub(super) name: String,
-    pub(super) kind: Kind,
+    pub(super) kind: SettingKind,
 }
 
 /// What a key's value is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum SettingKind {
     /// A text of at least so many characters.
     Text { least: u64 },
     /// One of these words.
@@ -32,37 +32,37 @@ pub(super) enum Kind {
 
 /// What a dotted name means.
 #[derive(Debug)]
-pub(super) enum Meaning<'a> {
-    Key(&'a Key),
+pub(super) enum NameMeaning<'a> {
+    Key(&'a SettingKey),
     Section,
     Nothing,
 }
 
 /// All keys.
 #[derive(Debug)]
-pub(super) struct Keys(Vec<Key>);
+pub(super) struct SettingKeys(Vec<SettingKey>);
 
 /// The prefix of every variable.
 pub(super) const PREFIX: &str = "ABIDE_";
 
-impl Keys {
+impl SettingKeys {
     pub(super) fn all() -> Self {
         let mut keys = Vec::new();
         walk("", &schema(), &mut keys);
         Self(keys)
     }
 
-    pub(super) fn meaning(&self, name: &str) -> Meaning<'_> {
+    pub(super) fn meaning(&self, name: &str) -> NameMeaning<'_> {
         let parts: Vec<&str> = name.split('.').collect();
-        let begins = |key: &&Key| {
+        let begins = |key: &&SettingKey| {
             let mut pattern = key.name.split('.');
             parts.iter().all(|part| pattern.next().is_some_and(|wanted| wanted == "*" || wanted == *part))
         };
         let mut matching = self.0.iter().filter(begins);
         match matching.next() {
-            None => Meaning::Nothing,
-            Some(key) if key.name.split('.').count() == parts.len() => Meaning::Key(key),
-            Some(_) => Meaning::Section,
+            None => NameMeaning::Nothing,
+            Some(key) if key.name.split('.').count() == parts.len() => NameMeaning::Key(key),
+            Some(_) => NameMeaning::Section,
         }
     }
 
@@ -148,10 +148,10 @@ pub(super) fn schema() -> Value {
         schema.remove("required");
     });
     let generator: SchemaGenerator = settings.with_transform(optional).into_generator();
-    generator.into_root_schema_for::<Config>().to_value()
+    generator.into_root_schema_for::<CliConfig>().to_value()
 }
 
-fn walk(name: &str, schema: &Value, keys: &mut Vec<Key>) {
+fn walk(name: &str, schema: &Value, keys: &mut Vec<SettingKey>) {
     let under = |part: &str| if name.is_empty() { part.to_owned() } else { format!("{name}.{part}") };
     if let Some(properties) = schema["properties"].as_object() {
         for (part, schema) in properties {
@@ -160,28 +160,29 @@ fn walk(name: &str, schema: &Value, keys: &mut Vec<Key>) {
     } else if schema["additionalProperties"]["properties"].is_object() {
         walk(&under("*"), &schema["additionalProperties"], keys);
     } else {
-        keys.push(Key { name: name.to_owned(), kind: kind(schema) });
+        keys.push(SettingKey { name: name.to_owned(), kind: kind(schema) });
     }
 }
 
-fn kind(schema: &Value) -> Kind {
+fn kind(schema: &Value) -> SettingKind {
     let words = |list: &Value, of: fn(&Value) -> &Value| -> Option<Vec<String>> {
         list.as_array()?.iter().map(|word| of(word).as_str().map(str::to_owned)).collect()
     };
     let choice =
         words(&schema["enum"], |word| word).or_else(|| words(&schema["oneOf"], |word| &word["const"]));
     if let Some(words) = choice {
-        return Kind::Choice(words);
+        return SettingKind::Choice(words);
     }
     let least = |bound: &str| schema[bound].as_u64().unwrap_or(0);
     match schema["type"].as_str() {
-        Some("integer") => {
-            Kind::Number { least: least("minimum"), most: schema["maximum"].as_u64().unwrap_or(u64::MAX) }
-        }
-        Some("boolean") => Kind::Switch,
-        Some("array") => Kind::Words { least: least("minItems") },
-        Some("object") => Kind::Variables,
-        Some(_) | None => Kind::Text { least: least("minLength") },
+        Some("integer") => SettingKind::Number {
+            least: least("minimum"),
+            most: schema["maximum"].as_u64().unwrap_or(u64::MAX),
+        },
+        Some("boolean") => SettingKind::Switch,
+        Some("array") => SettingKind::Words { least: least("minItems") },
+        Some("object") => SettingKind::Variables,
+        Some(_) | None => SettingKind::Text { least: least("minLength") },
     }
 }
 
@@ -192,7 +193,7 @@ mod tests {
     #[test]
     fn every_key_has_the_kind_that_its_field_has() {
         let told: Vec<String> =
-            Keys::all().0.iter().map(|key| format!("{} {:?}", key.name, key.kind)).collect();
+            SettingKeys::all().0.iter().map(|key| format!("{} {:?}", key.name, key.kind)).collect();
         expect_test::expect![[r#"
             engines.*.args Words { least: 0 }
             engines.*.command Words { least: 1 }
@@ -236,7 +237,7 @@ mod tests {
 
     #[test]
     fn a_variable_of_an_engine_means_the_known_one_of_that_spelling() {
-        let keys = Keys::all();
+        let keys = SettingKeys::all();
         let known = ["my_own".to_owned()];
         let of = |variable| keys.of_variable(variable, &known);
         assert_eq!(of("ABIDE_SLOTS_MAX_RUNNING").as_deref(), Some("slots.max_running"));

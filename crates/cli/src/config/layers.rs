@@ -10,27 +10,27 @@ use serde_json::{Map, Value};
 
 use super::{
     file,
-    keys::{Key, Keys, Meaning, PREFIX, nearest, variable_of},
-    problem::{Place, Problem, Problems},
-    settings::{Circumstances, Config},
+    keys::{NameMeaning, PREFIX, SettingKey, SettingKeys, nearest, variable_of},
+    problem::{ConfigError, ConfigProblem, SettingOrigin},
+    settings::{CliConfig, MachineFacts},
     value,
 };
 use crate::home;
 
 /// A value and where it was said.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Setting {
+pub struct LocatedSetting {
     /// The key's dotted name.
     pub name: String,
     /// The value.
     pub value: Value,
     /// Where it was said.
-    pub place: Place,
+    pub place: SettingOrigin,
 }
 
 /// A value from the command line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Given {
+pub struct GivenSetting {
     /// The key's dotted name.
     pub name: String,
     /// The value, written as in a variable of the environment.
@@ -41,9 +41,9 @@ pub struct Given {
 
 /// Everything that a configuration is made from.
 #[derive(Clone, Debug)]
-pub struct Sources {
+pub struct ConfigSources {
     /// What the standard values depend on.
-    pub circumstances: Circumstances,
+    pub circumstances: MachineFacts,
     /// The path of the file.
     pub path: PathBuf,
     /// Its text, if there is such a file.
@@ -51,7 +51,7 @@ pub struct Sources {
     /// The environment.
     pub variables: Vec<(String, String)>,
     /// The flags.
-    pub given: Vec<Given>,
+    pub given: Vec<GivenSetting>,
     /// The names of the engines that are built in.
     pub built_in: Vec<String>,
 }
@@ -62,10 +62,10 @@ const OTHERS: [&str; 3] = ["ABIDE_HOME", home::TOKEN, "ABIDE_BIN"];
 const OTHER_FAMILIES: [&str; 3] = ["ABIDE_TEST_", "ABIDE_REQUIRE_", "ABIDE_MODEL"];
 
 /// The configuration that follows, and every value that it is made of.
-pub fn settle(sources: &Sources) -> Result<(Config, BTreeMap<String, Setting>), Problems> {
-    let keys = Keys::all();
+pub fn settle(sources: &ConfigSources) -> Result<(CliConfig, BTreeMap<String, LocatedSetting>), ConfigError> {
+    let keys = SettingKeys::all();
     let mut settings = BTreeMap::new();
-    let mut lay = |layer: Vec<Setting>| {
+    let mut lay = |layer: Vec<LocatedSetting>| {
         settings.extend(layer.into_iter().map(|setting| (setting.name.clone(), setting)));
     };
     lay(standard(&sources.circumstances));
@@ -78,29 +78,28 @@ pub fn settle(sources: &Sources) -> Result<(Config, BTreeMap<String, Setting>), 
     lay(environment(&sources.variables, &keys, &engines, &mut problems));
     lay(flags(&sources.given, &keys, &mut problems));
     for setting in settings.values() {
-        problems.extend(
-            rule(setting)
-                .map(|message| Problem::new(setting.place.clone(), format!("{}: {message}", setting.name))),
-        );
+        problems.extend(rule(setting).map(|message| {
+            ConfigProblem::new(setting.place.clone(), format!("{}: {message}", setting.name))
+        }));
     }
     problems.extend(engine_rules(&settings, &sources.built_in));
     if !problems.is_empty() {
-        return Err(Problems(problems));
+        return Err(ConfigError(problems));
     }
     match serde_json::from_value(tree(settings.values())) {
         Ok(config) => Ok((config, settings)),
-        Err(error) => Err(Problems(vec![Problem::new(Place::Default, error.to_string())])),
+        Err(error) => Err(ConfigError(vec![ConfigProblem::new(SettingOrigin::Default, error.to_string())])),
     }
 }
 
-fn standard(circumstances: &Circumstances) -> Vec<Setting> {
+fn standard(circumstances: &MachineFacts) -> Vec<LocatedSetting> {
     let mut settings = Vec::new();
-    let config = serde_json::to_value(Config::standard(circumstances)).unwrap_or_default();
+    let config = serde_json::to_value(CliConfig::standard(circumstances)).unwrap_or_default();
     flatten("", &config, &mut settings);
     settings
 }
 
-fn flatten(name: &str, value: &Value, settings: &mut Vec<Setting>) {
+fn flatten(name: &str, value: &Value, settings: &mut Vec<LocatedSetting>) {
     match value {
         Value::Object(table) => {
             for (part, value) in table {
@@ -109,27 +108,31 @@ fn flatten(name: &str, value: &Value, settings: &mut Vec<Setting>) {
             }
         }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
-            settings.push(Setting { name: name.to_owned(), value: value.clone(), place: Place::Default });
+            settings.push(LocatedSetting {
+                name: name.to_owned(),
+                value: value.clone(),
+                place: SettingOrigin::Default,
+            });
         }
     }
 }
 
 fn environment(
     variables: &[(String, String)],
-    keys: &Keys,
+    keys: &SettingKeys,
     engines: &[String],
-    problems: &mut Vec<Problem>,
-) -> Vec<Setting> {
+    problems: &mut Vec<ConfigProblem>,
+) -> Vec<LocatedSetting> {
     let mut settings = Vec::new();
     // An empty variable is one that was not set.
     for (variable, text) in variables.iter().filter(|(name, text)| is_setting(name) && !text.is_empty()) {
-        let place = Place::Environment { variable: variable.clone() };
+        let place = SettingOrigin::Environment { variable: variable.clone() };
         let Some(name) = keys.of_variable(variable, engines) else {
-            let problem = Problem::new(place, "no setting has this name");
+            let problem = ConfigProblem::new(place, "no setting has this name");
             problems.push(problem.suggesting(keys.nearest_variable(variable, engines)));
             continue;
         };
-        if let Meaning::Key(key) = keys.meaning(&name) {
+        if let NameMeaning::Key(key) = keys.meaning(&name) {
             take(key, name, text, place, &mut settings, problems);
         }
     }
@@ -143,16 +146,20 @@ pub(crate) fn is_setting(variable: &str) -> bool {
         && !OTHER_FAMILIES.iter().any(|family| variable.starts_with(family))
 }
 
-fn flags(given: &[Given], keys: &Keys, problems: &mut Vec<Problem>) -> Vec<Setting> {
+fn flags(
+    given: &[GivenSetting],
+    keys: &SettingKeys,
+    problems: &mut Vec<ConfigProblem>,
+) -> Vec<LocatedSetting> {
     let mut settings = Vec::new();
-    for Given { name, text, flag } in given {
-        let place = Place::Flag { flag: flag.clone() };
+    for GivenSetting { name, text, flag } in given {
+        let place = SettingOrigin::Flag { flag: flag.clone() };
         match keys.meaning(name) {
-            Meaning::Key(key) if name.split('.').all(file::is_plain) => {
+            NameMeaning::Key(key) if name.split('.').all(file::is_plain) => {
                 take(key, name.clone(), text, place, &mut settings, problems);
             }
-            Meaning::Key(_) | Meaning::Section | Meaning::Nothing => {
-                let problem = Problem::new(place, format!("unknown key {name}"));
+            NameMeaning::Key(_) | NameMeaning::Section | NameMeaning::Nothing => {
+                let problem = ConfigProblem::new(place, format!("unknown key {name}"));
                 problems.push(problem.suggesting(keys.nearest_name(name)));
             }
         }
@@ -161,22 +168,24 @@ fn flags(given: &[Given], keys: &Keys, problems: &mut Vec<Problem>) -> Vec<Setti
 }
 
 fn take(
-    key: &Key,
+    key: &SettingKey,
     name: String,
     text: &str,
-    place: Place,
-    settings: &mut Vec<Setting>,
-    problems: &mut Vec<Problem>,
+    place: SettingOrigin,
+    settings: &mut Vec<LocatedSetting>,
+    problems: &mut Vec<ConfigProblem>,
 ) {
     let value = value::of_text(&key.kind, text);
     match value::fault(&key.kind, &value) {
-        Some((message, suggestion)) => problems.push(Problem::new(place, message).suggesting(suggestion)),
-        None => settings.push(Setting { name, value, place }),
+        Some((message, suggestion)) => {
+            problems.push(ConfigProblem::new(place, message).suggesting(suggestion))
+        }
+        None => settings.push(LocatedSetting { name, value, place }),
     }
 }
 
 /// What the kind of a value does not say.
-fn rule(setting: &Setting) -> Option<String> {
+fn rule(setting: &LocatedSetting) -> Option<String> {
     let text = setting.value.as_str().unwrap_or_default();
     match setting.name.as_str() {
         "listen" if text.parse::<std::net::SocketAddr>().is_err() => {
@@ -189,7 +198,7 @@ fn rule(setting: &Setting) -> Option<String> {
     }
 }
 
-fn engine_names(built_in: &[String], settings: &[Setting]) -> Vec<String> {
+fn engine_names(built_in: &[String], settings: &[LocatedSetting]) -> Vec<String> {
     let named = settings.iter().filter_map(|setting| engine_of(&setting.name)).map(str::to_owned);
     built_in.iter().cloned().chain(named).collect()
 }
@@ -199,7 +208,7 @@ fn engine_of(name: &str) -> Option<&str> {
 }
 
 /// An engine is built in, or it has a protocol and a command.
-fn engine_rules(settings: &BTreeMap<String, Setting>, built_in: &[String]) -> Vec<Problem> {
+fn engine_rules(settings: &BTreeMap<String, LocatedSetting>, built_in: &[String]) -> Vec<ConfigProblem> {
     let mut problems = Vec::new();
     let mut seen = Vec::new();
     for setting in settings.values() {
@@ -207,20 +216,20 @@ fn engine_rules(settings: &BTreeMap<String, Setting>, built_in: &[String]) -> Ve
         seen.push(engine);
         let part = |part: &str| settings.get(&format!("engines.{engine}.{part}"));
         match (built_in.iter().any(|name| name == engine), part("protocol"), part("command")) {
-            (true, Some(protocol), _) => problems.push(Problem::new(
+            (true, Some(protocol), _) => problems.push(ConfigProblem::new(
                 protocol.place.clone(),
                 format!("engines.{engine}.protocol: {engine} is built in and speaks its own"),
             )),
             (true, None, _) | (false, Some(_), Some(_)) => {}
             (false, Some(protocol), None) => {
                 let variable = variable_of(&format!("engines.{engine}.command"));
-                problems.push(Problem::new(
+                problems.push(ConfigProblem::new(
                     protocol.place.clone(),
                     format!("engines.{engine}.protocol: needs engines.{engine}.command ({variable}) too"),
                 ));
             }
             (false, None, _) => problems.push(
-                Problem::new(
+                ConfigProblem::new(
                     setting.place.clone(),
                     format!(
                         "engines.{engine}: no engine of this name is built in ({}), and one of your own needs \
@@ -236,7 +245,7 @@ fn engine_rules(settings: &BTreeMap<String, Setting>, built_in: &[String]) -> Ve
 }
 
 /// Dotted names as a tree.
-fn tree<'a>(settings: impl Iterator<Item = &'a Setting>) -> Value {
+fn tree<'a>(settings: impl Iterator<Item = &'a LocatedSetting>) -> Value {
     let mut root = Value::Object(Map::from_iter([("engines".to_owned(), Value::Object(Map::new()))]));
     for setting in settings {
         let pointer = setting.name.split('.').fold(&mut root, |place, part| &mut place[part]);

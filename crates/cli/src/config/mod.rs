@@ -18,43 +18,43 @@ use abide_engines::registry;
 use anyhow::Context;
 
 pub(crate) use layers::is_setting;
-pub use layers::{Given, Setting, Sources, settle};
-pub use problem::{Place, Problem, Problems};
-pub use settings::{Circumstances, Config};
+pub use layers::{ConfigSources, GivenSetting, LocatedSetting, settle};
+pub use problem::{ConfigError, ConfigProblem, SettingOrigin};
+pub use settings::{CliConfig, MachineFacts};
 
 use crate::{home, machine};
 
 /// A configuration with its origins.
 #[derive(Clone, Debug)]
-pub struct Loaded {
+pub struct LoadedConfig {
     /// The values.
-    pub config: Config,
+    pub config: CliConfig,
     /// Each of them with its place.
-    pub settings: BTreeMap<String, Setting>,
+    pub settings: BTreeMap<String, LocatedSetting>,
     /// The file, whether it exists or not.
     pub path: PathBuf,
     /// Whether it exists.
     pub exists: bool,
 }
 
-/// Reads the configuration of this home. What is wrong with it is a [`Problems`] in the error.
-pub fn load(given: &[Given]) -> anyhow::Result<Loaded> {
+/// Reads the configuration of this home. What is wrong with it is a [`ConfigError`] in the error.
+pub fn load(given: &[GivenSetting]) -> anyhow::Result<LoadedConfig> {
     let sources = sources(given)?;
     let (config, settings) = settle(&sources)?;
-    Ok(Loaded { config, settings, path: sources.path, exists: sources.text.is_some() })
+    Ok(LoadedConfig { config, settings, path: sources.path, exists: sources.text.is_some() })
 }
 
 /// The name of the file in the home.
 const FILE: &str = "config.toml";
 
-fn sources(given: &[Given]) -> anyhow::Result<Sources> {
+fn sources(given: &[GivenSetting]) -> anyhow::Result<ConfigSources> {
     let path = home::home()?.join(FILE);
     let text = match std::fs::read_to_string(&path) {
         Ok(text) => Some(text),
         Err(error) if error.kind() == ErrorKind::NotFound => None,
         Err(error) => return Err(error).with_context(|| format!("cannot read {}", path.display())),
     };
-    Ok(Sources {
+    Ok(ConfigSources {
         circumstances: circumstances()?,
         path,
         text,
@@ -65,6 +65,6 @@ fn sources(given: &[Given]) -> anyhow::Result<Sources> {
 }
 
 /// What the standard values depend on, here.
-pub fn circumstances() -> anyhow::Result<Circumstances> {
-    Ok(Circumstances { home: home::home()?, cores: machine::cores(), memory: machine::memory() })
+pub fn circumstances() -> anyhow::Result<MachineFacts> {
+    Ok(MachineFacts { home: home::home()?, cores: machine::cores(), memory: machine::memory() })
 }

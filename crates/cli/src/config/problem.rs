@@ -4,9 +4,9 @@ use std::{fmt, path::PathBuf};
 
 /// One thing that is wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Problem {
+pub struct ConfigProblem {
     /// Where.
-    pub place: Place,
+    pub place: SettingOrigin,
     /// What, as a fragment.
     pub message: String,
     /// The name that was perhaps meant.
@@ -15,7 +15,7 @@ pub struct Problem {
 
 /// Where something was said.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum SettingOrigin {
     /// In the file; both numbers count from 1.
     File {
         /// The file.
@@ -39,8 +39,8 @@ pub enum Place {
     Default,
 }
 
-impl Problem {
-    pub(super) fn new(place: Place, message: impl Into<String>) -> Self {
+impl ConfigProblem {
+    pub(super) fn new(place: SettingOrigin, message: impl Into<String>) -> Self {
         Self { place, message: message.into(), suggestion: None }
     }
 
@@ -50,7 +50,7 @@ impl Problem {
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for SettingOrigin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::File { path, line, column } => write!(f, "{}:{line}:{column}", path.display()),
@@ -61,7 +61,7 @@ impl fmt::Display for Place {
     }
 }
 
-impl fmt::Display for Problem {
+impl fmt::Display for ConfigProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.place, self.message)?;
         match &self.suggestion {
@@ -73,13 +73,13 @@ impl fmt::Display for Problem {
 
 /// A configuration that cannot be used, with all reasons.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Problems(pub Vec<Problem>);
+pub struct ConfigError(pub Vec<ConfigProblem>);
 
-impl fmt::Display for Problems {
+impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("the configuration cannot be used")?;
         self.0.iter().try_for_each(|problem| write!(f, "\n  {problem}"))
     }
 }
 
-impl std::error::Error for Problems {}
+impl std::error::Error for ConfigError {}

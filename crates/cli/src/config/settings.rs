@@ -11,17 +11,18 @@ use std::{
 
 use abide_domain::deadline::RECOVERY_BOUND;
 use abide_engines::asking::patch::ARTIFACTS;
-use abide_ports::engine::Isolation as Mechanism;
-use abide_terminal::Limits as TerminalLimits;
+use abide_ports::engine::IsolationMode as Mechanism;
+use abide_terminal::TerminalLimits;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::catalogue::{EngineConfig, Protocol as Spoken};
+use crate::catalogue::{AgentProtocol as Spoken, EngineConfig};
 
 /// The configuration of Abide: `config.toml` in its home.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Config {
+#[schemars(rename = "Config")]
+pub struct CliConfig {
     /// The address and port that the daemon listens on; 127.0.0.1:4870 unless set.
     #[schemars(with = "String")]
     pub listen: SocketAddr,
@@ -29,35 +30,35 @@ pub struct Config {
     /// file in the home unless set.
     pub store: String,
     /// The HTTP interface.
-    pub http: Http,
+    pub http: ListenerSettings,
     /// How much runs at a time.
-    pub slots: Slots,
+    pub slots: SlotSettings,
     /// Terminal sessions.
-    pub terminal: Terminal,
+    pub terminal: TerminalSettings,
     /// How agents are kept from Abide's own files.
-    pub sandbox: Sandbox,
+    pub sandbox: SandboxSettings,
     /// The agent programs, by name.
-    pub engines: BTreeMap<String, Engine>,
+    pub engines: BTreeMap<String, AgentProgramSettings>,
     /// What is logged.
-    pub log: Log,
+    pub log: LogSettings,
     /// After how many seconds of silence a working turn is called stalled; 600 unless set. It is shown and counted,
     /// nothing is done about it.
     #[schemars(range(min = 1))]
     pub stall_after_sec: u32,
     /// What happens to turns whose process cannot be reached.
-    pub recovery: Recovery,
+    pub recovery: RecoverySettings,
     /// What is left for others.
-    pub limits: Limits,
+    pub limits: LimitSettings,
     /// How long what finished runs leave behind is kept.
-    pub retention: Retention,
+    pub retention: RetentionSettings,
     /// Where traces are sent.
-    pub otel: Otel,
+    pub otel: OtelSettings,
 }
 
 /// What is left for others.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Limits {
+pub struct LimitSettings {
     /// How many bytes must be free on the file systems of the home and of a run's workspace; 100 MiB unless set, 0 is
     /// no limit. Below that no run starts, and new runs and messages are refused with RESOURCE_PRESSURE. Answers to
     /// open questions are still taken.
@@ -73,7 +74,7 @@ pub struct Limits {
 /// Turns whose process cannot be reached.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Recovery {
+pub struct RecoverySettings {
     /// For how many seconds such a turn is looked for, over all times that contact with its process is lost, before the
     /// person is told that its outcome is unknown; 300 unless set.
     #[schemars(range(min = 1))]
@@ -83,7 +84,7 @@ pub struct Recovery {
 /// The HTTP interface.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Http {
+pub struct ListenerSettings {
     /// Whether it may listen on an address that other machines can reach. The token is then all that protects this one,
     /// and it goes over the network unencrypted unless a proxy sees to that.
     pub allow_remote: bool,
@@ -102,9 +103,9 @@ pub struct Http {
     pub requests_per_second: u32,
 }
 
-impl Http {
+impl ListenerSettings {
     /// As the interface takes it.
-    pub fn settings(&self) -> abide_api::http::Settings {
+    pub fn settings(&self) -> abide_api::http::HttpConfig {
         let Self {
             allow_remote: _,
             allowed_hosts,
@@ -113,13 +114,13 @@ impl Http {
             max_streams,
             requests_per_second,
         } = self;
-        abide_api::http::Settings {
+        abide_api::http::HttpConfig {
             allowed_hosts: allowed_hosts.clone(),
             max_body_bytes: *max_body_bytes,
             max_connections: *max_connections,
             max_streams: *max_streams,
             requests_per_second: *requests_per_second,
-            ..abide_api::http::Settings::standard(ARTIFACTS)
+            ..abide_api::http::HttpConfig::standard(ARTIFACTS)
         }
     }
 }
@@ -127,7 +128,7 @@ impl Http {
 /// How much runs at a time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Slots {
+pub struct SlotSettings {
     /// The most turns that work at a time. Unless set, two for each core but no more than one for each 2 GiB of
     /// memory, and at least one.
     #[schemars(range(min = 1, max = 10_000))]
@@ -137,7 +138,7 @@ pub struct Slots {
 /// Terminal sessions.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Terminal {
+pub struct TerminalSettings {
     /// The most sessions that live at a time; 1000 unless set.
     pub max_sessions: usize,
     /// The bytes of output that are kept on disk for each session; 32 MiB unless set.
@@ -156,9 +157,9 @@ pub struct Terminal {
 /// How agents are kept from Abide's own files: its token, its database, the keepers of other runs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Sandbox {
+pub struct SandboxSettings {
     /// The mechanism, for engines and runs that name none; auto unless set.
-    pub isolation: Isolation,
+    pub isolation: IsolationSetting,
     /// The control group (cgroup v2) below which each run and terminal session gets one of its own: `auto`, `off`, or
     /// the absolute path of a group that this user may write to. With `auto`, which holds unless set, the group that the
     /// service manager delegated is used; where there is none, processes are found by their parents.
@@ -169,7 +170,7 @@ pub struct Sandbox {
 /// A mechanism that hides the home from agents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Isolation {
+pub enum IsolationSetting {
     /// A namespace where the machine allows one; otherwise none, with a warning.
     Auto,
     /// A namespace, or no run.
@@ -180,7 +181,7 @@ pub enum Isolation {
     Off,
 }
 
-impl Isolation {
+impl IsolationSetting {
     fn mechanism(self) -> Mechanism {
         match self {
             Self::Auto => Mechanism::Auto,
@@ -194,7 +195,7 @@ impl Isolation {
 /// An agent program.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub struct Engine {
+pub struct AgentProgramSettings {
     /// The program and the arguments that always come first, in place of the usual ones.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Vec<String>", length(min = 1))]
@@ -210,20 +211,20 @@ pub struct Engine {
     pub pass_env: Option<Vec<String>>,
     /// How it is kept from Abide's own files, over `sandbox.isolation`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Isolation")]
-    pub isolation: Option<Isolation>,
+    #[schemars(with = "IsolationSetting")]
+    pub isolation: Option<IsolationSetting>,
     /// Whether it can be used.
     pub enabled: bool,
     /// The protocol of an engine that is not built in, which also needs a command.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Protocol")]
-    pub protocol: Option<Protocol>,
+    #[schemars(with = "ProtocolSetting")]
+    pub protocol: Option<ProtocolSetting>,
 }
 
 /// A protocol that engines which are not built in may speak.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Protocol {
+pub enum ProtocolSetting {
     /// The Agent Client Protocol.
     Acp,
 }
@@ -231,11 +232,11 @@ pub enum Protocol {
 /// What is logged.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Log {
+pub struct LogSettings {
     /// The least that is logged; info unless set.
-    pub level: Level,
+    pub level: LogLevel,
     /// How a line is written; text unless set.
-    pub format: Format,
+    pub format: LogFormat,
     /// The bytes after which a detached daemon begins a new file in `logs`; 10 MiB unless set.
     #[schemars(range(min = 4_096))]
     pub max_bytes: u64,
@@ -247,7 +248,7 @@ pub struct Log {
 /// How a line of the log is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Format {
+pub enum LogFormat {
     /// For people.
     Text,
     /// One JSON object a line.
@@ -258,7 +259,7 @@ pub enum Format {
 /// ever; so is everything of a run that works or waits.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Retention {
+pub struct RetentionSettings {
     /// After how many days the private files and the output of a finished run's processes are removed; 7 unless set,
     /// 0 is never.
     pub private_days: u32,
@@ -273,7 +274,7 @@ pub struct Retention {
 /// Where traces are sent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Otel {
+pub struct OtelSettings {
     /// The address of an OpenTelemetry collector that takes OTLP as JSON over plain HTTP, such as
     /// http://127.0.0.1:4318; nothing is sent unless set. Spans go to its path /v1/traces.
     pub endpoint: String,
@@ -282,7 +283,7 @@ pub struct Otel {
 /// How much a line of the log matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Level {
+pub enum LogLevel {
     /// Somebody must act.
     Error,
     /// We coped.
@@ -297,7 +298,7 @@ pub enum Level {
 
 /// What the standard values depend on.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Circumstances {
+pub struct MachineFacts {
     /// The home directory.
     pub home: PathBuf,
     /// How many cores there are for us.
@@ -306,16 +307,16 @@ pub struct Circumstances {
     pub memory: u64,
 }
 
-impl Config {
+impl CliConfig {
     /// What holds where nobody set anything.
-    pub fn standard(circumstances: &Circumstances) -> Self {
+    pub fn standard(circumstances: &MachineFacts) -> Self {
         let TerminalLimits { max_sessions, spool_bytes, idle_ms, remember_ms, housekeeping_ms, .. } =
             TerminalLimits::default();
-        let http = abide_api::http::Settings::standard(ARTIFACTS);
+        let http = abide_api::http::HttpConfig::standard(ARTIFACTS);
         Self {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 4870)),
             store: format!("sqlite:{}", circumstances.home.join("abide.db").display()),
-            http: Http {
+            http: ListenerSettings {
                 allow_remote: false,
                 allowed_hosts: http.allowed_hosts,
                 max_body_bytes: http.max_body_bytes,
@@ -323,8 +324,8 @@ impl Config {
                 max_streams: http.max_streams,
                 requests_per_second: http.requests_per_second,
             },
-            slots: Slots { max_running: standard_slots(circumstances) },
-            terminal: Terminal {
+            slots: SlotSettings { max_running: standard_slots(circumstances) },
+            terminal: TerminalSettings {
                 max_sessions,
                 spool_bytes,
                 idle_ms,
@@ -332,14 +333,19 @@ impl Config {
                 housekeeping_ms,
                 shell: "/bin/sh".to_owned(),
             },
-            sandbox: Sandbox { isolation: Isolation::Auto, cgroup: "auto".to_owned() },
+            sandbox: SandboxSettings { isolation: IsolationSetting::Auto, cgroup: "auto".to_owned() },
             engines: BTreeMap::new(),
-            log: Log { level: Level::Info, format: Format::Text, max_bytes: 10 << 20, files: 5 },
+            log: LogSettings {
+                level: LogLevel::Info,
+                format: LogFormat::Text,
+                max_bytes: 10 << 20,
+                files: 5,
+            },
             stall_after_sec: 600,
-            recovery: Recovery { max_sec: RECOVERY_BOUND.0 },
-            limits: Limits { min_free_bytes: 100 << 20, memory_max_bytes: 0, pids_max: 0 },
-            retention: Retention { private_days: 7, workspace_days: 30, every_sec: 3_600 },
-            otel: Otel { endpoint: String::new() },
+            recovery: RecoverySettings { max_sec: RECOVERY_BOUND.0 },
+            limits: LimitSettings { min_free_bytes: 100 << 20, memory_max_bytes: 0, pids_max: 0 },
+            retention: RetentionSettings { private_days: 7, workspace_days: 30, every_sec: 3_600 },
+            otel: OtelSettings { endpoint: String::new() },
         }
     }
 
@@ -350,22 +356,22 @@ impl Config {
 
     /// What is said about engines, as the catalogue takes it.
     pub fn engines(&self) -> BTreeMap<String, EngineConfig> {
-        let taken = |engine: &Engine| EngineConfig {
+        let taken = |engine: &AgentProgramSettings| EngineConfig {
             command: engine.command.clone(),
             args: engine.args.clone(),
             env: engine.env.clone(),
             pass_env: engine.pass_env.clone(),
-            isolation: engine.isolation.map(Isolation::mechanism),
+            isolation: engine.isolation.map(IsolationSetting::mechanism),
             disabled: !engine.enabled,
             protocol: engine.protocol.map(|protocol| match protocol {
-                Protocol::Acp => Spoken::Acp,
+                ProtocolSetting::Acp => Spoken::Acp,
             }),
         };
         self.engines.iter().map(|(name, engine)| (name.clone(), taken(engine))).collect()
     }
 }
 
-impl Terminal {
+impl TerminalSettings {
     /// The bounds of the pool of sessions.
     pub fn limits(&self) -> TerminalLimits {
         TerminalLimits {
@@ -379,7 +385,7 @@ impl Terminal {
     }
 }
 
-impl Default for Engine {
+impl Default for AgentProgramSettings {
     fn default() -> Self {
         Self {
             command: None,
@@ -395,7 +401,7 @@ impl Default for Engine {
 
 /// A working agent mostly waits for its model, so a core carries two; but each can hold 1 to 2 GB, and a machine that
 /// swaps serves nobody.
-fn standard_slots(circumstances: &Circumstances) -> u32 {
+fn standard_slots(circumstances: &MachineFacts) -> u32 {
     const MEMORY_OF_ONE: u64 = 2 << 30;
     let by_memory = u32::try_from(circumstances.memory / MEMORY_OF_ONE).unwrap_or(u32::MAX);
     circumstances.cores.saturating_mul(2).min(by_memory).max(1)
@@ -406,7 +412,7 @@ mod tests {
     use super::*;
 
     fn slots(cores: u32, gibibytes: u64) -> u32 {
-        standard_slots(&Circumstances { home: PathBuf::new(), cores, memory: gibibytes << 30 })
+        standard_slots(&MachineFacts { home: PathBuf::new(), cores, memory: gibibytes << 30 })
     }
 
     #[test]

@@ -5,21 +5,23 @@ use std::{io::Write, process::ExitCode};
 use abide_engines::registry;
 use serde_json::{Value, json};
 
-use super::{Given, Loaded, Place, Problem, Problems, Setting, load, value::shown};
+use super::{
+    ConfigError, ConfigProblem, GivenSetting, LoadedConfig, LocatedSetting, SettingOrigin, load, value::shown,
+};
 use crate::{
     args::ConfigCommand,
     exit::{FAILED, SUCCEEDED},
-    table::{self, Colour, Look},
+    table::{self, ColourMode, TextStyle},
 };
 
-pub(crate) fn run(command: &ConfigCommand, given: &[Given]) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(command: &ConfigCommand, given: &[GivenSetting]) -> anyhow::Result<ExitCode> {
     match command {
         ConfigCommand::Show { output } => show(&load(given)?, output.json),
         ConfigCommand::Check { output } => check(load(given), output.json),
     }
 }
 
-fn show(loaded: &Loaded, json: bool) -> anyhow::Result<ExitCode> {
+fn show(loaded: &LoadedConfig, json: bool) -> anyhow::Result<ExitCode> {
     let settings = everything(loaded);
     let mut out = std::io::stdout().lock();
     if json {
@@ -30,19 +32,21 @@ fn show(loaded: &Loaded, json: bool) -> anyhow::Result<ExitCode> {
         writeln!(out, "{}", json!({ "file": loaded.path, "exists": loaded.exists, "values": values }))?;
         return Ok(SUCCEEDED);
     }
-    let head = ["KEY", "ORIGIN", "VALUE"].map(|title| Look::Head.cell(title)).to_vec();
+    let head = ["KEY", "ORIGIN", "VALUE"].map(|title| TextStyle::Head.cell(title)).to_vec();
     let rows = settings.iter().map(|setting| {
         let value = shown(&setting.value).to_string();
         let (origin, look) = match &setting.place {
-            Place::Default => ("default".to_owned(), Look::Faint),
+            SettingOrigin::Default => ("default".to_owned(), TextStyle::Faint),
             // The path is the same for all, so its line is enough.
-            Place::File { line, .. } => (format!("{}:{line}", super::FILE), Look::Plain),
-            place @ (Place::Environment { .. } | Place::Flag { .. }) => (place.to_string(), Look::Plain),
+            SettingOrigin::File { line, .. } => (format!("{}:{line}", super::FILE), TextStyle::Plain),
+            place @ (SettingOrigin::Environment { .. } | SettingOrigin::Flag { .. }) => {
+                (place.to_string(), TextStyle::Plain)
+            }
         };
-        vec![Look::Plain.cell(&setting.name), look.cell(origin), Look::Plain.cell(value)]
+        vec![TextStyle::Plain.cell(&setting.name), look.cell(origin), TextStyle::Plain.cell(value)]
     });
     let rows: Vec<_> = std::iter::once(head).chain(rows).collect();
-    for line in table::lines(&rows, Colour::of_stdout()) {
+    for line in table::lines(&rows, ColourMode::of_stdout()) {
         writeln!(out, "{line}")?;
     }
     let missing = if loaded.exists { "" } else { " (there is none)" };
@@ -51,11 +55,11 @@ fn show(loaded: &Loaded, json: bool) -> anyhow::Result<ExitCode> {
 }
 
 /// What was said, and of the engines that are built in also what holds because nobody said anything.
-fn everything(loaded: &Loaded) -> Vec<Setting> {
+fn everything(loaded: &LoadedConfig) -> Vec<LocatedSetting> {
     let mut settings = loaded.settings.clone();
     let mut stands = |engine: &str, part: &str, value: Value| {
         let name = format!("engines.{engine}.{part}");
-        let setting = Setting { name: name.clone(), value, place: Place::Default };
+        let setting = LocatedSetting { name: name.clone(), value, place: SettingOrigin::Default };
         settings.entry(name).or_insert(setting);
     };
     for name in loaded.config.engines.keys() {
@@ -70,28 +74,28 @@ fn everything(loaded: &Loaded) -> Vec<Setting> {
     settings.into_values().collect()
 }
 
-fn origin(place: &Place) -> Value {
+fn origin(place: &SettingOrigin) -> Value {
     match place {
-        Place::Default => json!({ "kind": "default" }),
-        Place::File { path, line, column } => {
+        SettingOrigin::Default => json!({ "kind": "default" }),
+        SettingOrigin::File { path, line, column } => {
             json!({ "kind": "file", "path": path, "line": line, "column": column })
         }
-        Place::Environment { variable } => json!({ "kind": "environment", "variable": variable }),
-        Place::Flag { flag } => json!({ "kind": "flag", "flag": flag }),
+        SettingOrigin::Environment { variable } => json!({ "kind": "environment", "variable": variable }),
+        SettingOrigin::Flag { flag } => json!({ "kind": "flag", "flag": flag }),
     }
 }
 
-fn check(loaded: anyhow::Result<Loaded>, json: bool) -> anyhow::Result<ExitCode> {
+fn check(loaded: anyhow::Result<LoadedConfig>, json: bool) -> anyhow::Result<ExitCode> {
     let problems = match &loaded {
         Ok(_) => vec![],
-        Err(error) => match error.downcast_ref::<Problems>() {
-            Some(Problems(problems)) => problems.clone(),
+        Err(error) => match error.downcast_ref::<ConfigError>() {
+            Some(ConfigError(problems)) => problems.clone(),
             None => return loaded.map(|_| SUCCEEDED),
         },
     };
     let mut out = std::io::stdout().lock();
     if json {
-        let told = |problem: &Problem| {
+        let told = |problem: &ConfigProblem| {
             json!({
                 "place": origin(&problem.place), "message": problem.message, "suggestion": problem.suggestion,
             })

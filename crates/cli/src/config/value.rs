@@ -2,50 +2,52 @@
 
 use serde_json::Value;
 
-use super::keys::{Kind, nearest};
+use super::keys::{SettingKind, nearest};
 
 /// The value that a text means, as it stands in a variable or on the command line. Lists are a JSON array or words
 /// between blanks, tables are a JSON object; no quotes, no shell.
-pub(super) fn of_text(kind: &Kind, text: &str) -> Value {
+pub(super) fn of_text(kind: &SettingKind, text: &str) -> Value {
     let as_json = || serde_json::from_str(text).ok();
     match kind {
-        Kind::Text { .. } | Kind::Choice(_) => Value::from(text),
-        Kind::Number { .. } => text.trim().parse::<u64>().map_or_else(|_| Value::from(text), Value::from),
-        Kind::Switch => text.trim().parse::<bool>().map_or_else(|_| Value::from(text), Value::from),
-        Kind::Words { .. } if text.trim_start().starts_with('[') => {
+        SettingKind::Text { .. } | SettingKind::Choice(_) => Value::from(text),
+        SettingKind::Number { .. } => {
+            text.trim().parse::<u64>().map_or_else(|_| Value::from(text), Value::from)
+        }
+        SettingKind::Switch => text.trim().parse::<bool>().map_or_else(|_| Value::from(text), Value::from),
+        SettingKind::Words { .. } if text.trim_start().starts_with('[') => {
             as_json().unwrap_or_else(|| Value::from(text))
         }
-        Kind::Words { .. } => text.split_whitespace().map(Value::from).collect(),
-        Kind::Variables => as_json().unwrap_or_else(|| Value::from(text)),
+        SettingKind::Words { .. } => text.split_whitespace().map(Value::from).collect(),
+        SettingKind::Variables => as_json().unwrap_or_else(|| Value::from(text)),
     }
 }
 
 /// Why a value is not one of its key, and what was perhaps meant. Values are not repeated: they may be secrets.
-pub(super) fn fault(kind: &Kind, value: &Value) -> Option<(String, Option<String>)> {
+pub(super) fn fault(kind: &SettingKind, value: &Value) -> Option<(String, Option<String>)> {
     let expected = |what: &str| Some((format!("expected {what}"), None));
     let is_text = |value: &Value| value.is_string();
     match (kind, value) {
-        (Kind::Text { least }, Value::String(text)) if text.chars().count() as u64 >= *least => None,
-        (Kind::Text { least: 0 }, _) => expected("a text"),
-        (Kind::Text { .. }, _) => expected("a text that is not empty"),
-        (Kind::Choice(words), Value::String(text)) if words.contains(text) => None,
-        (Kind::Choice(words), value) => Some((
+        (SettingKind::Text { least }, Value::String(text)) if text.chars().count() as u64 >= *least => None,
+        (SettingKind::Text { least: 0 }, _) => expected("a text"),
+        (SettingKind::Text { .. }, _) => expected("a text that is not empty"),
+        (SettingKind::Choice(words), Value::String(text)) if words.contains(text) => None,
+        (SettingKind::Choice(words), value) => Some((
             format!("expected one of {}", words.join(", ")),
             value.as_str().and_then(|text| nearest(&text.to_lowercase(), words.iter().cloned())),
         )),
-        (Kind::Number { least, most }, value) => match value.as_u64() {
+        (SettingKind::Number { least, most }, value) => match value.as_u64() {
             Some(number) if (*least..=*most).contains(&number) => None,
             Some(_) | None if *most == u64::MAX => expected(&format!("a whole number from {least} up")),
             Some(_) | None => expected(&format!("a whole number from {least} to {most}")),
         },
-        (Kind::Switch, Value::Bool(_)) => None,
-        (Kind::Switch, _) => expected("true or false"),
-        (Kind::Words { least }, Value::Array(words)) if words.iter().all(is_text) => {
+        (SettingKind::Switch, Value::Bool(_)) => None,
+        (SettingKind::Switch, _) => expected("true or false"),
+        (SettingKind::Words { least }, Value::Array(words)) if words.iter().all(is_text) => {
             if words.len() as u64 >= *least { None } else { expected("a list that is not empty") }
         }
-        (Kind::Words { .. }, _) => expected("a list of texts, such as [\"one\", \"two\"]"),
-        (Kind::Variables, Value::Object(table)) if table.values().all(is_text) => None,
-        (Kind::Variables, _) => {
+        (SettingKind::Words { .. }, _) => expected("a list of texts, such as [\"one\", \"two\"]"),
+        (SettingKind::Variables, Value::Object(table)) if table.values().all(is_text) => None,
+        (SettingKind::Variables, _) => {
             expected("names and texts, such as { NAME = \"value\" }, in a variable {\"NAME\": \"value\"}")
         }
     }
@@ -87,7 +89,7 @@ mod tests {
 
     #[test]
     fn a_list_is_a_json_array_or_words_between_blanks() {
-        let words = Kind::Words { least: 1 };
+        let words = SettingKind::Words { least: 1 };
         assert_eq!(of_text(&words, "node  cli.js"), Value::from(vec!["node", "cli.js"]));
         assert_eq!(of_text(&words, r#"["a b", "c"]"#), Value::from(vec!["a b", "c"]));
         assert!(fault(&words, &of_text(&words, "[oops")).is_some());

@@ -8,12 +8,12 @@ use std::{
 };
 
 use abide_daemon::SpaceLimit;
-use abide_ports::{crash_log::Suspect, engine::Isolation, space::Space};
+use abide_ports::{crash_log::CrashSuspect, engine::IsolationMode, space::DiskSpace};
 use anyhow::Context;
 use rustix::fs::{Access, access};
 
 use crate::{
-    config::Config,
+    config::CliConfig,
     crash_guard,
     groups::{self, GroupDecision},
     home, machine,
@@ -24,16 +24,16 @@ use crate::{
 
 /// Something that was looked at.
 #[derive(Debug)]
-pub(super) struct Check {
+pub(super) struct MachineCheck {
     pub(super) name: &'static str,
-    pub(super) state: State,
+    pub(super) state: CheckState,
     /// What was seen, and if it is not well, what to do.
     pub(super) detail: String,
 }
 
 /// How it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum CheckState {
     Well,
     /// Most things work without.
     Lacking,
@@ -42,9 +42,9 @@ pub(super) enum State {
 }
 
 /// The file and whether it exists, or what is wrong.
-type Said = anyhow::Result<(PathBuf, bool)>;
+type ConfigCheck = anyhow::Result<(PathBuf, bool)>;
 
-pub(super) fn all(config: &Config, said: &Said) -> anyhow::Result<Vec<Check>> {
+pub(super) fn all(config: &CliConfig, said: &ConfigCheck) -> anyhow::Result<Vec<MachineCheck>> {
     let home = home::home()?;
     let machine = [
         system(),
@@ -59,85 +59,89 @@ pub(super) fn all(config: &Config, said: &Said) -> anyhow::Result<Vec<Check>> {
     Ok(machine.into_iter().chain(set_aside(&home)).collect())
 }
 
-fn system() -> Check {
+fn system() -> MachineCheck {
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let booted = fs::read_to_string("/proc/sys/kernel/random/boot_id").is_ok();
     let (state, detail) = match (cfg!(target_os = "linux"), booted) {
-        (true, true) => (State::Well, format!("Linux {}, {}", release.trim(), std::env::consts::ARCH)),
-        (true, false) => (State::Broken, "processes cannot be told apart without /proc; mount it".to_owned()),
-        (false, _) => (State::Broken, format!("{} is not supported; use Linux", std::env::consts::OS)),
+        (true, true) => (CheckState::Well, format!("Linux {}, {}", release.trim(), std::env::consts::ARCH)),
+        (true, false) => {
+            (CheckState::Broken, "processes cannot be told apart without /proc; mount it".to_owned())
+        }
+        (false, _) => (CheckState::Broken, format!("{} is not supported; use Linux", std::env::consts::OS)),
     };
-    Check { name: "system", state, detail }
+    MachineCheck { name: "system", state, detail }
 }
 
-fn home_directory(home: &Path) -> Check {
+fn home_directory(home: &Path) -> MachineCheck {
     let shown = home.display();
     let (state, detail) = if home.is_dir() {
         match tempfile::tempfile_in(home) {
-            Ok(_) => (State::Well, format!("{shown}")),
-            Err(error) => {
-                (State::Broken, format!("{shown} cannot be written to ({error}); set ABIDE_HOME to another"))
-            }
+            Ok(_) => (CheckState::Well, format!("{shown}")),
+            Err(error) => (
+                CheckState::Broken,
+                format!("{shown} cannot be written to ({error}); set ABIDE_HOME to another"),
+            ),
         }
     } else {
         // Only a directory that is needed is made.
         let above = home.ancestors().skip(1).find(|path| path.exists());
         if above.is_some_and(|path| path.is_dir() && access(path, Access::WRITE_OK | Access::EXEC_OK).is_ok())
         {
-            (State::Well, format!("{shown} will be made when it is needed"))
+            (CheckState::Well, format!("{shown} will be made when it is needed"))
         } else {
-            (State::Broken, format!("{shown} cannot be made; set ABIDE_HOME to another directory"))
+            (CheckState::Broken, format!("{shown} cannot be made; set ABIDE_HOME to another directory"))
         }
     };
-    Check { name: "home", state, detail }
+    MachineCheck { name: "home", state, detail }
 }
 
-fn settings(said: &Said) -> Check {
+fn settings(said: &ConfigCheck) -> MachineCheck {
     let (state, detail) = match said {
-        Ok((path, true)) => (State::Well, path.display().to_string()),
-        Ok((path, false)) => (State::Well, format!("no {}, so defaults hold", path.display())),
-        Err(error) => (State::Broken, format!("{error:#}; until then defaults hold")),
+        Ok((path, true)) => (CheckState::Well, path.display().to_string()),
+        Ok((path, false)) => (CheckState::Well, format!("no {}, so defaults hold", path.display())),
+        Err(error) => (CheckState::Broken, format!("{error:#}; until then defaults hold")),
     };
-    Check { name: "settings", state, detail }
+    MachineCheck { name: "settings", state, detail }
 }
 
-fn space(config: &Config) -> Check {
+fn space(config: &CliConfig) -> MachineCheck {
     let limit = SpaceLimit {
         space: Some(Arc::new(FileSystems)),
         min_free_bytes: config.limits.min_free_bytes,
         home: home::home().unwrap_or_default().to_string_lossy().into_owned(),
     };
     let (state, detail) = match limit.shortage(None) {
-        Some(shortage) => {
-            (State::Broken, format!("{shortage}; no run starts until space is freed or the limit is lowered"))
-        }
+        Some(shortage) => (
+            CheckState::Broken,
+            format!("{shortage}; no run starts until space is freed or the limit is lowered"),
+        ),
         None => {
             let free = FileSystems.free_bytes(&limit.home).unwrap_or_default() >> 20;
-            (State::Well, format!("{free} MiB are free in the home (limits.min_free_bytes)"))
+            (CheckState::Well, format!("{free} MiB are free in the home (limits.min_free_bytes)"))
         }
     };
-    Check { name: "space", state, detail }
+    MachineCheck { name: "space", state, detail }
 }
 
-fn slots(config: &Config) -> Check {
+fn slots(config: &CliConfig) -> MachineCheck {
     let (running, cores) = (config.slots.max_running, machine::cores());
     let memory = machine::memory() >> 30;
     let detail = format!("{running} at a time, with {cores} cores and {memory} GiB (slots.max_running)");
-    Check { name: "turns", state: State::Well, detail }
+    MachineCheck { name: "turns", state: CheckState::Well, detail }
 }
 
-fn git() -> Check {
+fn git() -> MachineCheck {
     let (state, detail) = match machine::program("git", &home::variable("PATH").unwrap_or_default()) {
-        Some(path) => (State::Well, path.display().to_string()),
-        None => (State::Lacking, "not found, and most agents want it; install git".to_owned()),
+        Some(path) => (CheckState::Well, path.display().to_string()),
+        None => (CheckState::Lacking, "not found, and most agents want it; install git".to_owned()),
     };
-    Check { name: "git", state, detail }
+    MachineCheck { name: "git", state, detail }
 }
 
 /// What daemons of this home have died of again and again.
-fn set_aside(home: &Path) -> Vec<Check> {
-    let check = |suspect: Suspect| {
-        let Suspect { item, deaths, retry_at } = suspect;
+fn set_aside(home: &Path) -> Vec<MachineCheck> {
+    let check = |suspect: CrashSuspect| {
+        let CrashSuspect { item, deaths, retry_at } = suspect;
         let in_seconds = retry_at / 1_000_000 - when::now();
         let at = if in_seconds > 0 { format!("in {}", when::span(in_seconds)) } else { "soon".to_owned() };
         let detail = format!(
@@ -145,13 +149,13 @@ fn set_aside(home: &Path) -> Vec<Check> {
              says more; cancel the run if it is not needed",
             one_line(&item)
         );
-        Check { name: "crash guard", state: State::Lacking, detail }
+        MachineCheck { name: "crash guard", state: CheckState::Lacking, detail }
     };
     crash_guard::set_aside(home).into_iter().map(check).collect()
 }
 
 /// Whether agents can be kept from our own files as the settings say.
-fn isolation(config: &Config, home: &Path) -> anyhow::Result<Check> {
+fn isolation(config: &CliConfig, home: &Path) -> anyhow::Result<MachineCheck> {
     let isolator = home::isolator(home)?;
     let support = isolator.support();
     let namespace = match (&support.namespace, &support.bubblewrap) {
@@ -167,48 +171,57 @@ fn isolation(config: &Config, home: &Path) -> anyhow::Result<Check> {
     };
     let wanted = config.isolation();
     let (state, detail) = match (wanted, namespace) {
-        (Isolation::Off, _) => (State::Lacking, "off: agents can read the token and the database".to_owned()),
-        (Isolation::Auto | Isolation::Namespace, Ok(namespace)) => {
-            let state = if support.landlock.is_ok() { State::Well } else { State::Lacking };
+        (IsolationMode::Off, _) => {
+            (CheckState::Lacking, "off: agents can read the token and the database".to_owned())
+        }
+        (IsolationMode::Auto | IsolationMode::Namespace, Ok(namespace)) => {
+            let state = if support.landlock.is_ok() { CheckState::Well } else { CheckState::Lacking };
             (state, format!("{namespace}, {landlock}"))
         }
-        (Isolation::Auto, Err(reason)) => {
+        (IsolationMode::Auto, Err(reason)) => {
             let detail = format!(
                 "agents can read the token and the database: {reason}; allow user namespaces or install bubblewrap"
             );
-            (State::Lacking, detail)
+            (CheckState::Lacking, detail)
         }
-        (Isolation::Namespace, Err(reason)) => (
-            State::Broken,
+        (IsolationMode::Namespace, Err(reason)) => (
+            CheckState::Broken,
             format!("runs are refused: {reason}; allow user namespaces or install bubblewrap"),
         ),
-        (Isolation::Landlock, _) if support.landlock.is_ok() => (State::Well, landlock),
-        (Isolation::Landlock, _) => (State::Broken, format!("runs are refused: {landlock}")),
+        (IsolationMode::Landlock, _) if support.landlock.is_ok() => (CheckState::Well, landlock),
+        (IsolationMode::Landlock, _) => (CheckState::Broken, format!("runs are refused: {landlock}")),
     };
-    Ok(Check { name: "isolation", state, detail })
+    Ok(MachineCheck { name: "isolation", state, detail })
 }
 
 /// Whether runs and sessions get control groups as the settings say. The daemon may be in another group than this process.
-fn control_groups(config: &Config) -> anyhow::Result<Check> {
+fn control_groups(config: &CliConfig) -> anyhow::Result<MachineCheck> {
     const ADVICE: &str =
         "run Abide as the systemd service in packaging/abide.service, or name a group in sandbox.cgroup";
     let program = std::env::current_exe().context("cannot find this program")?;
     let (state, detail) = match groups::decide(config, &program) {
-        Err(reason) => (State::Broken, format!("the daemon does not start: {reason}")),
-        Ok(GroupDecision { warning: Some(warning), .. }) => (State::Lacking, format!("{warning}; {ADVICE}")),
+        Err(reason) => (CheckState::Broken, format!("the daemon does not start: {reason}")),
+        Ok(GroupDecision { warning: Some(warning), .. }) => {
+            (CheckState::Lacking, format!("{warning}; {ADVICE}"))
+        }
         Ok(GroupDecision { groups: Some(groups), .. }) => {
             let limits = if groups.limits.is_empty() { "without limits" } else { "with limits" };
-            (State::Well, format!("each run and session gets one below {}, {limits}", groups.base.display()))
+            (
+                CheckState::Well,
+                format!("each run and session gets one below {}, {limits}", groups.base.display()),
+            )
         }
         Ok(GroupDecision { unavailable: Some(reason), .. }) => {
             let detail = format!(
                 "none, so processes are found by their parents and have no limits: {reason}; {ADVICE}"
             );
-            (State::Lacking, detail)
+            (CheckState::Lacking, detail)
         }
-        Ok(GroupDecision { .. }) => (State::Well, "off: processes are found by their parents".to_owned()),
+        Ok(GroupDecision { .. }) => {
+            (CheckState::Well, "off: processes are found by their parents".to_owned())
+        }
     };
-    Ok(Check { name: "control groups", state, detail })
+    Ok(MachineCheck { name: "control groups", state, detail })
 }
 
 #[cfg(test)]
@@ -218,9 +231,9 @@ mod tests {
     #[test]
     fn a_home_that_can_be_made_or_written_to_is_well() {
         let folder = tempfile::tempdir().unwrap();
-        assert_eq!(home_directory(folder.path()).state, State::Well);
-        assert_eq!(home_directory(&folder.path().join("not/yet")).state, State::Well);
+        assert_eq!(home_directory(folder.path()).state, CheckState::Well);
+        assert_eq!(home_directory(&folder.path().join("not/yet")).state, CheckState::Well);
         fs::write(folder.path().join("file"), "").unwrap();
-        assert_eq!(home_directory(&folder.path().join("file/home")).state, State::Broken);
+        assert_eq!(home_directory(&folder.path().join("file/home")).state, CheckState::Broken);
     }
 }

@@ -12,10 +12,10 @@ use std::{
     time::Duration,
 };
 
-use abide_daemon::probe::{self, Examination};
+use abide_daemon::probe::{self, ProbeRequest};
 use abide_ports::{
-    catalogue::Entry,
-    engine::{Evidence, Health, Installation},
+    catalogue::InstalledEngine,
+    engine::{AdapterBasis, EngineHealth, EngineInstallation},
     processes::Processes,
 };
 use anyhow::Context;
@@ -23,71 +23,80 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::{
     home, machine,
-    processes::{Keepers, Readiness},
+    processes::{KeeperProcesses, StandbyPolicy},
 };
 
 /// An engine as it was found.
 #[derive(Debug)]
-pub(super) struct Engine {
+pub(super) struct ExaminedEngine {
     pub(super) name: String,
     /// How it is called; empty if it is switched off.
     pub(super) command: Vec<String>,
     /// Where its program lies.
     pub(super) program: Option<PathBuf>,
     /// What its adapter was made from.
-    pub(super) evidence: Evidence,
-    pub(super) state: State,
+    pub(super) evidence: AdapterBasis,
+    pub(super) state: ExaminedState,
 }
 
 /// Whether an engine can be used.
 #[derive(Debug)]
-pub(super) enum State {
+pub(super) enum ExaminedState {
     /// It was looked at.
-    Seen(Health),
+    Seen(EngineHealth),
     /// The owner has switched it off.
     Off,
 }
 
 /// How an examination ended.
 #[derive(Debug)]
-pub(super) enum Ended {
-    Done(Vec<Engine>),
+pub(super) enum ExaminationEnd {
+    Done(Vec<ExaminedEngine>),
     Interrupted,
 }
 
-impl Engine {
+impl ExaminedEngine {
     pub(super) fn off(name: &str) -> Self {
-        let state = State::Off;
-        Self { name: name.to_owned(), command: vec![], program: None, evidence: Evidence::Recorded, state }
+        let state = ExaminedState::Off;
+        Self {
+            name: name.to_owned(),
+            command: vec![],
+            program: None,
+            evidence: AdapterBasis::Recorded,
+            state,
+        }
     }
 
     pub(super) fn is_usable(&self) -> bool {
-        matches!(&self.state, State::Seen(Health { trouble: None, .. }))
+        matches!(&self.state, ExaminedState::Seen(EngineHealth { trouble: None, .. }))
     }
 }
 
 /// What the one who waits hears.
-enum News {
-    Examined(usize, Health),
+enum ExaminationUpdate {
+    Examined(usize, EngineHealth),
     Interrupted,
 }
 
 /// Examines all of them at once; none takes longer than its checks may, or each of them than `patience`.
-pub(super) fn examine(entries: Vec<Entry>, patience: Option<Duration>) -> anyhow::Result<Ended> {
+pub(super) fn examine(
+    entries: Vec<InstalledEngine>,
+    patience: Option<Duration>,
+) -> anyhow::Result<ExaminationEnd> {
     // An empty directory: what lies where we were called from is none of the checks' business.
     let folder = tempfile::Builder::new().prefix("abide-doctor-").tempdir();
     let folder = folder.context("cannot make a temporary directory")?;
     let workspace = folder.path().join("workspace");
     std::fs::create_dir(&workspace).context("cannot make a temporary directory")?;
     let directory = workspace.to_string_lossy().into_owned();
-    let keepers = Keepers {
+    let keepers = KeeperProcesses {
         directory: folder.path().join("keepers"),
         launcher: home::launcher()?,
         env: home::environment_of_children(),
         isolator: None,
         retention: RETENTION,
         children: Mutex::new(vec![]),
-        readiness: Readiness::None,
+        readiness: StandbyPolicy::None,
     };
     let (sender, news) = channel();
     on_interruption(sender.clone())?;
@@ -98,9 +107,9 @@ pub(super) fn examine(entries: Vec<Entry>, patience: Option<Duration>) -> anyhow
             let (sender, keepers, directory, cancel) = (sender.clone(), &keepers, &directory, &cancel);
             workers.push(scope.spawn(move || {
                 let unique = number.to_string();
-                let examination = Examination { directory, unique: &unique, patience, cancel };
+                let examination = ProbeRequest { directory, unique: &unique, patience, cancel };
                 let health = probe::examine(keepers, entry, &examination);
-                let _nobody_waits_any_more = sender.send(News::Examined(number, health));
+                let _nobody_waits_any_more = sender.send(ExaminationUpdate::Examined(number, health));
             }));
         }
         let all_over = || workers.iter().all(|worker| worker.is_finished());
@@ -111,7 +120,7 @@ pub(super) fn examine(entries: Vec<Entry>, patience: Option<Duration>) -> anyhow
 }
 
 /// Keepers say that they are done when their directory is gone, and then go themselves: that moment is waited for.
-fn reap(keepers: &Keepers) {
+fn reap(keepers: &KeeperProcesses) {
     if keepers.names().is_empty() {
         let mut children = keepers.children.lock().unwrap_or_else(PoisonError::into_inner);
         for mut child in children.drain(..) {
@@ -124,23 +133,23 @@ fn reap(keepers: &Keepers) {
 const RETENTION: u64 = 8 << 20;
 
 fn collect(
-    entries: &[Entry],
-    keepers: &Keepers,
-    news: &Receiver<News>,
+    entries: &[InstalledEngine],
+    keepers: &KeeperProcesses,
+    news: &Receiver<ExaminationUpdate>,
     cancel: &AtomicBool,
     all_over: &dyn Fn() -> bool,
-) -> anyhow::Result<Ended> {
-    let mut seen: Vec<Option<Health>> = entries.iter().map(|_| None).collect();
+) -> anyhow::Result<ExaminationEnd> {
+    let mut seen: Vec<Option<EngineHealth>> = entries.iter().map(|_| None).collect();
     let mut interrupted = false;
-    let mut progress = Progress::new();
+    let mut progress = ProgressLine::new();
     while seen.contains(&None) {
         let waiting = entries.iter().zip(&seen).filter(|(_, health)| health.is_none());
         let waiting: Vec<&str> = waiting.map(|(entry, _)| entry.engine.name()).collect();
         progress.show(&format!("looking at {}", waiting.join(", ")));
         let over = all_over();
         match news.recv_timeout(LOOK_AGAIN) {
-            Ok(News::Examined(number, health)) => seen[number] = Some(health),
-            Ok(News::Interrupted) => {
+            Ok(ExaminationUpdate::Examined(number, health)) => seen[number] = Some(health),
+            Ok(ExaminationUpdate::Interrupted) => {
                 interrupted = true;
                 cancel.store(true, Ordering::Release);
             }
@@ -159,29 +168,29 @@ fn collect(
     }
     progress.clear();
     if interrupted {
-        return Ok(Ended::Interrupted);
+        return Ok(ExaminationEnd::Interrupted);
     }
-    let engines = entries.iter().zip(seen.into_iter().flatten()).map(|(entry, health)| Engine {
+    let engines = entries.iter().zip(seen.into_iter().flatten()).map(|(entry, health)| ExaminedEngine {
         name: entry.engine.name().to_owned(),
         command: entry.installation.command.clone(),
         program: program(&entry.installation),
         evidence: entry.engine.evidence(),
-        state: State::Seen(health),
+        state: ExaminedState::Seen(health),
     });
-    Ok(Ended::Done(engines.collect()))
+    Ok(ExaminationEnd::Done(engines.collect()))
 }
 
 /// How long news is waited for before looking whether any can still come, and what there is to end.
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
 
 /// Where the program lies that the system would start.
-fn program(installation: &Installation) -> Option<PathBuf> {
+fn program(installation: &EngineInstallation) -> Option<PathBuf> {
     let search = installation.env.get("PATH").cloned().or_else(|| home::variable("PATH"));
     machine::program(installation.command.first()?, &search.unwrap_or_default())
 }
 
 /// Keepers outlive whoever started them, so a person's ctrl-C must not simply end this program.
-fn on_interruption(sender: Sender<News>) -> anyhow::Result<()> {
+fn on_interruption(sender: Sender<ExaminationUpdate>) -> anyhow::Result<()> {
     let (mut reader, writer) = UnixStream::pair().context("cannot make a socket pair")?;
     for signal in [SIGINT, SIGTERM] {
         let writer = writer.try_clone().context("cannot listen to signals")?;
@@ -189,19 +198,19 @@ fn on_interruption(sender: Sender<News>) -> anyhow::Result<()> {
     }
     std::thread::spawn(move || {
         if reader.read_exact(&mut [0]).is_ok() {
-            let _nobody_waits_any_more = sender.send(News::Interrupted);
+            let _nobody_waits_any_more = sender.send(ExaminationUpdate::Interrupted);
         }
     });
     Ok(())
 }
 
 /// One line that is written over again, where a person looks.
-struct Progress {
+struct ProgressLine {
     visible: bool,
     written: String,
 }
 
-impl Progress {
+impl ProgressLine {
     fn new() -> Self {
         Self { visible: std::io::stderr().is_terminal(), written: String::new() }
     }

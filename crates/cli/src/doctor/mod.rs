@@ -9,29 +9,29 @@ mod print;
 
 use std::{collections::BTreeSet, process::ExitCode, time::Duration};
 
-use abide_ports::catalogue::Catalogue;
+use abide_ports::catalogue::EngineLookup;
 use anyhow::Context;
 
 use crate::{
-    args::Doctor,
+    args::DoctorArguments,
     catalogue::EngineCatalogue,
-    config::{self, Config, Given, Loaded},
+    config::{self, CliConfig, GivenSetting, LoadedConfig},
     exit::{FAILED, SUCCEEDED, interrupted, usage},
 };
-use engines::{Ended, Engine};
+use engines::{ExaminationEnd, ExaminedEngine};
 
 /// What was found.
 #[derive(Debug)]
-struct Report {
-    machine: Vec<checks::Check>,
-    engines: Vec<Engine>,
+struct DoctorReport {
+    machine: Vec<checks::MachineCheck>,
+    engines: Vec<ExaminedEngine>,
 }
 
-pub(crate) fn run(arguments: &Doctor, given: &[Given]) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(arguments: &DoctorArguments, given: &[GivenSetting]) -> anyhow::Result<ExitCode> {
     // A broken configuration is one more thing to report, not a reason to look at nothing.
     let (config, said) = match config::load(given) {
-        Ok(Loaded { config, path, exists, .. }) => (config, Ok((path, exists))),
-        Err(error) => (Config::standard(&config::circumstances()?), Err(error)),
+        Ok(LoadedConfig { config, path, exists, .. }) => (config, Ok((path, exists))),
+        Err(error) => (CliConfig::standard(&config::circumstances()?), Err(error)),
     };
     let own = std::env::current_exe().context("cannot find this program")?;
     let catalogue = EngineCatalogue::new(&config.engines(), &own, config.isolation());
@@ -47,12 +47,12 @@ pub(crate) fn run(arguments: &Doctor, given: &[Given]) -> anyhow::Result<ExitCod
     let names = catalogue.names();
     let entries = names.iter().filter(wanted).filter_map(|name| catalogue.engine(name)).collect();
     let mut found = match engines::examine(entries, arguments.timeout.map(Duration::from_secs))? {
-        Ended::Done(found) => found,
-        Ended::Interrupted => return Ok(interrupted()),
+        ExaminationEnd::Done(found) => found,
+        ExaminationEnd::Interrupted => return Ok(interrupted()),
     };
-    found.extend(off.into_iter().filter(wanted).map(|name| Engine::off(name)));
-    let report = Report { machine: checks::all(&config, &said)?, engines: found };
+    found.extend(off.into_iter().filter(wanted).map(|name| ExaminedEngine::off(name)));
+    let report = DoctorReport { machine: checks::all(&config, &said)?, engines: found };
     print::print(&report, arguments)?;
-    let usable = report.engines.iter().any(Engine::is_usable) && said.is_ok();
+    let usable = report.engines.iter().any(ExaminedEngine::is_usable) && said.is_ok();
     Ok(if usable { SUCCEEDED } else { FAILED })
 }

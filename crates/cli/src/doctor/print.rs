@@ -3,25 +3,25 @@
 use std::io::Write;
 
 use abide_domain::engine::ProfileKind;
-use abide_ports::engine::{Ability, Evidence, Health};
+use abide_ports::engine::{AdapterBasis, EngineAbility, EngineHealth};
 use serde_json::{Map, Value, json};
 
 use super::{
-    Report, checks,
-    engines::{Engine, State},
+    DoctorReport, checks,
+    engines::{ExaminedEngine, ExaminedState},
 };
 use crate::{
-    args::Doctor,
-    table::{self, Cell, Colour, Look},
+    args::DoctorArguments,
+    table::{self, ColourMode, TableCell, TextStyle},
 };
 
-pub(super) fn print(report: &Report, arguments: &Doctor) -> anyhow::Result<()> {
+pub(super) fn print(report: &DoctorReport, arguments: &DoctorArguments) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
     if arguments.output.json {
         writeln!(out, "{}", as_json(report))?;
         return Ok(());
     }
-    let colour = Colour::of_stdout();
+    let colour = ColourMode::of_stdout();
     let mut lines = table::lines(&machine(report), colour);
     lines.push(String::new());
     lines.extend(table::lines(&engines(report), colour));
@@ -33,8 +33,8 @@ pub(super) fn print(report: &Report, arguments: &Doctor) -> anyhow::Result<()> {
     } else {
         lines.extend(table::lines(&report.engines.iter().map(note).collect::<Vec<_>>(), colour));
     }
-    if !report.engines.iter().any(Engine::is_usable) {
-        lines.extend([String::new(), colour.paint(&Look::Bad.cell("no engine can be used"))]);
+    if !report.engines.iter().any(ExaminedEngine::is_usable) {
+        lines.extend([String::new(), colour.paint(&TextStyle::Bad.cell("no engine can be used"))]);
     }
     for line in lines {
         writeln!(out, "{line}")?;
@@ -42,71 +42,77 @@ pub(super) fn print(report: &Report, arguments: &Doctor) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn machine(report: &Report) -> Vec<Vec<Cell>> {
-    let row = |check: &checks::Check| {
+fn machine(report: &DoctorReport) -> Vec<Vec<TableCell>> {
+    let row = |check: &checks::MachineCheck| {
         let state = match check.state {
-            checks::State::Well => Look::Good.cell("ok"),
-            checks::State::Lacking => Look::Careful.cell("lacking"),
-            checks::State::Broken => Look::Bad.cell("broken"),
+            checks::CheckState::Well => TextStyle::Good.cell("ok"),
+            checks::CheckState::Lacking => TextStyle::Careful.cell("lacking"),
+            checks::CheckState::Broken => TextStyle::Bad.cell("broken"),
         };
-        vec![Look::Plain.cell(check.name), state, Look::Plain.cell(&check.detail)]
+        vec![TextStyle::Plain.cell(check.name), state, TextStyle::Plain.cell(&check.detail)]
     };
     std::iter::once(heads(&["MACHINE", "", ""])).chain(report.machine.iter().map(row)).collect()
 }
 
-fn engines(report: &Report) -> Vec<Vec<Cell>> {
-    let row = |engine: &Engine| {
+fn engines(report: &DoctorReport) -> Vec<Vec<TableCell>> {
+    let row = |engine: &ExaminedEngine| {
         let nothing = || "-".to_owned();
         let (version, abilities) = match &engine.state {
-            State::Seen(health) => {
-                let names: Vec<_> = health.abilities.iter().map(Ability::name).collect();
+            ExaminedState::Seen(health) => {
+                let names: Vec<_> = health.abilities.iter().map(EngineAbility::name).collect();
                 (health.version.clone(), names.join(", "))
             }
-            State::Off => (None, String::new()),
+            ExaminedState::Off => (None, String::new()),
         };
         // Of a script that an interpreter runs, the interpreter alone would tell nothing.
         let arguments = engine.command.iter().skip(1).map(|argument| format!(" {argument}"));
         let program = engine.program.as_ref().map(|path| path.display().to_string());
         let program = program.map(|path| path + &arguments.collect::<String>());
         let name = match engine.evidence {
-            Evidence::Recorded => engine.name.clone(),
-            Evidence::Documented => format!("{} (unverified)", engine.name),
+            AdapterBasis::Recorded => engine.name.clone(),
+            AdapterBasis::Documented => format!("{} (unverified)", engine.name),
         };
         vec![
-            Look::Plain.cell(name),
+            TextStyle::Plain.cell(name),
             state(engine),
-            Look::Plain.cell(version.unwrap_or_else(nothing)),
-            Look::Plain.cell(if engine.is_usable() && !abilities.is_empty() { abilities } else { nothing() }),
-            Look::Plain.cell(program.unwrap_or_else(nothing)),
+            TextStyle::Plain.cell(version.unwrap_or_else(nothing)),
+            TextStyle::Plain.cell(if engine.is_usable() && !abilities.is_empty() {
+                abilities
+            } else {
+                nothing()
+            }),
+            TextStyle::Plain.cell(program.unwrap_or_else(nothing)),
         ]
     };
     let head = heads(&["ENGINE", "WAITS", "VERSION", "ABILITIES", "PROGRAM"]);
     std::iter::once(head).chain(report.engines.iter().map(row)).collect()
 }
 
-fn heads(titles: &[&str]) -> Vec<Cell> {
-    titles.iter().map(|title| Look::Head.cell(*title)).collect()
+fn heads(titles: &[&str]) -> Vec<TableCell> {
+    titles.iter().map(|title| TextStyle::Head.cell(*title)).collect()
 }
 
 /// How it waits for a person, or why it cannot be used, in a word.
-fn state(engine: &Engine) -> Cell {
+fn state(engine: &ExaminedEngine) -> TableCell {
     match &engine.state {
-        State::Off => Look::Faint.cell("off"),
-        State::Seen(Health { trouble: Some(_), .. }) if engine.program.is_none() => Look::Bad.cell("missing"),
-        State::Seen(Health { trouble: Some(_), .. }) => Look::Bad.cell("unusable"),
-        State::Seen(health) => match health.profile_kind() {
-            ProfileKind::Resumable => Look::Good.cell("resumable"),
-            ProfileKind::StickyProcess => Look::Careful.cell("sticky"),
+        ExaminedState::Off => TextStyle::Faint.cell("off"),
+        ExaminedState::Seen(EngineHealth { trouble: Some(_), .. }) if engine.program.is_none() => {
+            TextStyle::Bad.cell("missing")
+        }
+        ExaminedState::Seen(EngineHealth { trouble: Some(_), .. }) => TextStyle::Bad.cell("unusable"),
+        ExaminedState::Seen(health) => match health.profile_kind() {
+            ProfileKind::Resumable => TextStyle::Good.cell("resumable"),
+            ProfileKind::StickyProcess => TextStyle::Careful.cell("sticky"),
         },
     }
 }
 
 /// Why it waits so, or what to do.
-fn reason(engine: &Engine) -> String {
+fn reason(engine: &ExaminedEngine) -> String {
     match &engine.state {
-        State::Off => format!("switched off by engines.{}.enabled", engine.name),
-        State::Seen(Health { trouble: Some(trouble), .. }) => trouble.message.clone(),
-        State::Seen(health) => match health.profile_kind() {
+        ExaminedState::Off => format!("switched off by engines.{}.enabled", engine.name),
+        ExaminedState::Seen(EngineHealth { trouble: Some(trouble), .. }) => trouble.message.clone(),
+        ExaminedState::Seen(health) => match health.profile_kind() {
             ProfileKind::Resumable => {
                 format!("waits for a person without a process: {}", health.resume.detail)
             }
@@ -117,31 +123,31 @@ fn reason(engine: &Engine) -> String {
     }
 }
 
-fn note(engine: &Engine) -> Vec<Cell> {
+fn note(engine: &ExaminedEngine) -> Vec<TableCell> {
     let doubt = match engine.evidence {
-        Evidence::Recorded => "",
-        Evidence::Documented => {
+        AdapterBasis::Recorded => "",
+        AdapterBasis::Documented => {
             "; unverified: its adapter is made from what is documented, and was never tried on the program itself"
         }
     };
-    vec![Look::Plain.cell(&engine.name), Look::Plain.cell(reason(engine) + doubt)]
+    vec![TextStyle::Plain.cell(&engine.name), TextStyle::Plain.cell(reason(engine) + doubt)]
 }
 
 /// Every ability of an engine, and what happens without those that it lacks.
-fn abilities(engine: &Engine, colour: Colour) -> Vec<String> {
+fn abilities(engine: &ExaminedEngine, colour: ColourMode) -> Vec<String> {
     let mut lines = table::lines(&[note(engine)], colour);
-    if let (State::Seen(health), true) = (&engine.state, engine.is_usable()) {
-        let rows = Ability::ALL.into_iter().map(|ability| {
+    if let (ExaminedState::Seen(health), true) = (&engine.state, engine.is_usable()) {
+        let rows = EngineAbility::ALL.into_iter().map(|ability| {
             let (look, word, without) = if health.abilities.has(ability) {
-                (Look::Good, "yes", "")
+                (TextStyle::Good, "yes", "")
             } else {
-                (Look::Faint, "no", ability.without())
+                (TextStyle::Faint, "no", ability.without())
             };
             vec![
-                Look::Plain.cell(""),
+                TextStyle::Plain.cell(""),
                 look.cell(word),
-                Look::Plain.cell(ability.name()),
-                Look::Plain.cell(without),
+                TextStyle::Plain.cell(ability.name()),
+                TextStyle::Plain.cell(without),
             ]
         });
         lines.extend(table::lines(&rows.collect::<Vec<_>>(), colour));
@@ -149,12 +155,12 @@ fn abilities(engine: &Engine, colour: Colour) -> Vec<String> {
     lines
 }
 
-fn as_json(report: &Report) -> Value {
+fn as_json(report: &DoctorReport) -> Value {
     let machine = report.machine.iter().map(|check| {
         let state = match check.state {
-            checks::State::Well => "ok",
-            checks::State::Lacking => "lacking",
-            checks::State::Broken => "broken",
+            checks::CheckState::Well => "ok",
+            checks::CheckState::Lacking => "lacking",
+            checks::CheckState::Broken => "broken",
         };
         json!({ "check": check.name, "state": state, "detail": check.detail })
     });
@@ -163,10 +169,11 @@ fn as_json(report: &Report) -> Value {
         let mut told = json!({
             "name": engine.name, "available": usable, "state": state(engine).text, "reason": reason(engine),
             "command": engine.command, "program": engine.program,
-            "verified": matches!(engine.evidence, Evidence::Recorded),
+            "verified": matches!(engine.evidence, AdapterBasis::Recorded),
         });
-        if let State::Seen(health) = &engine.state {
-            let lacks = Ability::ALL.into_iter().filter(|ability| usable && !health.abilities.has(*ability));
+        if let ExaminedState::Seen(health) = &engine.state {
+            let lacks =
+                EngineAbility::ALL.into_iter().filter(|ability| usable && !health.abilities.has(*ability));
             let without: Map<_, _> =
                 lacks.map(|ability| (ability.name().to_owned(), Value::from(ability.without()))).collect();
             told["version"] = json!(health.version);
@@ -179,7 +186,7 @@ fn as_json(report: &Report) -> Value {
         told
     });
     json!({
-        "usable": report.engines.iter().any(Engine::is_usable),
+        "usable": report.engines.iter().any(ExaminedEngine::is_usable),
         "machine": machine.collect::<Vec<_>>(), "engines": engines.collect::<Vec<_>>(),
     })
 }

@@ -15,13 +15,13 @@ use tracing_subscriber::{
     Layer, Registry, filter::Targets, fmt, fmt::MakeWriter, layer::SubscriberExt, util::SubscriberInitExt,
 };
 
-pub(crate) use rotating::Rotating;
+pub(crate) use rotating::RotatingLog;
 
-use crate::config::settings::{Format, Level, Log};
+use crate::config::settings::{LogFormat, LogLevel, LogSettings};
 
 /// Where lines go.
 #[derive(Clone, Debug)]
-pub(crate) enum Destination {
+pub(crate) enum LogDestination {
     /// Standard error.
     Stderr,
     /// Files in this folder.
@@ -34,35 +34,35 @@ pub(crate) fn folder(home: &Path) -> PathBuf {
 }
 
 /// Begins to log. The first call in a process counts.
-pub(crate) fn start(log: &Log, destination: &Destination) -> io::Result<()> {
+pub(crate) fn start(log: &LogSettings, destination: &LogDestination) -> io::Result<()> {
     match destination {
-        Destination::Stderr => install(log, io::stderr),
-        Destination::Files(folder) => install(log, Rotating::open(folder, log.max_bytes, log.files)?),
+        LogDestination::Stderr => install(log, io::stderr),
+        LogDestination::Files(folder) => install(log, RotatingLog::open(folder, log.max_bytes, log.files)?),
     }
     Ok(())
 }
 
-fn install<W>(log: &Log, writer: W)
+fn install<W>(log: &LogSettings, writer: W)
 where
     W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
 {
     let lines = fmt::layer().with_writer(writer).with_ansi(false);
     let layer: Box<dyn Layer<Registry> + Send + Sync> = match log.format {
-        Format::Text => lines.boxed(),
-        Format::Json => lines.json().flatten_event(true).with_span_list(false).boxed(),
+        LogFormat::Text => lines.boxed(),
+        LogFormat::Json => lines.json().flatten_event(true).with_span_list(false).boxed(),
     };
     let _a_test_may_have_been_first =
         tracing_subscriber::registry().with(layer.with_filter(targets(log.level))).try_init();
 }
 
 /// Ours at this level, others' from warnings on.
-fn targets(level: Level) -> Targets {
+fn targets(level: LogLevel) -> Targets {
     let level = match level {
-        Level::Error => LevelFilter::ERROR,
-        Level::Warn => LevelFilter::WARN,
-        Level::Info => LevelFilter::INFO,
-        Level::Debug => LevelFilter::DEBUG,
-        Level::Trace => LevelFilter::TRACE,
+        LogLevel::Error => LevelFilter::ERROR,
+        LogLevel::Warn => LevelFilter::WARN,
+        LogLevel::Info => LevelFilter::INFO,
+        LogLevel::Debug => LevelFilter::DEBUG,
+        LogLevel::Trace => LevelFilter::TRACE,
     };
     Targets::new().with_default(level.min(LevelFilter::WARN)).with_target("abide", level)
 }

@@ -18,10 +18,10 @@ const NAME: &str = "daemon.log";
 
 /// The files, as those who log see them. Cheap to clone; all clones are one.
 #[derive(Clone, Debug)]
-pub(crate) struct Rotating(Arc<Mutex<Files>>);
+pub(crate) struct RotatingLog(Arc<Mutex<LogFiles>>);
 
 #[derive(Debug)]
-struct Files {
+struct LogFiles {
     folder: PathBuf,
     max_bytes: u64,
     count: u32,
@@ -31,12 +31,12 @@ struct Files {
     left_out: u64,
 }
 
-impl Rotating {
+impl RotatingLog {
     /// The log in this folder, which is made if need be; an existing file is gone on with.
     pub(crate) fn open(folder: &Path, max_bytes: u64, count: u32) -> io::Result<Self> {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
         let mut files =
-            Files { folder: folder.to_owned(), max_bytes, count: count.max(1), newest: None, left_out: 0 };
+            LogFiles { folder: folder.to_owned(), max_bytes, count: count.max(1), newest: None, left_out: 0 };
         files.newest = Some(files.open_newest()?);
         Ok(Self(Arc::new(Mutex::new(files))))
     }
@@ -60,7 +60,7 @@ impl Rotating {
     }
 }
 
-impl Files {
+impl LogFiles {
     fn write(&mut self, line: &[u8]) -> io::Result<()> {
         let length = line.len() as u64;
         if self.newest.as_ref().is_some_and(|(_, size)| *size > 0 && size + length > self.max_bytes) {
@@ -119,17 +119,17 @@ impl Files {
 
 /// What a line is written to: it always says that it was.
 #[derive(Debug)]
-pub(crate) struct Pen(Rotating);
+pub(crate) struct LogWriter(RotatingLog);
 
-impl<'w> MakeWriter<'w> for Rotating {
-    type Writer = Pen;
+impl<'w> MakeWriter<'w> for RotatingLog {
+    type Writer = LogWriter;
 
-    fn make_writer(&'w self) -> Pen {
-        Pen(self.clone())
+    fn make_writer(&'w self) -> LogWriter {
+        LogWriter(self.clone())
     }
 }
 
-impl Write for Pen {
+impl Write for LogWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.0.line(bytes);
         Ok(bytes.len())
@@ -159,7 +159,7 @@ mod tests {
     #[test]
     fn files_are_bounded_in_size_and_number_and_the_newest_lines_are_kept_whole_and_in_order() {
         let folder = tempfile::tempdir().unwrap();
-        let log = Rotating::open(folder.path(), 100, 3).unwrap();
+        let log = RotatingLog::open(folder.path(), 100, 3).unwrap();
         for number in 0..50 {
             log.line(format!("line {number:05} of the log\n").as_bytes());
         }
@@ -177,8 +177,8 @@ mod tests {
     fn one_file_begins_anew_and_a_restart_goes_on_with_what_is_there() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join(NAME);
-        Rotating::open(folder.path(), 20, 1).unwrap().line(b"0123456789\n");
-        let log = Rotating::open(folder.path(), 20, 1).unwrap();
+        RotatingLog::open(folder.path(), 20, 1).unwrap().line(b"0123456789\n");
+        let log = RotatingLog::open(folder.path(), 20, 1).unwrap();
         log.line(b"short\n");
         assert_eq!(fs::read_to_string(&file).unwrap(), "0123456789\nshort\n");
         log.line(b"another\n");
@@ -189,7 +189,7 @@ mod tests {
     #[test]
     fn a_full_disk_leaves_lines_out_and_says_so_when_there_is_room() {
         let folder = tempfile::tempdir().unwrap();
-        let log = Rotating::open(folder.path(), 1000, 2).unwrap();
+        let log = RotatingLog::open(folder.path(), 1000, 2).unwrap();
         log.line(b"before\n");
         // A device that is always full.
         let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
@@ -207,7 +207,7 @@ mod tests {
     fn a_folder_that_goes_away_stops_nobody() {
         let folder = tempfile::tempdir().unwrap();
         let inner = folder.path().join("logs");
-        let log = Rotating::open(&inner, 10, 2).unwrap();
+        let log = RotatingLog::open(&inner, 10, 2).unwrap();
         fs::remove_dir_all(&inner).unwrap();
         for _ in 0..5 {
             log.line(b"a line that needs a new file\n");

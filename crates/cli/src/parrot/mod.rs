@@ -22,11 +22,11 @@ use anyhow::bail;
 use clap::{Parser, ValueEnum};
 
 use self::{
-    script::Script,
-    session::{Session, State},
-    talk::{Hears, Inbox, Says, say},
-    turn::{Body, End, Turn},
-    workspace::Workspace,
+    script::ParrotScript,
+    session::{ParrotSession, ParrotSessionState},
+    talk::{ParrotInbox, ParrotInput, ParrotOutput, say},
+    turn::{ParrotProcess, ParrotTurn, ParrotTurnEnd},
+    workspace::ParrotWorkspace,
 };
 use crate::{
     exit::{FAILED, SUCCEEDED},
@@ -39,7 +39,7 @@ pub(crate) const PARROT: &str = "__parrot";
 /// A scripted engine for demos and tests: prompts come as JSON lines on stdin
 #[derive(Debug, Parser)]
 #[command(name = "parrot", version)]
-struct Options {
+struct ParrotOptions {
     /// Begin a session under this id
     #[arg(long, value_name = "ID", conflicts_with_all = ["resume", "sticky"])]
     session_id: Option<String>,
@@ -51,14 +51,14 @@ struct Options {
     sticky: bool,
     /// Whether files may be written
     #[arg(long, value_enum)]
-    sandbox: Option<Sandbox>,
+    sandbox: Option<ParrotSandbox>,
     /// Taken and not used: a parrot has no model
     #[arg(long, value_name = "NAME")]
     model: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Sandbox {
+enum ParrotSandbox {
     ReadOnly,
     WorkspaceWrite,
     DangerFullAccess,
@@ -66,7 +66,7 @@ enum Sandbox {
 
 /// Runs the parrot with these arguments.
 pub(crate) fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
-    let options = Options::parse_from([OsString::from("parrot")].into_iter().chain(arguments));
+    let options = ParrotOptions::parse_from([OsString::from("parrot")].into_iter().chain(arguments));
     let done = if options.sticky { stay(&options) } else { take_one_turn(&options) };
     done.unwrap_or_else(|error| {
         eprintln!("parrot: {error:#}");
@@ -77,99 +77,101 @@ pub(crate) fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
 /// The exit code of a turn that was told to stop.
 const INTERRUPTED: u8 = 130;
 
-fn take_one_turn(options: &Options) -> anyhow::Result<ExitCode> {
+fn take_one_turn(options: &ParrotOptions) -> anyhow::Result<ExitCode> {
     let workspace = workspace(options)?;
     let folder = sessions()?;
     let mut session = match (&options.resume, &options.session_id) {
-        (Some(id), _) => Session::resume(&folder, id, &workspace.name())?,
-        (None, Some(id)) => Session::begin(&folder, id, &workspace.name())?,
-        (None, None) => Session::begin(&folder, &session::fresh_name()?, &workspace.name())?,
+        (Some(id), _) => ParrotSession::resume(&folder, id, &workspace.name())?,
+        (None, Some(id)) => ParrotSession::begin(&folder, id, &workspace.name())?,
+        (None, None) => ParrotSession::begin(&folder, &session::fresh_name()?, &workspace.name())?,
     };
     let mut body = body(workspace)?;
-    let mut script = Script::default();
+    let mut script = ParrotScript::default();
     let Some(prompt) = prompt(&mut body, &mut script) else { bail!("no prompt") };
     let (left, reply) = session.take()?;
     let open = match left {
-        State::Idle | State::Lost => None,
-        State::Asked { rest } => Some(rest),
+        ParrotSessionState::Idle | ParrotSessionState::Lost => None,
+        ParrotSessionState::Asked { rest } => Some(rest),
     };
     prepare(&mut script, open, reply, &prompt);
     if !script.is_mute() {
-        say(&Says::Session { id: session.id() })?;
+        say(&ParrotOutput::Session { id: session.id() })?;
     }
-    say(&Says::Turn)?;
+    say(&ParrotOutput::Turn)?;
     body.session = Some(session);
-    let end = Turn { body: &mut body, script: &mut script }.run()?;
+    let end = ParrotTurn { body: &mut body, script: &mut script }.run()?;
     let (rest, reply) = script.rest();
     let state = match &end {
-        End::Asked { .. } => State::Asked { rest },
-        End::Done { .. } | End::Failed { .. } | End::Interrupted => State::Idle,
+        ParrotTurnEnd::Asked { .. } => ParrotSessionState::Asked { rest },
+        ParrotTurnEnd::Done { .. } | ParrotTurnEnd::Failed { .. } | ParrotTurnEnd::Interrupted => {
+            ParrotSessionState::Idle
+        }
     };
     // Remembered before it is said: whoever has heard the end can resume at once.
     if let Some(session) = &mut body.session {
         session.keep(state, &reply)?;
     }
     Ok(match tell(&end)? {
-        Told::Answer => SUCCEEDED,
-        Told::Failure => FAILED,
-        Told::Interruption => ExitCode::from(INTERRUPTED),
+        ReportedEnd::Answer => SUCCEEDED,
+        ReportedEnd::Failure => FAILED,
+        ReportedEnd::Interruption => ExitCode::from(INTERRUPTED),
     })
 }
 
-fn stay(options: &Options) -> anyhow::Result<ExitCode> {
+fn stay(options: &ParrotOptions) -> anyhow::Result<ExitCode> {
     let mut body = body(workspace(options)?)?;
     let id = session::fresh_name()?;
     let (mut announced, mut open, mut reply) = (false, None, String::new());
-    let mut script = Script::default();
+    let mut script = ParrotScript::default();
     while let Some(prompt) = prompt(&mut body, &mut script) {
         prepare(&mut script, open.take(), reply, &prompt);
         if !announced && !script.is_mute() {
             announced = true;
-            say(&Says::Session { id: &id })?;
+            say(&ParrotOutput::Session { id: &id })?;
         }
-        say(&Says::Turn)?;
-        let end = Turn { body: &mut body, script: &mut script }.run()?;
+        say(&ParrotOutput::Turn)?;
+        let end = ParrotTurn { body: &mut body, script: &mut script }.run()?;
         let (rest, last) = std::mem::take(&mut script).rest();
         reply = last;
-        if matches!(end, End::Asked { .. }) {
+        if matches!(end, ParrotTurnEnd::Asked { .. }) {
             open = Some(rest);
         }
         match tell(&end)? {
-            Told::Answer | Told::Interruption => {}
-            Told::Failure => return Ok(FAILED),
+            ReportedEnd::Answer | ReportedEnd::Interruption => {}
+            ReportedEnd::Failure => return Ok(FAILED),
         }
     }
     Ok(SUCCEEDED)
 }
 
-fn workspace(options: &Options) -> anyhow::Result<Workspace> {
-    Workspace::here(options.sandbox == Some(Sandbox::ReadOnly))
+fn workspace(options: &ParrotOptions) -> anyhow::Result<ParrotWorkspace> {
+    ParrotWorkspace::here(options.sandbox == Some(ParrotSandbox::ReadOnly))
 }
 
-fn body(workspace: Workspace) -> anyhow::Result<Body> {
+fn body(workspace: ParrotWorkspace) -> anyhow::Result<ParrotProcess> {
     let later = VecDeque::new();
-    Ok(Body { inbox: Inbox::open()?, workspace, gates: 0, session: None, deaf: false, later })
+    Ok(ParrotProcess { inbox: ParrotInbox::open()?, workspace, gates: 0, session: None, deaf: false, later })
 }
 
 /// The next prompt. A message that came too late to be put into a turn is put into the next.
-fn prompt(body: &mut Body, script: &mut Script) -> Option<String> {
+fn prompt(body: &mut ParrotProcess, script: &mut ParrotScript) -> Option<String> {
     let mut prompt = body.later.pop_front();
     while prompt.is_none() && !body.deaf {
         match body.inbox.wait() {
-            Hears::Prompt { text } => prompt = Some(text),
-            Hears::Steer { text } => script.add(own_words(&text)),
+            ParrotInput::Prompt { text } => prompt = Some(text),
+            ParrotInput::Steer { text } => script.add(own_words(&text)),
             // There is nothing to be interrupted or answered.
-            Hears::Interrupt | Hears::Answer { .. } => {}
-            Hears::End => body.deaf = true,
+            ParrotInput::Interrupt | ParrotInput::Answer { .. } => {}
+            ParrotInput::End => body.deaf = true,
         }
     }
     prompt.map(|prompt| own_words(&prompt).to_owned())
 }
 
 /// Makes the script of a turn: what an open question left, or the prompt itself.
-fn prepare(script: &mut Script, open: Option<Vec<String>>, reply: String, prompt: &str) {
+fn prepare(script: &mut ParrotScript, open: Option<Vec<String>>, reply: String, prompt: &str) {
     let (late, _) = std::mem::take(script).rest();
-    *script = Script::of(open.clone().unwrap_or_default(), reply);
+    *script = ParrotScript::of(open.clone().unwrap_or_default(), reply);
     match open {
         None => script.add(prompt),
         Some(_) => {
@@ -182,25 +184,25 @@ fn prepare(script: &mut Script, open: Option<Vec<String>>, reply: String, prompt
     script.add(&late.join("\n"));
 }
 
-enum Told {
+enum ReportedEnd {
     Answer,
     Failure,
     Interruption,
 }
 
-fn tell(end: &End) -> std::io::Result<Told> {
+fn tell(end: &ParrotTurnEnd) -> std::io::Result<ReportedEnd> {
     match end {
-        End::Done { answer } | End::Asked { answer } => {
-            say(&Says::Result { text: answer })?;
-            Ok(Told::Answer)
+        ParrotTurnEnd::Done { answer } | ParrotTurnEnd::Asked { answer } => {
+            say(&ParrotOutput::Result { text: answer })?;
+            Ok(ReportedEnd::Answer)
         }
-        End::Failed { message } => {
-            say(&Says::Failed { message })?;
-            Ok(Told::Failure)
+        ParrotTurnEnd::Failed { message } => {
+            say(&ParrotOutput::Failed { message })?;
+            Ok(ReportedEnd::Failure)
         }
-        End::Interrupted => {
-            say(&Says::Interrupted)?;
-            Ok(Told::Interruption)
+        ParrotTurnEnd::Interrupted => {
+            say(&ParrotOutput::Interrupted)?;
+            Ok(ReportedEnd::Interruption)
         }
     }
 }

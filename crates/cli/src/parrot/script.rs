@@ -23,10 +23,10 @@ use serde_json::{Value, json};
 
 /// Something to be done.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Order {
+pub(super) enum ParrotInstruction {
     Say(String),
-    Ask(Asking),
-    Gate(Gate),
+    Ask(ParrotQuestion),
+    Gate(ParrotGate),
     Progress(String),
     Sleep(Duration),
     Print(u64),
@@ -41,7 +41,7 @@ pub(super) enum Order {
 
 /// A request for approval.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Gate {
+pub(super) struct ParrotGate {
     pub(super) prompt: String,
     /// The kind and the command, if it has them.
     pub(super) deed: Option<(String, String)>,
@@ -52,7 +52,7 @@ const GATE_KINDS: [&str; 4] = ["command", "file_change", "permission", "tool"];
 
 /// A question that ends the turn.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Asking {
+pub(super) struct ParrotQuestion {
     kind: String,
     policy: Option<String>,
     prompt: String,
@@ -61,12 +61,12 @@ pub(super) struct Asking {
 
 /// What is still to be done, and the last reply.
 #[derive(Debug, Default)]
-pub(super) struct Script {
+pub(super) struct ParrotScript {
     lines: VecDeque<String>,
     reply: String,
 }
 
-impl Script {
+impl ParrotScript {
     /// What remains of an earlier script.
     pub(super) fn of(lines: Vec<String>, reply: String) -> Self {
         Self { lines: lines.into(), reply }
@@ -79,7 +79,7 @@ impl Script {
     }
 
     /// The next order.
-    pub(super) fn next(&mut self) -> Option<Order> {
+    pub(super) fn next(&mut self) -> Option<ParrotInstruction> {
         self.lines.pop_front().map(|line| order(&line, &self.reply))
     }
 
@@ -94,8 +94,9 @@ impl Script {
 
     /// Whether no handle is to be announced before the next question.
     pub(super) fn is_mute(&self) -> bool {
-        let this_turn = self.lines.iter().take_while(|line| !matches!(order(line, ""), Order::Ask(_)));
-        this_turn.into_iter().any(|line| order(line, "") == Order::MuteSession)
+        let this_turn =
+            self.lines.iter().take_while(|line| !matches!(order(line, ""), ParrotInstruction::Ask(_)));
+        this_turn.into_iter().any(|line| order(line, "") == ParrotInstruction::MuteSession)
     }
 
     /// The lines that are left.
@@ -104,7 +105,7 @@ impl Script {
     }
 }
 
-impl Asking {
+impl ParrotQuestion {
     /// The block that any model would write.
     pub(super) fn block(&self) -> String {
         let options: Vec<Value> =
@@ -118,39 +119,41 @@ impl Asking {
 }
 
 /// The order that a line gives.
-fn order(line: &str, reply: &str) -> Order {
+fn order(line: &str, reply: &str) -> ParrotInstruction {
     let filled = |text: &str| text.trim().replace("$reply", reply);
     let (word, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
     let rest = rest.trim();
     let understood = match word {
-        "say" => Some(Order::Say(filled(rest))),
-        "ask" => asking(rest, &filled).map(Order::Ask),
-        "gate" => Some(Order::Gate(gate(filled(rest)))),
-        "progress" => Some(Order::Progress(filled(rest))),
-        "sleep" => {
-            rest.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()).map(Order::Sleep)
-        }
-        "print" => rest.parse().ok().map(Order::Print),
-        "write" => file(rest, &filled).map(|(path, text)| Order::Write { path, text }),
-        "append" => file(rest, &filled).map(|(path, text)| Order::Append { path, text }),
-        "fail" => Some(Order::Fail(filled(rest))),
-        "crash" if rest.is_empty() => Some(Order::Crash),
-        "hang" if rest.is_empty() => Some(Order::Hang),
-        "mute-session" if rest.is_empty() => Some(Order::MuteSession),
-        "lose-session" if rest.is_empty() => Some(Order::LoseSession),
+        "say" => Some(ParrotInstruction::Say(filled(rest))),
+        "ask" => asking(rest, &filled).map(ParrotInstruction::Ask),
+        "gate" => Some(ParrotInstruction::Gate(gate(filled(rest)))),
+        "progress" => Some(ParrotInstruction::Progress(filled(rest))),
+        "sleep" => rest
+            .parse()
+            .ok()
+            .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
+            .map(ParrotInstruction::Sleep),
+        "print" => rest.parse().ok().map(ParrotInstruction::Print),
+        "write" => file(rest, &filled).map(|(path, text)| ParrotInstruction::Write { path, text }),
+        "append" => file(rest, &filled).map(|(path, text)| ParrotInstruction::Append { path, text }),
+        "fail" => Some(ParrotInstruction::Fail(filled(rest))),
+        "crash" if rest.is_empty() => Some(ParrotInstruction::Crash),
+        "hang" if rest.is_empty() => Some(ParrotInstruction::Hang),
+        "mute-session" if rest.is_empty() => Some(ParrotInstruction::MuteSession),
+        "lose-session" if rest.is_empty() => Some(ParrotInstruction::LoseSession),
         _ => None,
     };
-    understood.unwrap_or_else(|| Order::Say(format!("heard: {}", filled(line))))
+    understood.unwrap_or_else(|| ParrotInstruction::Say(format!("heard: {}", filled(line))))
 }
 
-fn gate(prompt: String) -> Gate {
+fn gate(prompt: String) -> ParrotGate {
     let deed = prompt.split_once(':').map(|(kind, command)| (kind.trim(), command.trim()));
     let deed = deed.filter(|(kind, command)| GATE_KINDS.contains(kind) && !command.is_empty());
     let deed = deed.map(|(kind, command)| (kind.to_owned(), command.to_owned()));
-    Gate { prompt, deed }
+    ParrotGate { prompt, deed }
 }
 
-fn asking(rest: &str, filled: &impl Fn(&str) -> String) -> Option<Asking> {
+fn asking(rest: &str, filled: &impl Fn(&str) -> String) -> Option<ParrotQuestion> {
     let (kind, rest) = rest.split_once(char::is_whitespace)?;
     let (kind, policy) = match kind.split_once('/') {
         Some((kind, policy)) => (kind, Some(policy.to_owned())),
@@ -162,7 +165,7 @@ fn asking(rest: &str, filled: &impl Fn(&str) -> String) -> Option<Asking> {
         Some(label) => (filled(label), true),
         None => (filled(part), false),
     });
-    Some(Asking { kind: kind.to_owned(), policy, prompt, options: options.collect() })
+    Some(ParrotQuestion { kind: kind.to_owned(), policy, prompt, options: options.collect() })
 }
 
 /// A path, and one line of text.
@@ -174,7 +177,7 @@ fn file(rest: &str, filled: &impl Fn(&str) -> String) -> Option<(String, String)
 
 #[cfg(test)]
 mod tests {
-    use abide_domain::event::Ending;
+    use abide_domain::event::TurnOutcome;
     use abide_engines::asking::recognise;
 
     use super::*;
@@ -192,29 +195,36 @@ mod tests {
             "append",
             "crash now",
         ] {
-            assert_eq!(order(line, ""), Order::Say(format!("heard: {line}")));
+            assert_eq!(order(line, ""), ParrotInstruction::Say(format!("heard: {line}")));
         }
-        assert_eq!(order("say", ""), Order::Say(String::new()));
+        assert_eq!(order("say", ""), ParrotInstruction::Say(String::new()));
     }
 
     #[test]
     fn the_last_reply_stands_where_a_text_asks_for_it() {
-        assert_eq!(order("say you said $reply", "two\nlines"), Order::Say("you said two\nlines".to_owned()));
-        let append = Order::Append { path: "a/b".to_owned(), text: "= two lines".to_owned() };
+        assert_eq!(
+            order("say you said $reply", "two\nlines"),
+            ParrotInstruction::Say("you said two\nlines".to_owned())
+        );
+        let append = ParrotInstruction::Append { path: "a/b".to_owned(), text: "= two lines".to_owned() };
         assert_eq!(order("append a/b = $reply", "two\nlines"), append, "a line stays one line");
-        assert_eq!(order("$reply", "crash"), Order::Say("heard: crash".to_owned()), "a reply is no order");
+        assert_eq!(
+            order("$reply", "crash"),
+            ParrotInstruction::Say("heard: crash".to_owned()),
+            "a reply is no order"
+        );
     }
 
     #[test]
     fn its_question_is_recognised_as_any_models() {
-        let Order::Ask(asking) =
+        let ParrotInstruction::Ask(asking) =
             order("ask choose_one/safe_default Which \"db\"? | SQLite (safe) | $reply", "PG")
         else {
             panic!("no question")
         };
         let heard = recognise(&asking.block());
         assert_eq!(heard.warning, None);
-        let Ending::Asked { question, .. } = heard.ending else { panic!("not recognised") };
+        let TurnOutcome::Asked { question, .. } = heard.ending else { panic!("not recognised") };
         assert_eq!(question.prompt, "Which \"db\"?");
         let labels: Vec<_> =
             question.options.iter().map(|option| (option.label.as_str(), option.safe)).collect();
@@ -225,7 +235,7 @@ mod tests {
     #[test]
     fn a_gate_may_have_a_kind_and_a_command() {
         let deed = |line: &str| {
-            let Order::Gate(gate) = order(line, "") else { panic!("{line} is no gate") };
+            let ParrotInstruction::Gate(gate) = order(line, "") else { panic!("{line} is no gate") };
             gate.deed
         };
         let some = |kind: &str, command: &str| Some((kind.to_owned(), command.to_owned()));
@@ -238,10 +248,13 @@ mod tests {
 
     #[test]
     fn a_turn_is_mute_only_up_to_its_question() {
-        let mut script = Script::default();
+        let mut script = ParrotScript::default();
         script.add("say a\nask confirm Go?\nmute-session\nsay b");
         assert!(!script.is_mute());
-        assert!(matches!((script.next(), script.next()), (Some(Order::Say(_)), Some(Order::Ask(_)))));
+        assert!(matches!(
+            (script.next(), script.next()),
+            (Some(ParrotInstruction::Say(_)), Some(ParrotInstruction::Ask(_)))
+        ));
         assert!(script.is_mute());
     }
 }

@@ -18,18 +18,18 @@ use crate::private;
 
 /// What is remembered.
 #[derive(Debug, Serialize, Deserialize)]
-struct Memory {
+struct ParrotSessionFile {
     /// The directory to which the session belongs.
     workspace: String,
     /// The last reply.
     reply: String,
-    state: State,
+    state: ParrotSessionState,
 }
 
 /// How the last turn left the session.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum State {
+pub(super) enum ParrotSessionState {
     /// Nothing is left to be done: the next prompt is a script.
     Idle,
     /// A question is open: the next prompt is its reply, and then these lines are the script.
@@ -43,22 +43,26 @@ pub(super) enum State {
 
 /// A session that only this process has.
 #[derive(Debug)]
-pub(super) struct Session {
+pub(super) struct ParrotSession {
     id: String,
     folder: PathBuf,
-    memory: Memory,
+    memory: ParrotSessionFile,
     /// Held as long as this process lives.
     _lock: File,
 }
 
-impl Session {
+impl ParrotSession {
     /// A session that did not exist before. Nothing is written yet.
     pub(super) fn begin(folder: &Path, id: &str, workspace: &str) -> anyhow::Result<Self> {
         let lock = claim(folder, id)?;
         if file(folder, id).exists() {
             bail!("session {id} already exists");
         }
-        let memory = Memory { workspace: workspace.to_owned(), reply: String::new(), state: State::Idle };
+        let memory = ParrotSessionFile {
+            workspace: workspace.to_owned(),
+            reply: String::new(),
+            state: ParrotSessionState::Idle,
+        };
         Ok(Self { id: id.to_owned(), folder: folder.to_owned(), memory, _lock: lock })
     }
 
@@ -66,9 +70,9 @@ impl Session {
     pub(super) fn resume(folder: &Path, id: &str, workspace: &str) -> anyhow::Result<Self> {
         let lock = claim(folder, id)?;
         let bytes = fs::read(file(folder, id)).with_context(|| format!("session {id} not found"))?;
-        let memory: Memory =
+        let memory: ParrotSessionFile =
             serde_json::from_slice(&bytes).with_context(|| format!("session {id} is damaged"))?;
-        if memory.state == State::Lost {
+        if memory.state == ParrotSessionState::Lost {
             bail!("session {id} is lost");
         }
         if memory.workspace != workspace {
@@ -83,15 +87,15 @@ impl Session {
     }
 
     /// Takes what the last turn left, durably: whatever happens from now on, it is not taken again.
-    pub(super) fn take(&mut self) -> anyhow::Result<(State, String)> {
-        let state = std::mem::replace(&mut self.memory.state, State::Idle);
+    pub(super) fn take(&mut self) -> anyhow::Result<(ParrotSessionState, String)> {
+        let state = std::mem::replace(&mut self.memory.state, ParrotSessionState::Idle);
         self.write()?;
         Ok((state, self.memory.reply.clone()))
     }
 
     /// Remembers how the turn ended, durably. What is lost stays lost.
-    pub(super) fn keep(&mut self, state: State, reply: &str) -> anyhow::Result<()> {
-        if self.memory.state != State::Lost {
+    pub(super) fn keep(&mut self, state: ParrotSessionState, reply: &str) -> anyhow::Result<()> {
+        if self.memory.state != ParrotSessionState::Lost {
             self.memory.state = state;
         }
         reply.clone_into(&mut self.memory.reply);
@@ -100,7 +104,7 @@ impl Session {
 
     /// Makes it useless, durably and at once.
     pub(super) fn lose(&mut self) -> anyhow::Result<()> {
-        self.memory.state = State::Lost;
+        self.memory.state = ParrotSessionState::Lost;
         self.write()
     }
 

@@ -25,7 +25,7 @@ use serde::{Deserialize, Serialize};
 /// What it says.
 #[derive(Debug, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
-pub(super) enum Says<'a> {
+pub(super) enum ParrotOutput<'a> {
     Session {
         id: &'a str,
     },
@@ -40,7 +40,7 @@ pub(super) enum Says<'a> {
         id: &'a str,
         prompt: &'a str,
         #[serde(flatten)]
-        deed: Option<Deed<'a>>,
+        deed: Option<ParrotAction<'a>>,
     },
     Withdrawn {
         id: &'a str,
@@ -56,7 +56,7 @@ pub(super) enum Says<'a> {
 
 /// What it would do behind a gate.
 #[derive(Clone, Copy, Debug, Serialize)]
-pub(super) struct Deed<'a> {
+pub(super) struct ParrotAction<'a> {
     pub(super) kind: &'a str,
     pub(super) command: &'a str,
     pub(super) cwd: Option<&'a str>,
@@ -65,7 +65,7 @@ pub(super) struct Deed<'a> {
 /// What it hears.
 #[derive(Debug, PartialEq, Eq, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
-pub(super) enum Hears {
+pub(super) enum ParrotInput {
     Prompt {
         text: String,
     },
@@ -86,7 +86,7 @@ pub(super) enum Hears {
 }
 
 /// Says something, at once.
-pub(super) fn say(says: &Says<'_>) -> std::io::Result<()> {
+pub(super) fn say(says: &ParrotOutput<'_>) -> std::io::Result<()> {
     let mut out = stdout().lock();
     serde_json::to_writer(&mut out, says)?;
     out.write_all(b"\n")?;
@@ -116,11 +116,11 @@ pub(super) fn print(bytes: u64) -> std::io::Result<u64> {
 
 /// Where everything that is said to the parrot comes together.
 #[derive(Debug)]
-pub(super) struct Inbox {
-    said: Receiver<Hears>,
+pub(super) struct ParrotInbox {
+    said: Receiver<ParrotInput>,
 }
 
-impl Inbox {
+impl ParrotInbox {
     /// Begins to listen, to standard input and to SIGINT.
     pub(super) fn open() -> anyhow::Result<Self> {
         let (sender, said) = channel();
@@ -129,33 +129,33 @@ impl Inbox {
         let interrupts = sender.clone();
         std::thread::spawn(move || {
             let mut byte = [0];
-            while signals.read_exact(&mut byte).is_ok() && interrupts.send(Hears::Interrupt).is_ok() {}
+            while signals.read_exact(&mut byte).is_ok() && interrupts.send(ParrotInput::Interrupt).is_ok() {}
         });
         std::thread::spawn(move || listen(&sender));
         Ok(Self { said })
     }
 
     /// What is said next, however long that takes.
-    pub(super) fn wait(&self) -> Hears {
-        self.said.recv().unwrap_or(Hears::End)
+    pub(super) fn wait(&self) -> ParrotInput {
+        self.said.recv().unwrap_or(ParrotInput::End)
     }
 
     /// What is said next, if that is within this time.
-    pub(super) fn wait_for(&self, time: Duration) -> Option<Hears> {
+    pub(super) fn wait_for(&self, time: Duration) -> Option<ParrotInput> {
         match self.said.recv_timeout(time) {
             Ok(said) => Some(said),
             Err(RecvTimeoutError::Timeout) => None,
-            Err(RecvTimeoutError::Disconnected) => Some(Hears::End),
+            Err(RecvTimeoutError::Disconnected) => Some(ParrotInput::End),
         }
     }
 
     /// What has been said already.
-    pub(super) fn look(&self) -> Option<Hears> {
+    pub(super) fn look(&self) -> Option<ParrotInput> {
         self.said.try_recv().ok()
     }
 }
 
-fn listen(sender: &Sender<Hears>) {
+fn listen(sender: &Sender<ParrotInput>) {
     for line in stdin().lock().split(b'\n').map_while(Result::ok) {
         match serde_json::from_slice(&line) {
             Ok(said) => {
@@ -167,5 +167,5 @@ fn listen(sender: &Sender<Hears>) {
             Err(error) => eprintln!("parrot: not understood: {error}"),
         }
     }
-    let _nobody_listens = sender.send(Hears::End);
+    let _nobody_listens = sender.send(ParrotInput::End);
 }

@@ -10,15 +10,15 @@ use std::{
 use abide_engines::asking::patch::own_words;
 
 use super::{
-    script::{Asking, Gate, Order, Script},
-    session::Session,
-    talk::{Deed, Hears, Inbox, Says, print, say},
-    workspace::{Manner, Workspace},
+    script::{ParrotGate, ParrotInstruction, ParrotQuestion, ParrotScript},
+    session::ParrotSession,
+    talk::{ParrotAction, ParrotInbox, ParrotInput, ParrotOutput, print, say},
+    workspace::{ParrotWorkspace, WriteMode},
 };
 
 /// How a turn ended.
 #[derive(Debug)]
-pub(super) enum End {
+pub(super) enum ParrotTurnEnd {
     /// Everything was done.
     Done { answer: String },
     /// It asks.
@@ -31,13 +31,13 @@ pub(super) enum End {
 
 /// What a process has for all its turns.
 #[derive(Debug)]
-pub(super) struct Body {
-    pub(super) inbox: Inbox,
-    pub(super) workspace: Workspace,
+pub(super) struct ParrotProcess {
+    pub(super) inbox: ParrotInbox,
+    pub(super) workspace: ParrotWorkspace,
     /// How many gates there were.
     pub(super) gates: u32,
     /// What is remembered; nothing if the process stays.
-    pub(super) session: Option<Session>,
+    pub(super) session: Option<ParrotSession>,
     /// Whether nothing more will be said on standard input.
     pub(super) deaf: bool,
     /// Prompts that came in the middle of a turn.
@@ -46,28 +46,28 @@ pub(super) struct Body {
 
 /// One turn.
 #[derive(Debug)]
-pub(super) struct Turn<'a> {
-    pub(super) body: &'a mut Body,
-    pub(super) script: &'a mut Script,
+pub(super) struct ParrotTurn<'a> {
+    pub(super) body: &'a mut ParrotProcess,
+    pub(super) script: &'a mut ParrotScript,
 }
 
 /// Why the rest of the script is not carried out.
-enum Stop {
-    Asked(Asking),
+enum ParrotStop {
+    Asked(ParrotQuestion),
     Failed(String),
     Interrupted,
     Broken(std::io::Error),
 }
 
-impl From<std::io::Error> for Stop {
+impl From<std::io::Error> for ParrotStop {
     fn from(error: std::io::Error) -> Self {
         Self::Broken(error)
     }
 }
 
-impl Turn<'_> {
+impl ParrotTurn<'_> {
     /// Carries out the script. An error means that nobody listens any more.
-    pub(super) fn run(mut self) -> std::io::Result<End> {
+    pub(super) fn run(mut self) -> std::io::Result<ParrotTurnEnd> {
         let mut answer = vec![];
         let stop = loop {
             if let Err(stop) = self.hear_what_was_said() {
@@ -80,82 +80,82 @@ impl Turn<'_> {
         };
         let answer = |last: Option<String>| answer.iter().cloned().chain(last).collect::<Vec<_>>().join("\n");
         Ok(match stop {
-            None => End::Done { answer: answer(None) },
-            Some(Stop::Asked(asking)) => End::Asked { answer: answer(Some(asking.block())) },
-            Some(Stop::Failed(message)) => End::Failed { message },
-            Some(Stop::Interrupted) => End::Interrupted,
-            Some(Stop::Broken(error)) => return Err(error),
+            None => ParrotTurnEnd::Done { answer: answer(None) },
+            Some(ParrotStop::Asked(asking)) => ParrotTurnEnd::Asked { answer: answer(Some(asking.block())) },
+            Some(ParrotStop::Failed(message)) => ParrotTurnEnd::Failed { message },
+            Some(ParrotStop::Interrupted) => ParrotTurnEnd::Interrupted,
+            Some(ParrotStop::Broken(error)) => return Err(error),
         })
     }
 
-    fn carry_out(&mut self, order: Order, answer: &mut Vec<String>) -> Result<(), Stop> {
+    fn carry_out(&mut self, order: ParrotInstruction, answer: &mut Vec<String>) -> Result<(), ParrotStop> {
         match order {
-            Order::Say(text) => {
-                say(&Says::Text { text: &text })?;
+            ParrotInstruction::Say(text) => {
+                say(&ParrotOutput::Text { text: &text })?;
                 answer.push(text);
             }
-            Order::Ask(asking) => return Err(Stop::Asked(asking)),
-            Order::Gate(gate) => self.pass_gate(&gate)?,
-            Order::Progress(text) => say(&Says::Progress { text: &text })?,
-            Order::Sleep(time) => self.pause(time)?,
-            Order::Print(bytes) => {
+            ParrotInstruction::Ask(asking) => return Err(ParrotStop::Asked(asking)),
+            ParrotInstruction::Gate(gate) => self.pass_gate(&gate)?,
+            ParrotInstruction::Progress(text) => say(&ParrotOutput::Progress { text: &text })?,
+            ParrotInstruction::Sleep(time) => self.pause(time)?,
+            ParrotInstruction::Print(bytes) => {
                 let mut left = bytes;
                 while left > 0 {
                     left -= print(left)?;
                     self.hear_what_was_said()?;
                 }
             }
-            Order::Write { path, text } => self.put(&path, &text, Manner::Replace)?,
-            Order::Append { path, text } => self.put(&path, &text, Manner::Add)?,
-            Order::Fail(message) => return Err(Stop::Failed(message)),
-            Order::Crash => {
+            ParrotInstruction::Write { path, text } => self.put(&path, &text, WriteMode::Replace)?,
+            ParrotInstruction::Append { path, text } => self.put(&path, &text, WriteMode::Add)?,
+            ParrotInstruction::Fail(message) => return Err(ParrotStop::Failed(message)),
+            ParrotInstruction::Crash => {
                 let myself = rustix::process::getpid();
                 rustix::process::kill_process(myself, rustix::process::Signal::KILL)
                     .map_err(std::io::Error::from)?;
             }
-            Order::Hang => hang()?,
+            ParrotInstruction::Hang => hang()?,
             // Seen to before the first order.
-            Order::MuteSession => {}
-            Order::LoseSession => {
-                let lost = self.body.session.as_mut().map_or(Ok(()), Session::lose);
-                lost.map_err(|error| Stop::Failed(format!("{error:#}")))?;
+            ParrotInstruction::MuteSession => {}
+            ParrotInstruction::LoseSession => {
+                let lost = self.body.session.as_mut().map_or(Ok(()), ParrotSession::lose);
+                lost.map_err(|error| ParrotStop::Failed(format!("{error:#}")))?;
             }
         }
         Ok(())
     }
 
-    fn put(&self, path: &str, text: &str, manner: Manner) -> Result<(), Stop> {
-        self.body.workspace.put(path, text, manner).map_err(|error| Stop::Failed(format!("{error:#}")))
+    fn put(&self, path: &str, text: &str, manner: WriteMode) -> Result<(), ParrotStop> {
+        self.body.workspace.put(path, text, manner).map_err(|error| ParrotStop::Failed(format!("{error:#}")))
     }
 
     /// Asks for approval and waits. Either way the script goes on; `$reply` tells what was said.
-    fn pass_gate(&mut self, gate: &Gate) -> Result<(), Stop> {
+    fn pass_gate(&mut self, gate: &ParrotGate) -> Result<(), ParrotStop> {
         let prompt = gate.prompt.as_str();
         let cwd = std::env::current_dir().ok().and_then(|cwd| cwd.into_os_string().into_string().ok());
         let deed = gate.deed.as_ref();
-        let deed = deed.map(|(kind, command)| Deed { kind, command, cwd: cwd.as_deref() });
+        let deed = deed.map(|(kind, command)| ParrotAction { kind, command, cwd: cwd.as_deref() });
         self.body.gates += 1;
         let id = format!("gate-{}", self.body.gates);
-        say(&Says::Gate { id: &id, prompt, deed })?;
+        say(&ParrotOutput::Gate { id: &id, prompt, deed })?;
         loop {
             if self.body.deaf {
-                return Err(Stop::Failed("the input ended at a gate".to_owned()));
+                return Err(ParrotStop::Failed("the input ended at a gate".to_owned()));
             }
             match self.body.inbox.wait() {
-                Hears::Answer { gate, text, approved } if gate == id => {
+                ParrotInput::Answer { gate, text, approved } if gate == id => {
                     self.script.replied(&text);
                     let verdict = if approved { "approved" } else { "declined" };
-                    say(&Says::Progress { text: &format!("{verdict}: {prompt}") })?;
+                    say(&ParrotOutput::Progress { text: &format!("{verdict}: {prompt}") })?;
                     return Ok(());
                 }
-                other @ (Hears::Answer { .. }
-                | Hears::Prompt { .. }
-                | Hears::Steer { .. }
-                | Hears::Interrupt
-                | Hears::End) => {
+                other @ (ParrotInput::Answer { .. }
+                | ParrotInput::Prompt { .. }
+                | ParrotInput::Steer { .. }
+                | ParrotInput::Interrupt
+                | ParrotInput::End) => {
                     let heard = self.hear(other);
                     if heard.is_err() {
-                        say(&Says::Withdrawn { id: &id })?;
+                        say(&ParrotOutput::Withdrawn { id: &id })?;
                     }
                     heard?;
                 }
@@ -164,7 +164,7 @@ impl Turn<'_> {
     }
 
     #[expect(clippy::disallowed_methods, reason = "a pause on order is what is wanted")]
-    fn pause(&mut self, time: Duration) -> Result<(), Stop> {
+    fn pause(&mut self, time: Duration) -> Result<(), ParrotStop> {
         let begun = Instant::now();
         while let Some(left) = time.checked_sub(begun.elapsed()).filter(|left| !left.is_zero()) {
             if let Some(said) = self.body.inbox.wait_for(left) {
@@ -174,20 +174,20 @@ impl Turn<'_> {
         Ok(())
     }
 
-    fn hear_what_was_said(&mut self) -> Result<(), Stop> {
+    fn hear_what_was_said(&mut self) -> Result<(), ParrotStop> {
         while let Some(said) = self.body.inbox.look() {
             self.hear(said)?;
         }
         Ok(())
     }
 
-    fn hear(&mut self, said: Hears) -> Result<(), Stop> {
+    fn hear(&mut self, said: ParrotInput) -> Result<(), ParrotStop> {
         match said {
-            Hears::Steer { text } => self.script.add(own_words(&text)),
-            Hears::Interrupt => return Err(Stop::Interrupted),
-            Hears::End => self.body.deaf = true,
-            Hears::Prompt { text } => self.body.later.push_back(text),
-            Hears::Answer { gate, .. } => eprintln!("parrot: nothing waits for an answer to {gate}"),
+            ParrotInput::Steer { text } => self.script.add(own_words(&text)),
+            ParrotInput::Interrupt => return Err(ParrotStop::Interrupted),
+            ParrotInput::End => self.body.deaf = true,
+            ParrotInput::Prompt { text } => self.body.later.push_back(text),
+            ParrotInput::Answer { gate, .. } => eprintln!("parrot: nothing waits for an answer to {gate}"),
         }
         Ok(())
     }
@@ -197,7 +197,7 @@ impl Turn<'_> {
 fn hang() -> std::io::Result<()> {
     let ignored = std::sync::Arc::default();
     signal_hook::flag::register(signal_hook::consts::signal::SIGTERM, std::sync::Arc::clone(&ignored))?;
-    say(&Says::Progress { text: "hangs" })?;
+    say(&ParrotOutput::Progress { text: "hangs" })?;
     loop {
         std::thread::park();
     }

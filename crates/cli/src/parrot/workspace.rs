@@ -11,19 +11,19 @@ use anyhow::{Context, bail};
 
 /// The directory in which it works.
 #[derive(Debug)]
-pub(super) struct Workspace {
+pub(super) struct ParrotWorkspace {
     root: PathBuf,
     read_only: bool,
 }
 
 /// What becomes of what the file held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Manner {
+pub(super) enum WriteMode {
     Replace,
     Add,
 }
 
-impl Workspace {
+impl ParrotWorkspace {
     /// The working directory of this process.
     pub(super) fn here(read_only: bool) -> anyhow::Result<Self> {
         let root = std::env::current_dir().and_then(fs::canonicalize).context("cannot use this directory")?;
@@ -35,11 +35,11 @@ impl Workspace {
     }
 
     /// Puts a line into a file by one write, and returns when it is safe on the disk.
-    pub(super) fn put(&self, path: &str, text: &str, manner: Manner) -> anyhow::Result<()> {
+    pub(super) fn put(&self, path: &str, text: &str, manner: WriteMode) -> anyhow::Result<()> {
         self.write(path, text, manner).with_context(|| format!("cannot write {path}"))
     }
 
-    fn write(&self, path: &str, text: &str, manner: Manner) -> anyhow::Result<()> {
+    fn write(&self, path: &str, text: &str, manner: WriteMode) -> anyhow::Result<()> {
         if self.read_only {
             bail!("the sandbox is read-only");
         }
@@ -52,8 +52,8 @@ impl Workspace {
         let folder = self.made(folder)?;
         let mut options = OpenOptions::new();
         match manner {
-            Manner::Replace => options.write(true).truncate(true),
-            Manner::Add => options.append(true),
+            WriteMode::Replace => options.write(true).truncate(true),
+            WriteMode::Add => options.append(true),
         };
         // A link could lead out of the workspace.
         let no_links = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();

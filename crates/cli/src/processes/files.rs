@@ -6,11 +6,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use abide_ports::{engine::Installation, processes::FileIdentity};
+use abide_ports::{engine::EngineInstallation, processes::FileIdentity};
 
 /// The program as it is found along `path`, and every file that the arguments name: many programs are scripts that an
 /// interpreter is given. None if the program is not found.
-pub(super) fn identities(command: &Installation, path: &str) -> Option<Vec<FileIdentity>> {
+pub(super) fn identities(command: &EngineInstallation, path: &str) -> Option<Vec<FileIdentity>> {
     let (program, arguments) = command.command.split_first()?;
     let mut files = vec![identity(&found(program, path)?)?];
     let named = arguments.iter().chain(&command.args).filter(|argument| argument.starts_with('/'));
@@ -59,7 +59,7 @@ mod tests {
         fs::create_dir(&first).unwrap();
         fs::create_dir(&second).unwrap();
         let path = format!("{}:{}", first.display(), second.display());
-        let command = Installation::named("agent");
+        let command = EngineInstallation::named("agent");
         let seen = || identities(&command, &path);
         assert_eq!(seen(), None);
         program(&second.join("agent"), "one");
@@ -83,7 +83,7 @@ mod tests {
         let script = home.path().join("agent.js");
         fs::write(&script, "one").unwrap();
         let command = vec!["/bin/sh".to_owned(), script.to_string_lossy().into_owned()];
-        let command = Installation { command, ..Installation::default() };
+        let command = EngineInstallation { command, ..EngineInstallation::default() };
         let one = identities(&command, "");
         fs::write(&script, "another").unwrap();
         assert_ne!(identities(&command, ""), one);

@@ -8,14 +8,14 @@ use std::{
     time::Duration,
 };
 
-use abide_domain::process::Exit;
+use abide_domain::process::ExitStatus;
 use abide_keeper::{
-    launch::Keeper,
-    place::{FinalRecord, Place},
-    protocol::{Act, Answer, News, Order, Stream},
-    spool::{Remaining, Remains},
+    launch::KeeperConnection,
+    place::{FinalRecord, KeeperDir},
+    protocol::{KeeperRequest, KeeperResponse, OutputStream, TaggedRequest, TaggedResponse},
+    spool::{DeadSpoolItem, DeadSpoolReader},
 };
-use abide_ports::processes::{Follow, Heard, Lost, Offsets};
+use abide_ports::processes::{OutputFollower, OutputOffsets, ProcessOutput, ProcessUnreachable};
 
 use super::lost;
 
@@ -24,50 +24,61 @@ pub(super) const CHECKPOINT: &str = "checkpoint";
 
 /// Reads one process from its keeper.
 #[derive(Debug)]
-pub(super) struct Reader {
-    keeper: Keeper,
+pub(super) struct KeeperOutputReader {
+    keeper: KeeperConnection,
     /// Whether the keeper can be told which output nobody needs any more.
     releases: bool,
     /// The next byte of each stream.
     next: [u64; 2],
 }
 
-impl Reader {
-    pub(super) fn new(mut keeper: Keeper, protocol: u32, from: Offsets) -> Result<Self, Lost> {
+impl KeeperOutputReader {
+    pub(super) fn new(
+        mut keeper: KeeperConnection,
+        protocol: u32,
+        from: OutputOffsets,
+    ) -> Result<Self, ProcessUnreachable> {
         let next = [from.stdout, from.stderr];
-        keeper.link.send(&Order { tag: 1, act: Act::Follow { job: 0, from: next } }).map_err(lost)?;
+        keeper
+            .link
+            .send(&TaggedRequest { tag: 1, act: KeeperRequest::Follow { job: 0, from: next } })
+            .map_err(lost)?;
         Ok(Self { keeper, releases: protocol >= 1, next })
     }
 }
 
-impl Follow for Reader {
-    fn next(&mut self, patience: Option<Duration>) -> Result<Heard, Lost> {
+impl OutputFollower for KeeperOutputReader {
+    fn next(&mut self, patience: Option<Duration>) -> Result<ProcessOutput, ProcessUnreachable> {
         let milliseconds = patience.map_or(u64::MAX / 2_000, |patience| patience.as_millis() as u64);
         loop {
-            match self.keeper.link.wait::<Answer>(milliseconds).map_err(lost)? {
+            match self.keeper.link.wait::<TaggedResponse>(milliseconds).map_err(lost)? {
                 None if self.keeper.link.is_closed() => return Err(lost("its keeper is gone")),
-                None => return Ok(Heard::Nothing),
-                Some(Answer { news: News::Output(output), .. }) => {
+                None => return Ok(ProcessOutput::Nothing),
+                Some(TaggedResponse { news: KeeperResponse::Output(output), .. }) => {
                     let next = &mut self.next[output.stream.index()];
                     if output.offset != *next {
-                        return Ok(Heard::Missing(missing(*next, output.offset)));
+                        return Ok(ProcessOutput::Missing(missing(*next, output.offset)));
                     }
                     *next += output.bytes.len() as u64;
                     return Ok(heard(output.stream, output.bytes));
                 }
-                Some(Answer { news: News::Ended(outcome), .. }) => {
-                    return Ok(Heard::Exited(Exit::Code(outcome.code)));
+                Some(TaggedResponse { news: KeeperResponse::Ended(outcome), .. }) => {
+                    return Ok(ProcessOutput::Exited(ExitStatus::Code(outcome.code)));
                 }
                 Some(_) => {}
             }
         }
     }
 
-    fn store_checkpoint(&mut self, checkpoint: &[u8], before: Offsets) -> Result<(), Lost> {
+    fn store_checkpoint(
+        &mut self,
+        checkpoint: &[u8],
+        before: OutputOffsets,
+    ) -> Result<(), ProcessUnreachable> {
         store(&self.keeper.place, checkpoint).map_err(lost)?;
         if self.releases {
-            let act = Act::Release { job: 0, before: [before.stdout, before.stderr] };
-            self.keeper.link.send(&Order { tag: 3, act }).map_err(lost)?;
+            let act = KeeperRequest::Release { job: 0, before: [before.stdout, before.stderr] };
+            self.keeper.link.send(&TaggedRequest { tag: 3, act }).map_err(lost)?;
         }
         Ok(())
     }
@@ -76,48 +87,52 @@ impl Follow for Reader {
 /// Reads one process from the files of its dead keeper.
 #[derive(Debug)]
 pub(super) struct FileReader {
-    remains: Remains,
+    remains: DeadSpoolReader,
     /// None if the keeper died before its child, or with it. Then only the output is known.
     record: Option<FinalRecord>,
     path: PathBuf,
 }
 
 impl FileReader {
-    pub(super) fn new(place: &Place, record: Option<FinalRecord>, from: Offsets) -> io::Result<Self> {
-        let remains = Remains::open(place.path(), [from.stdout, from.stderr])?;
+    pub(super) fn new(
+        place: &KeeperDir,
+        record: Option<FinalRecord>,
+        from: OutputOffsets,
+    ) -> io::Result<Self> {
+        let remains = DeadSpoolReader::open(place.path(), [from.stdout, from.stderr])?;
         Ok(Self { remains, record, path: place.path().to_owned() })
     }
 }
 
-impl Follow for FileReader {
-    fn next(&mut self, _patience: Option<Duration>) -> Result<Heard, Lost> {
+impl OutputFollower for FileReader {
+    fn next(&mut self, _patience: Option<Duration>) -> Result<ProcessOutput, ProcessUnreachable> {
         Ok(match self.remains.next_piece().map_err(lost)? {
-            Remaining::Output(stream, bytes) => heard(stream, bytes),
-            Remaining::Missing(_, offset) => {
-                Heard::Missing(format!("the process's output is not kept from byte {offset} on"))
+            DeadSpoolItem::Output(stream, bytes) => heard(stream, bytes),
+            DeadSpoolItem::Missing(_, offset) => {
+                ProcessOutput::Missing(format!("the process's output is not kept from byte {offset} on"))
             }
-            Remaining::End(ends) => match &self.record {
+            DeadSpoolItem::End(ends) => match &self.record {
                 // The record vouches for what was printed before the end.
                 Some(FinalRecord { exit, printed: Some(printed) })
                     if ends[0] < printed[0] || ends[1] < printed[1] =>
                 {
-                    Heard::Missing(format!(
+                    ProcessOutput::Missing(format!(
                         "the process ended with code {}, but the end of its output is missing in {}",
                         exit.code,
                         self.path.display()
                     ))
                 }
-                Some(record) => Heard::Exited(Exit::Code(record.exit.code)),
-                None => Heard::Exited(Exit::Unseen),
+                Some(record) => ProcessOutput::Exited(ExitStatus::Code(record.exit.code)),
+                None => ProcessOutput::Exited(ExitStatus::Unseen),
             },
         })
     }
 }
 
-fn heard(stream: Stream, bytes: Vec<u8>) -> Heard {
+fn heard(stream: OutputStream, bytes: Vec<u8>) -> ProcessOutput {
     match stream {
-        Stream::Stdout => Heard::Stdout(bytes),
-        Stream::Stderr => Heard::Stderr(bytes),
+        OutputStream::Stdout => ProcessOutput::Stdout(bytes),
+        OutputStream::Stderr => ProcessOutput::Stderr(bytes),
     }
 }
 
@@ -126,7 +141,7 @@ fn missing(from: u64, to: u64) -> String {
 }
 
 /// Replaces the checkpoint so that a crash leaves the old or the new one whole.
-fn store(place: &Place, checkpoint: &[u8]) -> io::Result<()> {
+fn store(place: &KeeperDir, checkpoint: &[u8]) -> io::Result<()> {
     let path = place.path().join(CHECKPOINT);
     let temporary = path.with_extension("tmp");
     let mut file = File::options().write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;

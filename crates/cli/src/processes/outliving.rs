@@ -14,13 +14,13 @@ use std::{
 };
 
 use abide_agent::memory::end_if_deleted;
-use abide_daemon::{Admission, CrashGuard, Daemon};
+use abide_daemon::{CrashGuard, CrashGuardDecision, Daemon};
 use abide_domain::{
-    failure::{Failure, FailureCode},
+    failure::{FailureCode, RunFailure},
     id::RunId,
-    run::{Run, Status},
+    run::{Run, RunStatus},
 };
-use abide_keeper::{former::FormerKeepers, launch::Launcher, protocol::Act};
+use abide_keeper::{former::FormerKeepers, launch::KeeperLauncher, protocol::KeeperRequest};
 use abide_os::{beneath::Directory, remove::remove_path};
 use abide_ports::store::StoreError;
 
@@ -29,7 +29,7 @@ use crate::private;
 
 /// The notes of one home.
 #[derive(Clone, Debug)]
-pub(crate) struct Outliving {
+pub(crate) struct OutlivingKeepers {
     notes: PathBuf,
     /// The arguments with which this program becomes a keeper.
     keeper_arguments: Vec<String>,
@@ -48,9 +48,9 @@ const DELETED: &str = "the agent's state folder or journal was deleted or replac
 /// What the names of notes begin with on the crash guard's record.
 const NOTE: &str = "note ";
 
-impl Outliving {
+impl OutlivingKeepers {
     /// The notes that belong to this directory of keepers.
-    pub(crate) fn beside(keepers: &Path, launcher: &Launcher) -> Self {
+    pub(crate) fn beside(keepers: &Path, launcher: &KeeperLauncher) -> Self {
         let keeper_arguments = launcher.arguments.clone();
         Self { notes: keepers.with_file_name("outliving"), keeper_arguments }
     }
@@ -106,14 +106,14 @@ impl Outliving {
                     self.noted_for(&run.to_string()).and_then(|noted| Some(noted.parent()?.to_owned()));
                 let look = move || record.is_some_and(|record| end_if_deleted(&record));
                 if tokio::task::spawn_blocking(look).await.unwrap_or(false) {
-                    let failure = Failure::new(FailureCode::SessionResumeFailed, DELETED);
+                    let failure = RunFailure::new(FailureCode::SessionResumeFailed, DELETED);
                     // A run that was answered or ended meanwhile finds it out itself.
                     daemon.session_lost(run, failure).await.ok();
                 }
             }
             if state.as_ref().is_none_or(is_over) {
                 // One that daemons died of is looked at again in a later round.
-                let Admission::Now(performance) = guard.admit(&format!("{NOTE}{run}")).await else {
+                let CrashGuardDecision::Now(performance) = guard.admit(&format!("{NOTE}{run}")).await else {
                     continue;
                 };
                 let outliving = self.clone();
@@ -148,12 +148,12 @@ impl Outliving {
 
 /// Nothing of the run works that would notice it.
 fn is_waiting(run: &Run) -> bool {
-    matches!(run.status(), Status::WaitingUser | Status::Idle) && run.live().is_none()
+    matches!(run.status(), RunStatus::WaitingUser | RunStatus::Idle) && run.live().is_none()
 }
 
 fn is_over(run: &Run) -> bool {
     // A process that is still to be ended may yet start something.
-    let is_final = matches!(run.status(), Status::Succeeded | Status::Failed | Status::Canceled);
+    let is_final = matches!(run.status(), RunStatus::Succeeded | RunStatus::Failed | RunStatus::Canceled);
     is_final && run.owed.is_empty()
 }
 
@@ -171,7 +171,7 @@ fn end_former(directory: &Path, arguments: &[String]) -> bool {
     for entry in sessions.entries().into_iter().flatten().take(MAX_FORMER).flatten() {
         let attached = sessions.directory(&entry.name).ok().and_then(|place| keepers.attach(&place));
         if let Some((keeper, status)) = attached {
-            none_left &= end(keeper, Act::End { force: false }, status.exit).is_ok();
+            none_left &= end(keeper, KeeperRequest::End { force: false }, status.exit).is_ok();
         }
     }
     none_left
@@ -184,13 +184,13 @@ const MAX_FORMER: usize = 1_000;
 mod tests {
     use super::*;
 
-    fn launcher() -> Launcher {
-        Launcher { program: "abide".into(), arguments: vec!["keeper".to_owned()], groups: None }
+    fn launcher() -> KeeperLauncher {
+        KeeperLauncher { program: "abide".into(), arguments: vec!["keeper".to_owned()], groups: None }
     }
 
     #[test]
     fn a_note_names_only_records_of_the_home() {
-        let outliving = Outliving::beside(Path::new("base/keepers"), &launcher());
+        let outliving = OutlivingKeepers::beside(Path::new("base/keepers"), &launcher());
         let named = outliving.directory("agents/0a-1/sessions");
         assert_eq!(named, Some(PathBuf::from("base/agents/0a-1/sessions")));
         for other in [
@@ -207,7 +207,7 @@ mod tests {
     #[test]
     fn what_an_earlier_version_noted_stays_noted_and_nothing_there_is_deleted() {
         let folder = tempfile::tempdir().expect("a folder");
-        let outliving = Outliving::beside(&folder.path().join("home/keepers"), &launcher());
+        let outliving = OutlivingKeepers::beside(&folder.path().join("home/keepers"), &launcher());
         let former = folder.path().join("work/.abide/native/1/sessions");
         let old = former.join("shell_1");
         fs::create_dir_all(&old).expect("it can be made");

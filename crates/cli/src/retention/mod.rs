@@ -17,31 +17,31 @@ use std::{
     time::Duration,
 };
 
-use abide_api::metrics::Leftover;
-use abide_daemon::{Admission, CrashGuard};
+use abide_api::metrics::RetentionItem;
+use abide_daemon::{CrashGuard, CrashGuardDecision};
 use abide_domain::{
     id::RunId,
-    run::{Run, Status},
+    run::{Run, RunStatus},
     time::{Seconds, Timestamp},
 };
-use abide_keeper::group::Groups;
+use abide_keeper::group::ControlGroupConfig;
 use abide_ports::{
     clock::Clock,
     processes::Processes,
-    store::{Page, Store, StoreError},
+    store::{PageRequest, Store, StoreError},
 };
 
-use crate::{config::settings::Retention, made::Purpose};
+use crate::{config::settings::RetentionSettings, made::DirPurpose};
 
 /// Takes leftovers away.
-pub(crate) struct Keeping {
+pub(crate) struct RetentionTask {
     pub(crate) home: PathBuf,
     pub(crate) store: Arc<dyn Store>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) processes: Arc<dyn Processes>,
-    pub(crate) settings: Retention,
+    pub(crate) settings: RetentionSettings,
     /// Told of each thing that went.
-    pub(crate) removed: Box<dyn Fn(Leftover) + Send + Sync>,
+    pub(crate) removed: Box<dyn Fn(RetentionItem) + Send + Sync>,
     /// How far the directories of each kind were looked at, if one round was not enough for all.
     pub(crate) looked_at: Mutex<BTreeMap<&'static str, RunId>>,
     /// The tree in the trash whose deletion was tried last.
@@ -49,12 +49,12 @@ pub(crate) struct Keeping {
     /// Decides which deletions may be tried.
     pub(crate) guard: CrashGuard,
     /// Where control groups of dead keepers may be left.
-    pub(crate) groups: Option<Groups>,
+    pub(crate) groups: Option<ControlGroupConfig>,
 }
 
 /// What one round did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Round {
+pub(crate) struct RetentionRound {
     pub(crate) private: usize,
     pub(crate) workspaces: usize,
     pub(crate) processes: usize,
@@ -70,14 +70,14 @@ const DELETION: &str = "deletion ";
 const PAGE: usize = 500;
 const PAGE_BYTES: usize = 1 << 20;
 
-impl Keeping {
+impl RetentionTask {
     /// Looks again and again, for as long as the task lives.
     pub(crate) async fn for_ever(self) {
         let pause = Duration::from_secs(u64::from(self.settings.every_sec));
         loop {
             match self.round().await {
-                Ok(round) if round == Round::default() => {}
-                Ok(Round { private, workspaces, processes }) => {
+                Ok(round) if round == RetentionRound::default() => {}
+                Ok(RetentionRound { private, workspaces, processes }) => {
                     tracing::info!(private, workspaces, processes, "leftovers removed");
                 }
                 Err(error) => tracing::warn!(%error, "leftovers not looked at"),
@@ -87,20 +87,20 @@ impl Keeping {
     }
 
     /// Takes away what is due, within bounds.
-    pub(crate) async fn round(&self) -> Result<Round, StoreError> {
+    pub(crate) async fn round(&self) -> Result<RetentionRound, StoreError> {
         self.sweep_groups().await;
         self.empty_trash().await;
-        let mut round = Round::default();
+        let mut round = RetentionRound::default();
         if self.settings.private_days > 0 {
             round.processes = self.processes(self.settings.private_days).await?;
-            for purpose in [Purpose::Private, Purpose::Content] {
+            for purpose in [DirPurpose::Private, DirPurpose::Content] {
                 let days = self.settings.private_days;
-                round.private += self.folders(Leftover::Private, purpose, days).await?;
+                round.private += self.folders(RetentionItem::Private, purpose, days).await?;
             }
         }
         if self.settings.workspace_days > 0 {
             let days = self.settings.workspace_days;
-            round.workspaces = self.folders(Leftover::Workspace, Purpose::Workspace, days).await?;
+            round.workspaces = self.folders(RetentionItem::Workspace, DirPurpose::Workspace, days).await?;
         }
         self.empty_trash().await;
         Ok(round)
@@ -124,7 +124,7 @@ impl Keeping {
         let names = trash::due(&trees.names, last_tried.as_deref(), MOST_A_ROUND);
         for name in &names {
             // One that daemons died of is tried again in a later round.
-            let Admission::Now(performance) = self.guard.admit(&item(name)).await else { continue };
+            let CrashGuardDecision::Now(performance) = self.guard.admit(&item(name)).await else { continue };
             let (home, folder, name) = (self.home.clone(), trees.folder.clone(), name.clone());
             let deleted =
                 tokio::task::spawn_blocking(move || trash::delete_ours(&home, &folder, &name)).await;
@@ -137,7 +137,12 @@ impl Keeping {
     }
 
     /// Directories that bear the name of a run that finished long enough ago.
-    async fn folders(&self, what: Leftover, purpose: Purpose, days: u32) -> Result<usize, StoreError> {
+    async fn folders(
+        &self,
+        what: RetentionItem,
+        purpose: DirPurpose,
+        days: u32,
+    ) -> Result<usize, StoreError> {
         let parent = purpose.folder();
         let mut due = Vec::new();
         let begin = self.looked_at.lock().unwrap_or_else(PoisonError::into_inner).remove(parent);
@@ -149,12 +154,12 @@ impl Keeping {
                 break;
             }
             let Some(run) = self.readable(run_id).await? else { continue };
-            let own = what != Leftover::Workspace || Path::new(&run.settings.workspace) == folder;
+            let own = what != RetentionItem::Workspace || Path::new(&run.settings.workspace) == folder;
             if own && self.is_due(&run, days) {
                 due.push((run_id.to_string(), folder));
             }
         }
-        if what == Leftover::Workspace && !due.is_empty() {
+        if what == RetentionItem::Workspace && !due.is_empty() {
             if !self.store.damaged().await?.is_empty() {
                 // Which workspaces those runs use is not known.
                 return Ok(0);
@@ -189,7 +194,7 @@ impl Keeping {
                 let processes = self.processes.clone();
                 let ended = tokio::task::spawn_blocking(move || processes.end(&name)).await;
                 if ended.is_ok_and(|ended| ended.is_ok()) {
-                    (self.removed)(Leftover::Process);
+                    (self.removed)(RetentionItem::Process);
                     gone += 1;
                 }
             }
@@ -216,8 +221,8 @@ impl Keeping {
     /// The workspaces of every run that is not finished: somebody may have named another run's as theirs.
     async fn workspaces_in_use(&self) -> Result<BTreeSet<PathBuf>, StoreError> {
         let mut used = BTreeSet::new();
-        for status in [Status::Queued, Status::Running, Status::WaitingUser, Status::Idle] {
-            let mut page = Page::first(PAGE).within(PAGE_BYTES);
+        for status in [RunStatus::Queued, RunStatus::Running, RunStatus::WaitingUser, RunStatus::Idle] {
+            let mut page = PageRequest::first(PAGE).within(PAGE_BYTES);
             loop {
                 let listed = self.store.runs(Some(status), page.clone()).await?;
                 for run in listed.items {
@@ -251,9 +256,9 @@ fn of_runs(parent: &Path) -> Vec<(RunId, PathBuf)> {
     found
 }
 
-impl fmt::Debug for Keeping {
+impl fmt::Debug for RetentionTask {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Keeping").field("settings", &self.settings).finish_non_exhaustive()
+        f.debug_struct("RetentionTask").field("settings", &self.settings).finish_non_exhaustive()
     }
 }
 

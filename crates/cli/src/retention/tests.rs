@@ -3,15 +3,18 @@
 use std::{ffi::OsStr, os::unix::fs::symlink};
 
 use abide_domain::{
-    event::{Event, NewRun},
-    inbound::{Message, MessageKey},
-    process::Exit,
+    event::{NewRun, RunEvent},
+    inbound::{InboundMessage, MessageKey},
+    process::ExitStatus,
     run,
-    settings::{ExecutionMode, OnBusy, Settings, Unanswered},
+    settings::{ExecutionMode, OnBusy, RunSettings, UnansweredPolicy},
 };
 use abide_ports::{
-    processes::{Follow, Found, Lost, Offsets, Start, StartError, Write},
-    store::{Change, Commit, Journal},
+    processes::{
+        OutputFollower, OutputOffsets, ProcessLookup, ProcessStart, ProcessUnreachable, StartError,
+        StdinWrite,
+    },
+    store::{Journal, JournalCommit, RunChange},
 };
 use abide_store::memory::MemoryStore;
 use abide_testkit::clock::FakeClock;
@@ -24,56 +27,60 @@ const DAY_MICROS: i64 = 86_400 * 1_000_000;
 
 /// Keepers' leftovers, by name.
 #[derive(Default)]
-struct Leftovers(Mutex<Vec<String>>);
+struct FakeLeftovers(Mutex<Vec<String>>);
 
-impl Processes for Leftovers {
-    fn start(&self, _: &str, _: &Start<'_>) -> Result<abide_domain::process::Process, StartError> {
+impl Processes for FakeLeftovers {
+    fn start(
+        &self,
+        _: &str,
+        _: &ProcessStart<'_>,
+    ) -> Result<abide_domain::process::ProcessBinding, StartError> {
         Err(StartError::Gone)
     }
-    fn find(&self, _: &str) -> Found {
-        Found::Never
+    fn find(&self, _: &str) -> ProcessLookup {
+        ProcessLookup::Never
     }
     fn last_heard(&self, _: &str) -> Option<Timestamp> {
         None
     }
-    fn follow(&self, _: &str, _: Offsets) -> Result<Box<dyn Follow>, Lost> {
-        Err(Lost { reason: String::new() })
+    fn follow(&self, _: &str, _: OutputOffsets) -> Result<Box<dyn OutputFollower>, ProcessUnreachable> {
+        Err(ProcessUnreachable { reason: String::new() })
     }
-    fn write(&self, _: &str, _: &Write<'_>) -> Result<(), Lost> {
+    fn write(&self, _: &str, _: &StdinWrite<'_>) -> Result<(), ProcessUnreachable> {
         Ok(())
     }
-    fn signal(&self, _: &str, _: abide_ports::engine::Signal) -> Result<(), Lost> {
+    fn signal(&self, _: &str, _: abide_ports::engine::ProcessSignal) -> Result<(), ProcessUnreachable> {
         Ok(())
     }
-    fn end(&self, name: &str) -> Result<Exit, Lost> {
+    fn end(&self, name: &str) -> Result<ExitStatus, ProcessUnreachable> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).retain(|held| held != name);
-        Ok(Exit::Unseen)
+        Ok(ExitStatus::Unseen)
     }
     fn names(&self) -> Vec<String> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
     fn files_of(
         &self,
-        _: &abide_ports::engine::Installation,
+        _: &abide_ports::engine::EngineInstallation,
     ) -> Option<Vec<abide_ports::processes::FileIdentity>> {
         None
     }
 }
 
-struct House {
+struct RetentionFixture {
     folder: TempDir,
     store: Arc<MemoryStore>,
     clock: Arc<FakeClock>,
-    processes: Arc<Leftovers>,
-    keeping: Keeping,
+    processes: Arc<FakeLeftovers>,
+    keeping: RetentionTask,
 }
 
-impl House {
-    fn new(settings: Retention) -> Self {
+impl RetentionFixture {
+    fn new(settings: RetentionSettings) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let (store, clock) = (Arc::new(MemoryStore::new()), Arc::new(FakeClock::new()));
-        let processes = Arc::new(Leftovers::default());
-        let keeping = Keeping {
+        let processes = Arc::new(FakeLeftovers::default());
+        let keeping = RetentionTask {
             home: folder.path().to_owned(),
             store: store.clone(),
             clock: clock.clone(),
@@ -98,21 +105,21 @@ impl House {
         let run_id = RunId(stamp.fresh);
         let workspace = workspace(run_id);
         let run = run_id.to_string();
-        made::directory(self.home(), Purpose::Private, &run).expect("a folder");
+        made::directory(self.home(), DirPurpose::Private, &run).expect("a folder");
         if workspace == self.home().join("workspaces").join(&run) {
-            made::directory(self.home(), Purpose::Workspace, &run).expect("a folder");
+            made::directory(self.home(), DirPurpose::Workspace, &run).expect("a folder");
         }
         for folder in [&self.home().join("runs").join(run_id.to_string()), &workspace] {
             fs::create_dir_all(folder).expect("a folder");
             fs::write(folder.join("file"), "something").expect("a file");
         }
         self.processes.0.lock().expect("nobody panicked").push(format!("{run_id}-1"));
-        let message = Message {
+        let message = InboundMessage {
             key: MessageKey { channel: "api".into(), message_id: run_id.to_string() },
             text: "task".into(),
         };
         let settings = settings(workspace.to_str().expect("it is text"));
-        let event = Event::RunCreated(Box::new(NewRun {
+        let event = RunEvent::RunCreated(Box::new(NewRun {
             run_id,
             settings,
             message,
@@ -128,23 +135,23 @@ impl House {
         self.run(|run| self.home().join("workspaces").join(run.to_string())).await
     }
 
-    async fn take(&self, run: RunId, event: Event) {
-        let before = abide_ports::store::Runs::run(&*self.store, run).await.expect("memory answers");
+    async fn take(&self, run: RunId, event: RunEvent) {
+        let before = abide_ports::store::RunQueries::run(&*self.store, run).await.expect("memory answers");
         let stamp = self.clock.stamp();
         let step = run::apply(before.as_ref(), &stamp, &event).expect("the rules allow it");
-        let change = Change::new(before.as_ref(), stamp, event, step);
-        self.store.commit(Commit { changes: vec![change] }).await.expect("memory takes it");
+        let change = RunChange::new(before.as_ref(), stamp, event, step);
+        self.store.commit(JournalCommit { changes: vec![change] }).await.expect("memory takes it");
     }
 
     async fn ends(&self, run: RunId) {
-        self.take(run, Event::CancelRequested { by: "somebody".into() }).await;
+        self.take(run, RunEvent::CancelRequested { by: "somebody".into() }).await;
     }
 
     fn days(&self, days: i64) {
         self.clock.advance(days * DAY_MICROS);
     }
 
-    async fn round(&self) -> Round {
+    async fn round(&self) -> RetentionRound {
         self.keeping.round().await.expect("memory answers")
     }
 
@@ -153,12 +160,12 @@ impl House {
     }
 }
 
-fn settings(workspace: &str) -> Settings {
-    Settings {
+fn settings(workspace: &str) -> RunSettings {
+    RunSettings {
         engine: "parrot".into(),
         workspace: workspace.into(),
         execution_mode: ExecutionMode::Interactive,
-        unanswered: Unanswered::AutoDecide,
+        unanswered: UnansweredPolicy::AutoDecide,
         session_timeout_sec: Seconds(60),
         turn_timeout_sec: None,
         on_busy: OnBusy::Queue,
@@ -171,46 +178,47 @@ fn settings(workspace: &str) -> Settings {
     }
 }
 
-const STANDARD: Retention = Retention { private_days: 7, workspace_days: 30, every_sec: 3600 };
+const STANDARD: RetentionSettings =
+    RetentionSettings { private_days: 7, workspace_days: 30, every_sec: 3600 };
 
 #[tokio::test]
 async fn a_finished_run_loses_its_private_files_first_and_its_own_workspace_later() {
-    let house = House::new(STANDARD);
+    let house = RetentionFixture::new(STANDARD);
     let run = house.own().await;
     house.ends(run).await;
     house.days(6);
-    assert_eq!(house.round().await, Round::default());
+    assert_eq!(house.round().await, RetentionRound::default());
     house.days(2);
-    assert_eq!(house.round().await, Round { private: 1, workspaces: 0, processes: 1 });
+    assert_eq!(house.round().await, RetentionRound { private: 1, workspaces: 0, processes: 1 });
     assert_eq!((house.left("runs"), house.left("workspaces"), house.left("trash")), (0, 1, 0));
     house.days(30);
-    assert_eq!(house.round().await, Round { private: 0, workspaces: 1, processes: 0 });
+    assert_eq!(house.round().await, RetentionRound { private: 0, workspaces: 1, processes: 0 });
     assert_eq!((house.left("workspaces"), house.left("trash")), (0, 0));
-    assert_eq!(house.round().await, Round::default());
+    assert_eq!(house.round().await, RetentionRound::default());
 }
 
 #[tokio::test]
 async fn what_works_or_waits_keeps_everything_for_ever() {
-    let house = House::new(STANDARD);
+    let house = RetentionFixture::new(STANDARD);
     house.own().await;
     house.days(4000);
-    assert_eq!(house.round().await, Round::default());
+    assert_eq!(house.round().await, RetentionRound::default());
     assert_eq!((house.left("runs"), house.left("workspaces")), (1, 1));
     assert_eq!(house.processes.names().len(), 1);
 }
 
 #[tokio::test]
 async fn zero_days_is_for_ever() {
-    let house = House::new(Retention { private_days: 0, workspace_days: 0, every_sec: 1 });
+    let house = RetentionFixture::new(RetentionSettings { private_days: 0, workspace_days: 0, every_sec: 1 });
     let run = house.own().await;
     house.ends(run).await;
     house.days(4000);
-    assert_eq!(house.round().await, Round::default());
+    assert_eq!(house.round().await, RetentionRound::default());
 }
 
 #[tokio::test]
 async fn a_directory_of_the_owners_and_one_that_another_run_uses_stay() {
-    let house = House::new(STANDARD);
+    let house = RetentionFixture::new(STANDARD);
     let theirs = house.home().join("project");
     let owned = house.run(|_| theirs.clone()).await;
     let shared = house.own().await;
@@ -222,7 +230,7 @@ async fn a_directory_of_the_owners_and_one_that_another_run_uses_stay() {
     house.ends(owned).await;
     house.ends(shared).await;
     house.days(100);
-    assert_eq!(house.round().await, Round { private: 2, workspaces: 0, processes: 2 });
+    assert_eq!(house.round().await, RetentionRound { private: 2, workspaces: 0, processes: 2 });
     assert!(theirs.join("file").exists() && inner.join("file").exists() && stranger.exists());
     house.ends(waits).await;
     house.days(100);
@@ -232,7 +240,7 @@ async fn a_directory_of_the_owners_and_one_that_another_run_uses_stay() {
 
 #[tokio::test]
 async fn links_are_neither_followed_nor_taken() {
-    let house = House::new(STANDARD);
+    let house = RetentionFixture::new(STANDARD);
     let precious = house.home().join("precious");
     fs::create_dir(&precious).unwrap();
     fs::write(precious.join("file"), "precious").unwrap();
@@ -252,15 +260,15 @@ async fn links_are_neither_followed_nor_taken() {
 
 #[tokio::test]
 async fn what_a_crash_left_in_the_trash_is_deleted_and_names_that_are_taken_are_gone_round() {
-    let house = House::new(STANDARD);
+    let house = RetentionFixture::new(STANDARD);
     let run = house.own().await;
     house.ends(run).await;
     house.days(100);
     let name = run.to_string();
     let (workspace, private) =
         (house.home().join("workspaces").join(&name), house.home().join("runs").join(&name));
-    assert!(trash::take(house.home(), Purpose::Workspace, &name, &workspace));
-    assert!(trash::take(house.home(), Purpose::Private, &name, &private));
+    assert!(trash::take(house.home(), DirPurpose::Workspace, &name, &workspace));
+    assert!(trash::take(house.home(), DirPurpose::Private, &name, &private));
     assert_eq!(house.left("trash"), 2);
     house.round().await;
     assert_eq!(house.left("trash"), 0);
@@ -268,7 +276,7 @@ async fn what_a_crash_left_in_the_trash_is_deleted_and_names_that_are_taken_are_
 
 #[tokio::test]
 async fn one_round_is_bounded_and_the_next_goes_on() {
-    let house = House::new(Retention { private_days: 0, workspace_days: 1, every_sec: 1 });
+    let house = RetentionFixture::new(RetentionSettings { private_days: 0, workspace_days: 1, every_sec: 1 });
     for _ in 0..MOST_A_ROUND + 20 {
         let run = house.own().await;
         house.ends(run).await;
@@ -371,7 +379,7 @@ fn trees_that_cannot_be_deleted_do_not_keep_others() {
 /// Issue 14, item 3: a directory is deleted only if Abide made it and can prove it.
 #[tokio::test]
 async fn a_directory_that_was_put_in_the_place_of_a_workspace_is_not_deleted() {
-    let house = House::new(STANDARD);
+    let house = RetentionFixture::new(STANDARD);
     let [replaced, kept] = [house.own().await, house.own().await];
     let path = |run: RunId| house.home().join("workspaces").join(run.to_string());
     fs::rename(path(replaced), house.home().join("away")).unwrap();
@@ -388,7 +396,7 @@ async fn a_directory_that_was_put_in_the_place_of_a_workspace_is_not_deleted() {
 
 #[tokio::test]
 async fn what_was_put_into_the_trash_by_others_is_not_deleted_and_keeps_nothing_else() {
-    let house = House::new(STANDARD);
+    let house = RetentionFixture::new(STANDARD);
     let run = house.own().await;
     house.ends(run).await;
     house.days(100);

@@ -12,7 +12,7 @@ use std::{
 use abide_os::{OsError, beneath::Directory, remove::remove};
 
 use crate::{
-    made::{self, Purpose},
+    made::{self, DirPurpose},
     private,
 };
 
@@ -22,7 +22,7 @@ const FOLDER: &str = "trash";
 const MAX_TREE_TIME: Duration = Duration::from_secs(60);
 
 /// Moves a directory that was made for this run away in one step, and says whether it did.
-pub(super) fn take(home: &Path, purpose: Purpose, run: &str, folder: &Path) -> bool {
+pub(super) fn take(home: &Path, purpose: DirPurpose, run: &str, folder: &Path) -> bool {
     let trash = home.join(FOLDER);
     if !made::is_ours(home, purpose, run, folder) {
         tracing::warn!(folder = %folder.display(), "not deleted: Abide cannot prove that it made this directory");
@@ -57,20 +57,20 @@ pub(super) fn take(home: &Path, purpose: Purpose, run: &str, folder: &Path) -> b
 }
 
 /// What lies in the trash.
-pub(super) struct Trees {
+pub(super) struct TrashedTrees {
     pub(super) folder: Arc<Directory>,
     /// Sorted.
     pub(super) names: Vec<OsString>,
 }
 
 /// What lies in the trash; none if there is no trash, or none that can be listed.
-pub(super) fn list(home: &Path) -> Option<Trees> {
-    let listed = || -> Result<Trees, OsError> {
+pub(super) fn list(home: &Path) -> Option<TrashedTrees> {
+    let listed = || -> Result<TrashedTrees, OsError> {
         let folder = Directory::open(home)?.directory(FOLDER)?;
         let mut names =
             folder.entries()?.map(|entry| Ok(entry?.name)).collect::<Result<Vec<_>, OsError>>()?;
         names.sort();
-        Ok(Trees { folder: Arc::new(folder), names })
+        Ok(TrashedTrees { folder: Arc::new(folder), names })
     };
     match listed() {
         Ok(trees) => Some(trees),
@@ -93,8 +93,8 @@ pub(super) fn due(names: &[OsString], last_tried: Option<&OsStr>, max_trees: usi
 pub(super) fn delete_ours(home: &Path, trash: &Directory, name: &OsStr) {
     let path = home.join(FOLDER).join(name);
     let run = name.to_str().and_then(|name| name.rsplit_once('.')).map_or("", |(run, _)| run);
-    let is_ours = |purpose: &Purpose| made::is_ours(home, *purpose, run, &path);
-    match Purpose::ALL.into_iter().find(is_ours) {
+    let is_ours = |purpose: &DirPurpose| made::is_ours(home, *purpose, run, &path);
+    match DirPurpose::ALL.into_iter().find(is_ours) {
         Some(purpose) => {
             if delete(trash, name) {
                 made::forget(home, purpose, run);

@@ -19,7 +19,7 @@ use signal_hook::{consts::SIGINT, low_level::pipe};
 
 /// What happened first.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Happening {
+pub(crate) enum ConsoleEvent {
     /// The bell rang.
     Bell,
     /// The person typed this: a line, or several that were pasted at once.
@@ -34,14 +34,14 @@ pub(crate) enum Happening {
 
 /// Whether what is typed is wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Listen {
+pub(crate) enum InputInterest {
     Yes,
     No,
 }
 
 /// Standard input and ctrl-c.
 #[derive(Debug)]
-pub(crate) struct Console {
+pub(crate) struct InputConsole {
     interrupts: UnixStream,
     partial: Vec<u8>,
     /// The end of the input was read behind a line that had to be told first.
@@ -53,7 +53,7 @@ const WITHIN_A_PASTE: Duration = Duration::from_millis(30);
 /// As much is taken at once as an answer may have.
 const MOST_TYPED: usize = 4 << 20;
 
-impl Console {
+impl InputConsole {
     /// From now on ctrl-c is something that happens, and no longer the end.
     pub(crate) fn new() -> anyhow::Result<Self> {
         let (interrupts, told) = UnixStream::pair().context("cannot make a socket pair")?;
@@ -77,17 +77,17 @@ impl Console {
     pub(crate) fn wait(
         &mut self,
         bell: &UnixStream,
-        listen: Listen,
+        listen: InputInterest,
         longest: Option<Duration>,
-    ) -> anyhow::Result<Happening> {
+    ) -> anyhow::Result<ConsoleEvent> {
         let input = std::io::stdin();
-        if listen == Listen::Yes && std::mem::take(&mut self.closed) {
-            return Ok(Happening::Closed);
+        if listen == InputInterest::Yes && std::mem::take(&mut self.closed) {
+            return Ok(ConsoleEvent::Closed);
         }
         loop {
             let mut fds =
                 vec![PollFd::new(&self.interrupts, PollFlags::IN), PollFd::new(bell, PollFlags::IN)];
-            if listen == Listen::Yes {
+            if listen == InputInterest::Yes {
                 fds.push(PollFd::new(&input, PollFlags::IN));
             }
             let woken = match poll(&mut fds, longest.map(timespec).as_ref()) {
@@ -99,14 +99,14 @@ impl Console {
             let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
             drop(fds);
             match ready.as_slice() {
-                _ if woken == 0 => return Ok(Happening::Nothing),
+                _ if woken == 0 => return Ok(ConsoleEvent::Nothing),
                 [true, ..] => {
                     empty(&self.interrupts);
-                    return Ok(Happening::Interrupted);
+                    return Ok(ConsoleEvent::Interrupted);
                 }
                 [false, true, ..] => {
                     empty(bell);
-                    return Ok(Happening::Bell);
+                    return Ok(ConsoleEvent::Bell);
                 }
                 _ => {
                     if let Some(typed) = self.read()? {
@@ -118,7 +118,7 @@ impl Console {
     }
 
     /// Reads what was typed; nothing if no line is whole yet.
-    fn read(&mut self) -> anyhow::Result<Option<Happening>> {
+    fn read(&mut self) -> anyhow::Result<Option<ConsoleEvent>> {
         let mut buffer = [0_u8; 4096];
         loop {
             let count = match rustix::io::read(std::io::stdin(), &mut buffer) {
@@ -129,7 +129,7 @@ impl Console {
                 Err(error) => return Err(error).context("cannot read the terminal"),
             };
             if count == 0 && self.partial.is_empty() {
-                return Ok(Some(Happening::Closed));
+                return Ok(Some(ConsoleEvent::Closed));
             }
             if count == 0 {
                 self.closed = self.partial.last() == Some(&b'\n');
@@ -148,7 +148,7 @@ impl Console {
             return Ok(None);
         }
         let typed = String::from_utf8_lossy(&std::mem::take(&mut self.partial)).into_owned();
-        Ok(Some(Happening::Typed(typed.trim_end_matches('\n').to_owned())))
+        Ok(Some(ConsoleEvent::Typed(typed.trim_end_matches('\n').to_owned())))
     }
 }
 

@@ -1,8 +1,8 @@
 //! Which run or question is meant: a whole id, the beginning or end of one, or `last`.
 
-use abide_wire::{interaction::Interaction, run::Run};
+use abide_wire::{interaction::InteractionView, run::RunView};
 
-use crate::{client::Client, trouble::Trouble};
+use crate::{client::DaemonClient, trouble::CliError};
 
 /// Runs older than so many are only found by their whole id.
 const LOOKED_THROUGH: usize = 10_000;
@@ -12,14 +12,14 @@ const DIGITS: usize = 26;
 const NAMED: usize = 3;
 
 /// The run that is meant.
-pub(super) fn run(client: &Client, word: &str) -> anyhow::Result<Run> {
+pub(super) fn run(client: &DaemonClient, word: &str) -> anyhow::Result<RunView> {
     if word == "last" {
         let newest = client.runs(None, 1)?.pop();
         return newest
             .ok_or_else(|| no_run("there are no runs yet; `abide run ENGINE PROMPT` starts one").into());
     }
     if is_whole(word, "run_") {
-        return client.run(word).map_err(|error| match error.downcast_ref::<Trouble>() {
+        return client.run(word).map_err(|error| match error.downcast_ref::<CliError>() {
             Some(trouble) if trouble.code == "RUN_NOT_FOUND" => {
                 no_run(format!("there is no run {word}; `abide ls` lists the runs there are")).into()
             }
@@ -27,38 +27,38 @@ pub(super) fn run(client: &Client, word: &str) -> anyhow::Result<Run> {
         });
     }
     let runs = client.runs(None, LOOKED_THROUGH)?;
-    let matching: Vec<Run> = runs.into_iter().filter(|run| matches(&run.run_id, word)).collect();
+    let matching: Vec<RunView> = runs.into_iter().filter(|run| matches(&run.run_id, word)).collect();
     let ids: Vec<&str> = matching.iter().map(|run| run.run_id.as_str()).collect();
     only(word, "run", "abide ls", &ids)?;
     matching.into_iter().next().ok_or_else(|| no_run("there is no such run").into())
 }
 
 /// The open question that is meant, if the word is the name of one. A whole name need not be open to be meant.
-pub(super) fn interaction(client: &Client, word: &str) -> anyhow::Result<Option<Meant>> {
+pub(super) fn interaction(client: &DaemonClient, word: &str) -> anyhow::Result<Option<FoundInteraction>> {
     if !word.starts_with("int_") {
         return Ok(None);
     }
     let open = client.inbox(LOOKED_THROUGH)?;
-    let matching: Vec<Interaction> =
+    let matching: Vec<InteractionView> =
         open.into_iter().filter(|it| matches(&it.interaction_id, word)).collect();
     if matching.is_empty() && is_whole(word, "int_") {
-        return Ok(Some(Meant::NotOpen(word.to_owned())));
+        return Ok(Some(FoundInteraction::NotOpen(word.to_owned())));
     }
     let ids: Vec<&str> = matching.iter().map(|it| it.interaction_id.as_str()).collect();
     only(word, "open question", "abide inbox", &ids)?;
-    Ok(matching.into_iter().next().map(|it| Meant::Open(Box::new(it))))
+    Ok(matching.into_iter().next().map(|it| FoundInteraction::Open(Box::new(it))))
 }
 
 /// A question that somebody named.
-pub(super) enum Meant {
+pub(super) enum FoundInteraction {
     /// It can be answered.
-    Open(Box<Interaction>),
+    Open(Box<InteractionView>),
     /// It cannot, or does not exist; the daemon knows which.
     NotOpen(String),
 }
 
-fn no_run(detail: impl Into<String>) -> Trouble {
-    Trouble::failure("RUN_NOT_FOUND", detail)
+fn no_run(detail: impl Into<String>) -> CliError {
+    CliError::failure("RUN_NOT_FOUND", detail)
 }
 
 fn is_whole(word: &str, prefix: &str) -> bool {
@@ -73,12 +73,12 @@ fn matches(id: &str, word: &str) -> bool {
     !word.is_empty() && (id.starts_with(word) || digits.starts_with(word) || id.ends_with(word))
 }
 
-fn only(word: &str, what: &str, list: &str, ids: &[&str]) -> Result<(), Trouble> {
+fn only(word: &str, what: &str, list: &str, ids: &[&str]) -> Result<(), CliError> {
     match ids {
         [_] => Ok(()),
         [] => {
             let code = if what == "run" { "RUN_NOT_FOUND" } else { "INTERACTION_NOT_FOUND" };
-            Err(Trouble::failure(
+            Err(CliError::failure(
                 code,
                 format!("no {what} begins or ends with {word:?}; `{list}` lists them"),
             ))
@@ -86,7 +86,7 @@ fn only(word: &str, what: &str, list: &str, ids: &[&str]) -> Result<(), Trouble>
         several => {
             let named = several.iter().take(NAMED).copied().collect::<Vec<_>>().join(", ");
             let more = if several.len() > NAMED { ", …" } else { "" };
-            Err(Trouble::failure(
+            Err(CliError::failure(
                 "AMBIGUOUS",
                 format!("{} {what}s match {word:?}: {named}{more}; give more of the id", several.len()),
             ))

@@ -7,31 +7,31 @@
 use std::{process::ExitCode, time::Duration};
 
 use abide_wire::{
-    event::Event,
-    interaction::Interaction,
-    run::{ExecutionMode, Run, RunStatus},
+    event::EventEnvelope,
+    interaction::InteractionView,
+    run::{ExecutionModeValue, RunStatusValue, RunView},
 };
 use serde_json::json;
 
 use super::{
-    console::{Console, Happening, Listen},
+    console::{ConsoleEvent, InputConsole, InputInterest},
     print_json, print_words, question,
-    speech::{Sent, Speech, Typed},
-    story::{self, Weight},
-    voice::Voice,
+    speech::{InputBuffer, SendResult, TypedResult},
+    story::{self, EventSeverity},
+    voice::StatusLine,
     when,
 };
 use crate::{
-    client::{Client, Feed, News},
+    client::{DaemonClient, EventFeed, FeedUpdate},
     exit,
-    table::Look,
+    table::TextStyle,
     text,
-    trouble::{Trouble, note},
+    trouble::{CliError, note},
 };
 
 /// How a run is followed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Manner {
+pub(super) enum FollowMode {
     /// A task: questions are asked, and the result ends it.
     Task,
     /// A talk: whatever is typed is sent.
@@ -40,15 +40,15 @@ pub(super) enum Manner {
 
 /// Somebody who follows a run.
 #[derive(Debug)]
-pub(super) struct Follow<'a> {
-    client: &'a Client,
-    run: Run,
-    manner: Manner,
+pub(super) struct FollowSession<'a> {
+    client: &'a DaemonClient,
+    run: RunView,
+    manner: FollowMode,
     json: bool,
     person: bool,
-    feed: Feed,
-    console: Console,
-    voice: Voice,
+    feed: EventFeed,
+    console: InputConsole,
+    voice: StatusLine,
     /// Everything up to here was told.
     seen: u64,
     /// Whether the run may have changed since it was looked at.
@@ -58,11 +58,11 @@ pub(super) struct Follow<'a> {
     /// Turns that ended with a question.
     asking: Vec<String>,
     /// The question that stands on the terminal.
-    asked: Option<Interaction>,
+    asked: Option<InteractionView>,
     /// Whether a prompt stands there, behind which somebody may be typing.
     prompted: bool,
     /// What they say.
-    speech: Speech,
+    speech: InputBuffer,
     /// What the turn at work said last, and which that is.
     progress: String,
     turn: u32,
@@ -74,18 +74,18 @@ const AGAIN: Duration = Duration::from_millis(200);
 /// How often the line that says what happens is drawn.
 const DRAW_EVERY: Duration = Duration::from_secs(1);
 
-impl<'a> Follow<'a> {
+impl<'a> FollowSession<'a> {
     /// Follows from behind this event on, with what was typed as ctrl-c from now on.
     pub(super) fn new(
-        client: &'a Client,
-        console: Console,
-        run: Run,
+        client: &'a DaemonClient,
+        console: InputConsole,
+        run: RunView,
         seen: u64,
-        manner: Manner,
+        manner: FollowMode,
         json: bool,
     ) -> anyhow::Result<Self> {
-        let feed = Feed::follow(client, &run.run_id, seen)?;
-        let person = Console::has_person() && !json;
+        let feed = EventFeed::follow(client, &run.run_id, seen)?;
+        let person = InputConsole::has_person() && !json;
         Ok(Self {
             client,
             run,
@@ -94,14 +94,14 @@ impl<'a> Follow<'a> {
             person,
             feed,
             console,
-            voice: Voice::new(json),
+            voice: StatusLine::new(json),
             seen,
             stale: true,
             printed: 0,
             asking: Vec::new(),
             asked: None,
             prompted: false,
-            speech: Speech::default(),
+            speech: InputBuffer::default(),
             progress: String::new(),
             turn: 0,
             since: when::now(),
@@ -131,36 +131,36 @@ impl<'a> Follow<'a> {
                 (false, false) => None,
             };
             match self.console.wait(self.feed.bell(), self.listening(), longest)? {
-                Happening::Bell => {}
-                Happening::Nothing => self.draw(),
-                Happening::Typed(text) => self.typed(&text),
-                Happening::Closed => return Ok(self.left()),
-                Happening::Interrupted => return Ok(self.interrupted()),
+                ConsoleEvent::Bell => {}
+                ConsoleEvent::Nothing => self.draw(),
+                ConsoleEvent::Typed(text) => self.typed(&text),
+                ConsoleEvent::Closed => return Ok(self.left()),
+                ConsoleEvent::Interrupted => return Ok(self.interrupted()),
             }
         }
     }
 
-    fn hear(&mut self, news: News) -> anyhow::Result<()> {
+    fn hear(&mut self, news: FeedUpdate) -> anyhow::Result<()> {
         match news {
-            News::Event(event) => self.tell(&event),
-            News::Lost => {
+            FeedUpdate::Event(event) => self.tell(&event),
+            FeedUpdate::Lost => {
                 self.unprompt();
                 self.voice.line(
                     "abide: the daemon is gone; waiting for it to come back (`abide up --detach` starts it, ctrl-c leaves)",
                 );
             }
-            News::Back => {
+            FeedUpdate::Back => {
                 self.unprompt();
                 self.voice.line("abide: the daemon is back");
                 self.asked = None;
                 self.stale = true;
             }
-            News::Over(trouble) => return Err(trouble.into()),
+            FeedUpdate::Over(trouble) => return Err(trouble.into()),
         }
         Ok(())
     }
 
-    fn tell(&mut self, event: &Event) {
+    fn tell(&mut self, event: &EventEnvelope) {
         if event.seq <= self.seen {
             return;
         }
@@ -171,21 +171,21 @@ impl<'a> Follow<'a> {
         }
         let Some(told) = story::tell(event) else { return };
         // What a turn says in the end is its result, and a question is asked: neither is news.
-        let is_result = event.kind == "turn_ended" && told.weight == Weight::Step;
+        let is_result = event.kind == "turn_ended" && told.weight == EventSeverity::Step;
         match told.weight {
-            Weight::Detail => {}
-            Weight::Progress if self.is_drawing() => {
+            EventSeverity::Detail => {}
+            EventSeverity::Progress if self.is_drawing() => {
                 self.progress = told.line;
                 self.draw();
             }
-            Weight::Progress | Weight::Step | Weight::Trouble
+            EventSeverity::Progress | EventSeverity::Step | EventSeverity::Trouble
                 if !is_result && event.kind != "gate_raised" =>
             {
                 self.unprompt();
                 let line = self.voice.colour.text(told.weight.look(), told.line);
                 self.voice.line(&line);
             }
-            Weight::Progress | Weight::Step | Weight::Trouble => {}
+            EventSeverity::Progress | EventSeverity::Step | EventSeverity::Trouble => {}
         }
         if event.data.get("outcome").is_some_and(|outcome| outcome == "asked") {
             self.asking.extend(event.data.get("turn_id").and_then(|id| id.as_str()).map(str::to_owned));
@@ -217,25 +217,27 @@ impl<'a> Follow<'a> {
             self.progress.clear();
         }
         match self.run.status {
-            RunStatus::Queued | RunStatus::Running => {
+            RunStatusValue::Queued | RunStatusValue::Running => {
                 self.unask();
                 self.draw();
                 Ok(None)
             }
-            RunStatus::WaitingUser => self.ask(),
-            RunStatus::Idle => Ok(self.idle()),
-            RunStatus::Succeeded | RunStatus::Failed | RunStatus::Canceled => self.ended().map(Some),
+            RunStatusValue::WaitingUser => self.ask(),
+            RunStatusValue::Idle => Ok(self.idle()),
+            RunStatusValue::Succeeded | RunStatusValue::Failed | RunStatusValue::Canceled => {
+                self.ended().map(Some)
+            }
         }
     }
 
     /// The run as it stands, after everything was told that led there.
-    fn looked(&mut self) -> anyhow::Result<Run> {
+    fn looked(&mut self) -> anyhow::Result<RunView> {
         let run = self.client.run_now(&self.run.run_id)?;
         // With new events the run may be another one than the one that was just looked at.
         let (events, all) = self.client.events_now(&run.run_id, self.seen)?;
         events.iter().for_each(|event| self.tell(event));
         self.stale |= !all;
-        if self.manner == Manner::Talk && run.execution_mode == ExecutionMode::Chat && !self.json {
+        if self.manner == FollowMode::Talk && run.execution_mode == ExecutionModeValue::Chat && !self.json {
             self.print_turns()?;
         }
         Ok(run)
@@ -282,11 +284,11 @@ impl<'a> Follow<'a> {
         for line in question::lines(&question, self.voice.colour) {
             self.voice.line(&line);
         }
-        let advice = self.voice.colour.text(Look::Faint, format!("  ({})", question::advice(&question)));
+        let advice = self.voice.colour.text(TextStyle::Faint, format!("  ({})", question::advice(&question)));
         self.voice.line(&advice);
         if let Some(deadline) = &question.deadline_at {
             let line = format!("  (it waits for {})", when::until(deadline));
-            let line = self.voice.colour.text(Look::Faint, line);
+            let line = self.voice.colour.text(TextStyle::Faint, line);
             self.voice.line(&line);
         }
         self.console.forget_typed();
@@ -295,7 +297,7 @@ impl<'a> Follow<'a> {
         Ok(None)
     }
 
-    fn nobody_to_ask(&mut self, question: &Interaction) -> anyhow::Result<ExitCode> {
+    fn nobody_to_ask(&mut self, question: &InteractionView) -> anyhow::Result<ExitCode> {
         if self.json {
             print_json(&self.run)?;
             let detail =
@@ -319,7 +321,7 @@ impl<'a> Follow<'a> {
         if self.speech.is_waiting() {
             return None;
         }
-        if self.person && self.manner == Manner::Talk {
+        if self.person && self.manner == FollowMode::Talk {
             self.prompt();
             return None;
         }
@@ -327,7 +329,7 @@ impl<'a> Follow<'a> {
             let _nobody_reads_it = print_json(&self.run);
         }
         self.voice.line(&format!("abide: it is your turn: abide send {} '…'", self.run.run_id));
-        Some(exit::of_run(RunStatus::Idle))
+        Some(exit::of_run(RunStatusValue::Idle))
     }
 
     fn ended(&mut self) -> anyhow::Result<ExitCode> {
@@ -338,7 +340,8 @@ impl<'a> Follow<'a> {
             return Ok(exit::of_run(self.run.status));
         }
         // A chat's answers were printed as they came.
-        let was_printed = self.manner == Manner::Talk && self.run.execution_mode == ExecutionMode::Chat;
+        let was_printed =
+            self.manner == FollowMode::Talk && self.run.execution_mode == ExecutionModeValue::Chat;
         if let (Some(result), false) = (&self.run.result, was_printed) {
             print_words(&result.text)?;
         }
@@ -349,7 +352,7 @@ impl<'a> Follow<'a> {
                 self.run.run_id,
                 super::status_word(self.run.status)
             );
-            let line = self.voice.colour.text(Look::Bad, line);
+            let line = self.voice.colour.text(TextStyle::Bad, line);
             self.voice.line(&line);
             self.voice.line(&format!("abide: its whole story: abide show {}", self.run.run_id));
         }
@@ -360,9 +363,9 @@ impl<'a> Follow<'a> {
     fn typed(&mut self, typed: &str) {
         self.prompted = false;
         match self.speech.typed(typed, self.asked.as_ref()) {
-            Typed::More => self.prompt(),
-            Typed::Nothing | Typed::Said => self.stale = true,
-            Typed::Wrong(why) => {
+            TypedResult::More => self.prompt(),
+            TypedResult::Nothing | TypedResult::Said => self.stale = true,
+            TypedResult::Wrong(why) => {
                 self.voice.line(&why);
                 self.prompt();
             }
@@ -372,11 +375,11 @@ impl<'a> Follow<'a> {
     /// Sends what was typed; it goes again under its own key, as often as it takes.
     fn send(&mut self) {
         match self.speech.send(self.client, &self.run.run_id) {
-            Sent::Nothing | Sent::Later => {}
-            Sent::Arrived => self.asked = None,
-            Sent::Refused(trouble) => {
+            SendResult::Nothing | SendResult::Later => {}
+            SendResult::Arrived => self.asked = None,
+            SendResult::Refused(trouble) => {
                 self.asked = None;
-                let line = self.voice.colour.text(Look::Bad, format!("abide: {trouble}"));
+                let line = self.voice.colour.text(TextStyle::Bad, format!("abide: {trouble}"));
                 self.voice.line(&line);
             }
         }
@@ -410,14 +413,18 @@ impl<'a> Follow<'a> {
             }
             None => {
                 note(format_args!("abide: left; come back: abide attach {id}"));
-                exit::of_run(RunStatus::Idle)
+                exit::of_run(RunStatusValue::Idle)
             }
         }
     }
 
-    fn listening(&self) -> Listen {
-        let talks = self.manner == Manner::Talk && self.person;
-        if !self.speech.is_waiting() && (self.asked.is_some() || talks) { Listen::Yes } else { Listen::No }
+    fn listening(&self) -> InputInterest {
+        let talks = self.manner == FollowMode::Talk && self.person;
+        if !self.speech.is_waiting() && (self.asked.is_some() || talks) {
+            InputInterest::Yes
+        } else {
+            InputInterest::No
+        }
     }
 
     /// Puts the prompt there, unless it is.
@@ -445,8 +452,8 @@ impl<'a> Follow<'a> {
     }
 
     fn is_drawing(&self) -> bool {
-        let works = matches!(self.run.status, RunStatus::Queued | RunStatus::Running);
-        works && self.voice.is_live() && !self.prompted && self.manner == Manner::Task
+        let works = matches!(self.run.status, RunStatusValue::Queued | RunStatusValue::Running);
+        works && self.voice.is_live() && !self.prompted && self.manner == FollowMode::Task
     }
 
     fn draw(&mut self) {
@@ -467,5 +474,5 @@ impl<'a> Follow<'a> {
 
 /// Whether the daemon may well answer in a moment.
 fn is_passing(error: &anyhow::Error) -> bool {
-    error.downcast_ref::<Trouble>().is_some_and(Trouble::is_passing)
+    error.downcast_ref::<CliError>().is_some_and(CliError::is_passing)
 }

@@ -5,21 +5,21 @@ use std::{
     process::ExitCode,
 };
 
-use abide_wire::{interaction::Interaction, run::Run};
+use abide_wire::{interaction::InteractionView, run::RunView};
 
 use super::{print_json, question, status_look, status_word, voice, when};
 use crate::{
-    args::{Inbox, Ls},
-    client::Client,
-    config::Given,
+    args::{InboxArguments, LsArguments},
+    client::DaemonClient,
+    config::GivenSetting,
     exit::SUCCEEDED,
-    table::{self, Cell, Colour, Look},
+    table::{self, ColourMode, TableCell, TextStyle},
     text,
     trouble::note,
 };
 
-pub(crate) fn ls(arguments: &Ls, given: &[Given]) -> anyhow::Result<ExitCode> {
-    let client = Client::connect(given)?;
+pub(crate) fn ls(arguments: &LsArguments, given: &[GivenSetting]) -> anyhow::Result<ExitCode> {
+    let client = DaemonClient::connect(given)?;
     let most = usize::try_from(arguments.limit).unwrap_or(usize::MAX);
     let runs = client.runs(arguments.status.map(status_word), most)?;
     if arguments.output.json {
@@ -31,7 +31,7 @@ pub(crate) fn ls(arguments: &Ls, given: &[Given]) -> anyhow::Result<ExitCode> {
         return Ok(SUCCEEDED);
     }
     let head =
-        ["RUN", "STATUS", "ENGINE", "TURN", "AGE", "SAYS"].map(|title| Look::Head.cell(title)).to_vec();
+        ["RUN", "STATUS", "ENGINE", "TURN", "AGE", "SAYS"].map(|title| TextStyle::Head.cell(title)).to_vec();
     print(std::iter::once(head).chain(runs.iter().map(row)).collect())?;
     if runs.len() == most {
         note(format_args!("abide: only the newest {most} are listed; --limit lists more"));
@@ -39,7 +39,7 @@ pub(crate) fn ls(arguments: &Ls, given: &[Given]) -> anyhow::Result<ExitCode> {
     Ok(SUCCEEDED)
 }
 
-fn row(run: &Run) -> Vec<Cell> {
+fn row(run: &RunView) -> Vec<TableCell> {
     let says = match (&run.error, &run.result, run.queue_position, &run.stalled_since) {
         _ if run.held_back.is_some() => run.held_back.clone().unwrap_or_default(),
         (_, _, Some(place), _) => format!("{place} in the queue"),
@@ -49,17 +49,17 @@ fn row(run: &Run) -> Vec<Cell> {
         (None, None, ..) => String::new(),
     };
     vec![
-        Look::Plain.cell(&run.run_id),
+        TextStyle::Plain.cell(&run.run_id),
         status_look(run.status).cell(status_word(run.status)),
-        Look::Plain.cell(text::one_line(&run.engine)),
-        Look::Plain.cell(run.turn_index.to_string()),
-        Look::Plain.cell(when::ago(&run.created_at)),
-        Look::Plain.cell(text::one_line(&says)),
+        TextStyle::Plain.cell(text::one_line(&run.engine)),
+        TextStyle::Plain.cell(run.turn_index.to_string()),
+        TextStyle::Plain.cell(when::ago(&run.created_at)),
+        TextStyle::Plain.cell(text::one_line(&says)),
     ]
 }
 
-pub(crate) fn inbox(arguments: &Inbox, given: &[Given]) -> anyhow::Result<ExitCode> {
-    let client = Client::connect(given)?;
+pub(crate) fn inbox(arguments: &InboxArguments, given: &[GivenSetting]) -> anyhow::Result<ExitCode> {
+    let client = DaemonClient::connect(given)?;
     let most = usize::try_from(arguments.limit).unwrap_or(usize::MAX);
     let open = client.inbox(most)?;
     if arguments.output.json {
@@ -73,7 +73,7 @@ pub(crate) fn inbox(arguments: &Inbox, given: &[Given]) -> anyhow::Result<ExitCo
     if arguments.full {
         return full(&client, &open);
     }
-    let head = ["QUESTION", "RUN", "AGE", "UNTIL", "ASKS"].map(|title| Look::Head.cell(title)).to_vec();
+    let head = ["QUESTION", "RUN", "AGE", "UNTIL", "ASKS"].map(|title| TextStyle::Head.cell(title)).to_vec();
     print(std::iter::once(head).chain(open.iter().map(question_row)).collect())?;
     note("abide: answer with: abide reply QUESTION TEXT, or the number of an option");
     if open.iter().any(|asked| asked.hidden.is_some()) {
@@ -83,12 +83,12 @@ pub(crate) fn inbox(arguments: &Inbox, given: &[Given]) -> anyhow::Result<ExitCo
 }
 
 /// Each question with everything that it covers, and the command that answers it.
-fn full(client: &Client, open: &[Interaction]) -> anyhow::Result<ExitCode> {
+fn full(client: &DaemonClient, open: &[InteractionView]) -> anyhow::Result<ExitCode> {
     let mut out = BufWriter::new(std::io::stdout().lock());
-    let colour = Colour::of_stdout();
+    let colour = ColourMode::of_stdout();
     for asked in open {
         let title = format!("{}  {}", asked.interaction_id, asked.run_id);
-        writeln!(out, "{}  {} ago", colour.text(Look::Head, title), when::ago(&asked.opened_at))?;
+        writeln!(out, "{}  {} ago", colour.text(TextStyle::Head, title), when::ago(&asked.opened_at))?;
         match &asked.hidden {
             None => {
                 for line in question::lines(asked, colour) {
@@ -111,7 +111,7 @@ fn full(client: &Client, open: &[Interaction]) -> anyhow::Result<ExitCode> {
             }
         }
         let answer = question::answer_after_all(asked);
-        writeln!(out, "{}\n", colour.text(Look::Faint, format!("answer with: {answer}")))?;
+        writeln!(out, "{}\n", colour.text(TextStyle::Faint, format!("answer with: {answer}")))?;
     }
     out.flush()?;
     Ok(SUCCEEDED)
@@ -120,7 +120,7 @@ fn full(client: &Client, open: &[Interaction]) -> anyhow::Result<ExitCode> {
 /// How much of a content is printed at a time.
 const PIECE_BYTES: u64 = 64 << 10;
 
-fn question_row(asked: &Interaction) -> Vec<Cell> {
+fn question_row(asked: &InteractionView) -> Vec<TableCell> {
     let options: Vec<String> = asked
         .options
         .iter()
@@ -130,11 +130,11 @@ fn question_row(asked: &Interaction) -> Vec<Cell> {
     let asks = format!("{}  {}", text::one_line(&asked.prompt), options.join("  "));
     let until = asked.deadline_at.as_deref().map_or_else(|| "-".to_owned(), when::until);
     vec![
-        Look::Plain.cell(&asked.interaction_id),
-        Look::Plain.cell(&asked.run_id),
-        Look::Plain.cell(when::ago(&asked.opened_at)),
-        Look::Plain.cell(until),
-        Look::Careful.cell(asks.trim_end()),
+        TextStyle::Plain.cell(&asked.interaction_id),
+        TextStyle::Plain.cell(&asked.run_id),
+        TextStyle::Plain.cell(when::ago(&asked.opened_at)),
+        TextStyle::Plain.cell(until),
+        TextStyle::Careful.cell(asks.trim_end()),
     ]
 }
 
@@ -144,7 +144,7 @@ const LEAST: usize = 20;
 const UNSEEN: usize = 120;
 
 /// Prints the rows, the last column cut so that each fits into a line.
-fn print(mut rows: Vec<Vec<Cell>>) -> anyhow::Result<()> {
+fn print(mut rows: Vec<Vec<TableCell>>) -> anyhow::Result<()> {
     let fixed: usize = (0..rows.first().map_or(0, Vec::len).saturating_sub(1))
         .map(|column| {
             let cells = rows.iter().filter_map(|row| row.get(column));
@@ -156,7 +156,7 @@ fn print(mut rows: Vec<Vec<Cell>>) -> anyhow::Result<()> {
     for cell in rows.iter_mut().filter_map(|row| row.last_mut()) {
         cell.text = text::cut(&cell.text, room);
     }
-    for line in table::lines(&rows, Colour::of_stdout()) {
+    for line in table::lines(&rows, ColourMode::of_stdout()) {
         writeln!(out, "{line}")?;
     }
     Ok(())

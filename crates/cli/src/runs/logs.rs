@@ -6,18 +6,18 @@ use std::{
     time::Duration,
 };
 
-use abide_wire::event::Event;
+use abide_wire::event::EventEnvelope;
 
 use super::{
-    console::{Console, Happening, Listen},
+    console::{ConsoleEvent, InputConsole, InputInterest},
     find, print_json, story, when,
 };
 use crate::{
-    args::Logs,
-    client::{Client, Feed, News},
-    config::Given,
+    args::LogsArguments,
+    client::{DaemonClient, EventFeed, FeedUpdate},
+    config::GivenSetting,
     exit::{SUCCEEDED, interrupted},
-    table::{Colour, Look},
+    table::{ColourMode, TextStyle},
     text,
     trouble::note,
 };
@@ -25,9 +25,9 @@ use crate::{
 /// How long to wait before a daemon is asked again that could not say.
 const AGAIN: Duration = Duration::from_millis(200);
 
-pub(crate) fn run(arguments: &Logs, given: &[Given]) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(arguments: &LogsArguments, given: &[GivenSetting]) -> anyhow::Result<ExitCode> {
     let json = arguments.output.json;
-    let client = Client::connect(given)?;
+    let client = DaemonClient::connect(given)?;
     let run = find::run(&client, &arguments.run)?.run_id;
     if arguments.follow {
         return follow(&client, &run, json);
@@ -41,11 +41,11 @@ pub(crate) fn run(arguments: &Logs, given: &[Given]) -> anyhow::Result<ExitCode>
     Ok(SUCCEEDED)
 }
 
-fn follow(client: &Client, run: &str, json: bool) -> anyhow::Result<ExitCode> {
-    let mut console = Console::new()?;
-    let feed = Feed::follow(client, run, 0)?;
+fn follow(client: &DaemonClient, run: &str, json: bool) -> anyhow::Result<ExitCode> {
+    let mut console = InputConsole::new()?;
+    let feed = EventFeed::follow(client, run, 0)?;
     let (mut seen, mut stale) = (0, true);
-    let tell = |event: &Event, seen: &mut u64| -> anyhow::Result<()> {
+    let tell = |event: &EventEnvelope, seen: &mut u64| -> anyhow::Result<()> {
         if event.seq > *seen {
             *seen = event.seq;
             if json { print_json(event)? } else { print(event)? }
@@ -55,16 +55,16 @@ fn follow(client: &Client, run: &str, json: bool) -> anyhow::Result<ExitCode> {
     loop {
         while let Some(news) = feed.take() {
             match news {
-                News::Event(event) => {
+                FeedUpdate::Event(event) => {
                     tell(&event, &mut seen)?;
                     stale |= story::changes_the_run(&event);
                 }
-                News::Lost => note("abide: the daemon is gone; waiting for it to come back"),
-                News::Back => {
+                FeedUpdate::Lost => note("abide: the daemon is gone; waiting for it to come back"),
+                FeedUpdate::Back => {
                     note("abide: the daemon is back");
                     stale = true;
                 }
-                News::Over(trouble) => return Err(trouble.into()),
+                FeedUpdate::Over(trouble) => return Err(trouble.into()),
             }
         }
         if stale {
@@ -87,18 +87,18 @@ fn follow(client: &Client, run: &str, json: bool) -> anyhow::Result<ExitCode> {
                 Err(trouble) => return Err(trouble.into()),
             }
         }
-        match console.wait(feed.bell(), Listen::No, stale.then_some(AGAIN))? {
-            Happening::Interrupted => return Ok(interrupted()),
-            Happening::Bell | Happening::Nothing | Happening::Typed(_) | Happening::Closed => {}
+        match console.wait(feed.bell(), InputInterest::No, stale.then_some(AGAIN))? {
+            ConsoleEvent::Interrupted => return Ok(interrupted()),
+            ConsoleEvent::Bell | ConsoleEvent::Nothing | ConsoleEvent::Typed(_) | ConsoleEvent::Closed => {}
         }
     }
 }
 
-fn print(event: &Event) -> anyhow::Result<()> {
+fn print(event: &EventEnvelope) -> anyhow::Result<()> {
     let Some(told) = story::tell(event) else { return Ok(()) };
-    let colour = Colour::of_stdout();
+    let colour = ColourMode::of_stdout();
     let mut out = std::io::stdout().lock();
-    let time = colour.text(Look::Faint, when::clock(&event.at));
+    let time = colour.text(TextStyle::Faint, when::clock(&event.at));
     writeln!(out, "{time} {}", colour.text(told.weight.look(), told.line))?;
     if let Some(words) = told.words {
         let words = if out.is_terminal() { text::tame(&words) } else { words };

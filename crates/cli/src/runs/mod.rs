@@ -20,14 +20,14 @@ pub(crate) mod when;
 
 use std::io::{IsTerminal, Read, Write};
 
-pub(crate) use console::{Console, Happening, Listen};
+pub(crate) use console::{ConsoleEvent, InputConsole, InputInterest};
 
 use abide_ports::clock::Clock;
-use abide_wire::run::RunStatus;
+use abide_wire::run::RunStatusValue;
 use anyhow::Context;
 use serde::Serialize;
 
-use crate::{clock::SystemClock, table::Look, text, trouble::Trouble};
+use crate::{clock::SystemClock, table::TextStyle, text, trouble::CliError};
 
 /// A key that no other request has.
 fn key() -> String {
@@ -57,7 +57,7 @@ pub(crate) fn print_words(words: &str) -> anyhow::Result<()> {
 pub(crate) fn given_text(given: &str, what: &str) -> anyhow::Result<String> {
     let text = if given == "-" { standard_input()? } else { given.to_owned() };
     if text.trim().is_empty() {
-        return Err(Trouble::usage(format!("{what} is empty; say something")).into());
+        return Err(CliError::usage(format!("{what} is empty; say something")).into());
     }
     Ok(text)
 }
@@ -72,10 +72,10 @@ fn standard_input() -> anyhow::Result<String> {
         .context("cannot read standard input")?;
     if bytes.len() as u64 > MOST_INPUT {
         let detail = "standard input is longer than 8 MiB; put it into a file of the workspace and name it";
-        return Err(Trouble::usage(detail).into());
+        return Err(CliError::usage(detail).into());
     }
     let text = String::from_utf8(bytes).map_err(|_| {
-        Trouble::usage("standard input is not text in UTF-8; convert it, or name the file instead")
+        CliError::usage("standard input is not text in UTF-8; convert it, or name the file instead")
     })?;
     Ok(text.strip_suffix('\n').map(str::to_owned).unwrap_or(text))
 }
@@ -84,25 +84,25 @@ fn standard_input() -> anyhow::Result<String> {
 const MOST_INPUT: u64 = 8 << 20;
 
 /// The word for a status, as the interfaces write it.
-fn status_word(status: RunStatus) -> &'static str {
+fn status_word(status: RunStatusValue) -> &'static str {
     match status {
-        RunStatus::Queued => "queued",
-        RunStatus::Running => "running",
-        RunStatus::WaitingUser => "waiting_user",
-        RunStatus::Idle => "idle",
-        RunStatus::Succeeded => "succeeded",
-        RunStatus::Failed => "failed",
-        RunStatus::Canceled => "canceled",
+        RunStatusValue::Queued => "queued",
+        RunStatusValue::Running => "running",
+        RunStatusValue::WaitingUser => "waiting_user",
+        RunStatusValue::Idle => "idle",
+        RunStatusValue::Succeeded => "succeeded",
+        RunStatusValue::Failed => "failed",
+        RunStatusValue::Canceled => "canceled",
     }
 }
 
 /// How a status looks.
-fn status_look(status: RunStatus) -> Look {
+fn status_look(status: RunStatusValue) -> TextStyle {
     match status {
-        RunStatus::Queued | RunStatus::Idle => Look::Plain,
-        RunStatus::Running | RunStatus::Succeeded => Look::Good,
-        RunStatus::WaitingUser => Look::Careful,
-        RunStatus::Failed => Look::Bad,
-        RunStatus::Canceled => Look::Faint,
+        RunStatusValue::Queued | RunStatusValue::Idle => TextStyle::Plain,
+        RunStatusValue::Running | RunStatusValue::Succeeded => TextStyle::Good,
+        RunStatusValue::WaitingUser => TextStyle::Careful,
+        RunStatusValue::Failed => TextStyle::Bad,
+        RunStatusValue::Canceled => TextStyle::Faint,
     }
 }

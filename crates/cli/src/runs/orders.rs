@@ -3,27 +3,27 @@
 use std::{io::Write, process::ExitCode};
 
 use abide_wire::{
-    interaction::{Replied, ReplyResolution},
-    message::NewMessage,
-    run::Stopped,
+    interaction::{ReplyResolution, ReplyResponse},
+    message::SendMessageRequest,
+    run::AcceptedResponse,
 };
 
 use super::{find, given_text, key, print_json, question, status_word};
 use crate::{
-    args::{Order, Reply, Send},
-    client::Client,
-    config::Given,
+    args::{ReplyArguments, SendArguments, StopArguments},
+    client::DaemonClient,
+    config::GivenSetting,
     exit::SUCCEEDED,
-    trouble::{Trouble, note},
+    trouble::{CliError, note},
 };
 
-pub(crate) fn reply(arguments: &Reply, given: &[Given]) -> anyhow::Result<ExitCode> {
+pub(crate) fn reply(arguments: &ReplyArguments, given: &[GivenSetting]) -> anyhow::Result<ExitCode> {
     let text = given_text(&arguments.text, "the answer")?;
-    let client = Client::connect(given)?;
+    let client = DaemonClient::connect(given)?;
     let asked = match find::interaction(&client, &arguments.to)? {
-        Some(find::Meant::Open(question)) => *question,
+        Some(find::FoundInteraction::Open(question)) => *question,
         // Why it cannot be answered is for the daemon to say.
-        Some(find::Meant::NotOpen(id)) => {
+        Some(find::FoundInteraction::NotOpen(id)) => {
             return replied(client.reply(&id, &text, &key())?, None, arguments.output.json);
         }
         None => {
@@ -34,7 +34,7 @@ pub(crate) fn reply(arguments: &Reply, given: &[Given]) -> anyhow::Result<ExitCo
                 None => None,
             };
             found.ok_or_else(|| {
-                Trouble::failure(
+                CliError::failure(
                     "NO_OPEN_INTERACTION",
                     format!(
                         "{} asks nothing, it is {}; `abide send {} '…'` says something to it",
@@ -47,17 +47,19 @@ pub(crate) fn reply(arguments: &Reply, given: &[Given]) -> anyhow::Result<ExitCo
         }
     };
     let text = match question::meant(&asked, &text) {
-        question::Meant::Answer(text) => text,
-        question::Meant::NoOption(number) => {
-            return Err(Trouble::usage(question::no_option(&asked, number)).into());
+        question::TypedAnswer::Answer(text) => text,
+        question::TypedAnswer::NoOption(number) => {
+            return Err(CliError::usage(question::no_option(&asked, number)).into());
         }
-        question::Meant::Nothing => return Err(Trouble::usage("the answer is empty; say something").into()),
+        question::TypedAnswer::Nothing => {
+            return Err(CliError::usage("the answer is empty; say something").into());
+        }
     };
     let done = client.reply(&asked.interaction_id, &text, &key())?;
     replied(done, Some(&asked.run_id), arguments.output.json)
 }
 
-fn replied(done: Replied, run: Option<&str>, json: bool) -> anyhow::Result<ExitCode> {
+fn replied(done: ReplyResponse, run: Option<&str>, json: bool) -> anyhow::Result<ExitCode> {
     if json {
         print_json(&done)?;
         return Ok(SUCCEEDED);
@@ -73,11 +75,11 @@ fn replied(done: Replied, run: Option<&str>, json: bool) -> anyhow::Result<ExitC
     Ok(SUCCEEDED)
 }
 
-pub(crate) fn send(arguments: &Send, given: &[Given]) -> anyhow::Result<ExitCode> {
+pub(crate) fn send(arguments: &SendArguments, given: &[GivenSetting]) -> anyhow::Result<ExitCode> {
     let text = given_text(&arguments.text, "the message")?;
-    let client = Client::connect(given)?;
+    let client = DaemonClient::connect(given)?;
     let run = find::run(&client, &arguments.run)?;
-    let message = NewMessage { message_id: Some(key()), text, on_busy: arguments.on_busy };
+    let message = SendMessageRequest { message_id: Some(key()), text, on_busy: arguments.on_busy };
     let taken = client.message(&run.run_id, &message)?;
     if arguments.output.json {
         print_json(&taken)?;
@@ -88,8 +90,8 @@ pub(crate) fn send(arguments: &Send, given: &[Given]) -> anyhow::Result<ExitCode
     Ok(SUCCEEDED)
 }
 
-pub(crate) fn interrupt(arguments: &Order, given: &[Given]) -> anyhow::Result<ExitCode> {
-    let client = Client::connect(given)?;
+pub(crate) fn interrupt(arguments: &StopArguments, given: &[GivenSetting]) -> anyhow::Result<ExitCode> {
+    let client = DaemonClient::connect(given)?;
     let run = find::run(&client, &arguments.run)?;
     let done = client.interrupt(&run.run_id)?;
     let id = &run.run_id;
@@ -105,8 +107,8 @@ pub(crate) fn interrupt(arguments: &Order, given: &[Given]) -> anyhow::Result<Ex
     Ok(SUCCEEDED)
 }
 
-pub(crate) fn cancel(arguments: &Order, given: &[Given]) -> anyhow::Result<ExitCode> {
-    let client = Client::connect(given)?;
+pub(crate) fn cancel(arguments: &StopArguments, given: &[GivenSetting]) -> anyhow::Result<ExitCode> {
+    let client = DaemonClient::connect(given)?;
     let run = find::run(&client, &arguments.run)?;
     let done = client.cancel(&run.run_id)?;
     stopped(
@@ -118,7 +120,12 @@ pub(crate) fn cancel(arguments: &Order, given: &[Given]) -> anyhow::Result<ExitC
     Ok(SUCCEEDED)
 }
 
-fn stopped(arguments: &Order, done: Stopped, word: &str, nothing: &str) -> anyhow::Result<()> {
+fn stopped(
+    arguments: &StopArguments,
+    done: AcceptedResponse,
+    word: &str,
+    nothing: &str,
+) -> anyhow::Result<()> {
     if arguments.output.json {
         return print_json(&done);
     }

@@ -3,16 +3,16 @@
 //! Any text is an answer. Numbers and the empty line are conveniences for questions with options, and are turned into the
 //! option's own text before anything is sent.
 
-use abide_wire::interaction::{Interaction, InteractionKind};
+use abide_wire::interaction::{InteractionKindValue, InteractionView};
 
 use crate::{
-    table::{Colour, Look},
+    table::{ColourMode, TextStyle},
     text,
 };
 
 /// What somebody meant.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Meant {
+pub(super) enum TypedAnswer {
     /// This answer.
     Answer(String),
     /// An option that there is not.
@@ -22,34 +22,34 @@ pub(super) enum Meant {
 }
 
 /// What was meant by a text: an option by its number or its text, or the text itself.
-pub(super) fn meant(question: &Interaction, typed: &str) -> Meant {
+pub(super) fn meant(question: &InteractionView, typed: &str) -> TypedAnswer {
     let word = typed.trim();
     if word.is_empty() {
-        return Meant::Nothing;
+        return TypedAnswer::Nothing;
     }
     let options = &question.options;
     if let Some(option) = options.iter().find(|option| option.label.trim().eq_ignore_ascii_case(word)) {
-        return Meant::Answer(option.label.clone());
+        return TypedAnswer::Answer(option.label.clone());
     }
     let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit()) && !text.is_empty();
     if let Some(literal) = word.strip_prefix('=')
         && is_number(literal)
     {
-        return Meant::Answer(literal.to_owned());
+        return TypedAnswer::Answer(literal.to_owned());
     }
     if options.is_empty() || !is_number(word) {
-        return Meant::Answer(typed.to_owned());
+        return TypedAnswer::Answer(typed.to_owned());
     }
     let number: u64 = word.parse().unwrap_or(u64::MAX);
     let index = usize::try_from(number).ok().and_then(|number| number.checked_sub(1));
     match index.and_then(|index| options.get(index)) {
-        Some(option) => Meant::Answer(option.label.clone()),
-        None => Meant::NoOption(number),
+        Some(option) => TypedAnswer::Answer(option.label.clone()),
+        None => TypedAnswer::NoOption(number),
     }
 }
 
 /// What is said to somebody who chose an option that there is not.
-pub(super) fn no_option(question: &Interaction, number: u64) -> String {
+pub(super) fn no_option(question: &InteractionView, number: u64) -> String {
     format!(
         "there is no option {number}: there are {}; any text is an answer too, and ={number} is the text {number}",
         question.options.len()
@@ -57,7 +57,7 @@ pub(super) fn no_option(question: &Interaction, number: u64) -> String {
 }
 
 /// The answer of an empty line: the one option that is marked as safe.
-pub(super) fn default(question: &Interaction) -> Option<&str> {
+pub(super) fn default(question: &InteractionView) -> Option<&str> {
     let mut safe = question.options.iter().filter(|option| option.safe);
     match (safe.next(), safe.next()) {
         (Some(option), None) => Some(&option.label),
@@ -66,17 +66,17 @@ pub(super) fn default(question: &Interaction) -> Option<&str> {
 }
 
 /// The question and its options, tamed.
-pub(super) fn lines(question: &Interaction, colour: Colour) -> Vec<String> {
+pub(super) fn lines(question: &InteractionView, colour: ColourMode) -> Vec<String> {
     let prompt = text::tame(question.prompt.trim());
-    let mut lines: Vec<String> = prompt.lines().map(|line| colour.text(Look::Head, line)).collect();
+    let mut lines: Vec<String> = prompt.lines().map(|line| colour.text(TextStyle::Head, line)).collect();
     if let Some(first) = lines.first_mut() {
-        *first = format!("{} {first}", colour.text(Look::Careful, "?"));
+        *first = format!("{} {first}", colour.text(TextStyle::Careful, "?"));
     }
     let default = default(question);
     for (index, option) in question.options.iter().enumerate() {
         let mark = match (option.safe, default == Some(option.label.as_str())) {
-            (true, true) => colour.text(Look::Faint, "  (safe, default)"),
-            (true, false) => colour.text(Look::Faint, "  (safe)"),
+            (true, true) => colour.text(TextStyle::Faint, "  (safe, default)"),
+            (true, false) => colour.text(TextStyle::Faint, "  (safe)"),
             (false, _) => String::new(),
         };
         lines.push(format!("  {}) {}{mark}", index + 1, text::one_line(&option.label)));
@@ -85,7 +85,7 @@ pub(super) fn lines(question: &Interaction, colour: Colour) -> Vec<String> {
 }
 
 /// How it is answered on a terminal.
-pub(super) fn advice(question: &Interaction) -> String {
+pub(super) fn advice(question: &InteractionView) -> String {
     if let Some(hidden) = &question.hidden
         && is_approval(question)
     {
@@ -101,16 +101,20 @@ pub(super) fn advice(question: &Interaction) -> String {
     let how = match (question.options.is_empty(), question.kind, default(question)) {
         (false, _, Some(_)) => "a number or any text; enter takes the default",
         (false, _, None) => "a number or any text",
-        (true, InteractionKind::Confirm | InteractionKind::RiskAck, _) => "yes, no, or any text",
-        (true, InteractionKind::ChooseOne | InteractionKind::FillFields | InteractionKind::OpenText, _) => {
-            "any text"
-        }
+        (true, InteractionKindValue::Confirm | InteractionKindValue::RiskAck, _) => "yes, no, or any text",
+        (
+            true,
+            InteractionKindValue::ChooseOne
+            | InteractionKindValue::FillFields
+            | InteractionKindValue::OpenText,
+            _,
+        ) => "any text",
     };
     format!("{how}; \\ at the end of a line for one more; ctrl-d to leave it open")
 }
 
 /// How it is answered from elsewhere.
-pub(super) fn elsewhere(question: &Interaction) -> String {
+pub(super) fn elsewhere(question: &InteractionView) -> String {
     if question.hidden.is_some() && is_approval(question) {
         return "abide inbox --full".to_owned();
     }
@@ -119,7 +123,7 @@ pub(super) fn elsewhere(question: &Interaction) -> String {
 }
 
 /// How it is answered by somebody who was shown all of it.
-pub(super) fn answer_after_all(question: &Interaction) -> String {
+pub(super) fn answer_after_all(question: &InteractionView) -> String {
     match &question.hidden {
         Some(hidden) if is_approval(question) => {
             let (id, digits) = (&question.interaction_id, hidden.sha256.get(..8).unwrap_or_default());
@@ -130,36 +134,36 @@ pub(super) fn answer_after_all(question: &Interaction) -> String {
 }
 
 /// Whether only a yes or a no is an answer.
-pub(super) fn is_approval(question: &Interaction) -> bool {
-    question.asked_by == "approval" || question.kind == InteractionKind::RiskAck
+pub(super) fn is_approval(question: &InteractionView) -> bool {
+    question.asked_by == "approval" || question.kind == InteractionKindValue::RiskAck
 }
 
 #[cfg(test)]
 mod tests {
-    use abide_wire::interaction::{Choice, DecisionPolicy, InteractionState};
+    use abide_wire::interaction::{DecisionPolicyValue, InteractionOptionView, InteractionStateValue};
 
     use super::*;
 
-    fn question(options: &[(&str, bool)]) -> Interaction {
-        let options = options.iter().map(|(label, safe)| Choice {
+    fn question(options: &[(&str, bool)]) -> InteractionView {
+        let options = options.iter().map(|(label, safe)| InteractionOptionView {
             label: (*label).to_owned(),
             safe: *safe,
             approves: None,
         });
         let options = options.collect();
-        Interaction {
+        InteractionView {
             interaction_id: "int_1".to_owned(),
             run_id: "run_1".to_owned(),
             turn_id: "turn_1".to_owned(),
-            kind: InteractionKind::ChooseOne,
+            kind: InteractionKindValue::ChooseOne,
             prompt: "Which\x1b[2J one?\nReally?".to_owned(),
             options,
             ui_hints: None,
             context: None,
             hidden: None,
-            default_decision_policy: DecisionPolicy::SafeDefault,
+            default_decision_policy: DecisionPolicyValue::SafeDefault,
             asked_by: "turn_end".to_owned(),
-            state: InteractionState::Open,
+            state: InteractionStateValue::Open,
             opened_at: String::new(),
             deadline_at: None,
             resolution_mode: None,
@@ -175,23 +179,23 @@ mod tests {
     #[test]
     fn an_option_is_meant_by_its_number_or_its_text_and_any_other_text_by_itself() {
         let asked = question(&[("Postgres", false), ("SQLite", true)]);
-        let answer = |text: &str| Meant::Answer(text.to_owned());
+        let answer = |text: &str| TypedAnswer::Answer(text.to_owned());
         assert_eq!(meant(&asked, "1"), answer("Postgres"));
         assert_eq!(meant(&asked, " 2 "), answer("SQLite"));
         assert_eq!(meant(&asked, "sqlite"), answer("SQLite"));
         assert_eq!(meant(&asked, "neither, use files"), answer("neither, use files"));
-        assert_eq!(meant(&asked, "3"), Meant::NoOption(3));
-        assert_eq!(meant(&asked, "0"), Meant::NoOption(0));
-        assert_eq!(meant(&asked, "99999999999999999999999"), Meant::NoOption(u64::MAX));
+        assert_eq!(meant(&asked, "3"), TypedAnswer::NoOption(3));
+        assert_eq!(meant(&asked, "0"), TypedAnswer::NoOption(0));
+        assert_eq!(meant(&asked, "99999999999999999999999"), TypedAnswer::NoOption(u64::MAX));
         assert_eq!(meant(&asked, "=3"), answer("3"));
         assert_eq!(meant(&asked, "=x"), answer("=x"));
-        assert_eq!(meant(&asked, " \n"), Meant::Nothing);
+        assert_eq!(meant(&asked, " \n"), TypedAnswer::Nothing);
     }
 
     #[test]
     fn a_number_is_only_a_number_where_there_are_no_options_and_a_label_counts_before_its_place() {
-        assert_eq!(meant(&question(&[]), "7"), Meant::Answer("7".to_owned()));
-        assert_eq!(meant(&question(&[("2", false), ("1", false)]), "1"), Meant::Answer("1".to_owned()));
+        assert_eq!(meant(&question(&[]), "7"), TypedAnswer::Answer("7".to_owned()));
+        assert_eq!(meant(&question(&[("2", false), ("1", false)]), "1"), TypedAnswer::Answer("1".to_owned()));
     }
 
     #[test]
@@ -199,7 +203,7 @@ mod tests {
         let asked = question(&[("Postgres", false), ("SQLite", true)]);
         assert_eq!(default(&asked), Some("SQLite"));
         assert_eq!(
-            lines(&asked, Colour::Off),
+            lines(&asked, ColourMode::Off),
             ["? Which␛[2J one?", "Really?", "  1) Postgres", "  2) SQLite  (safe, default)"]
         );
         assert_eq!(default(&question(&[("a", true), ("b", true)])), None);

@@ -3,29 +3,32 @@
 use std::{io::Write, process::ExitCode};
 
 use abide_wire::{
-    interaction::{Interaction, InteractionState, ResolutionMode},
-    run::{Attempt, ExecutionMode, Isolation, OnBusy, ProfileKind, Run, RunError, RunOptions, Sandbox, Turn},
+    interaction::{InteractionStateValue, InteractionView, ResolutionModeValue},
+    run::{
+        AttemptView, ExecutionModeValue, IsolationValue, OnBusyValue, ProfileKindValue, RunErrorView,
+        RunOptions, RunView, SandboxValue, TurnView,
+    },
 };
 use serde_json::json;
 
 use super::{find, print_json, question, status_look, status_word, when};
 use crate::{
-    agent::Account,
-    args::Show,
-    client::Client,
-    config::Given,
+    agent::AgentAccount,
+    args::ShowArguments,
+    client::DaemonClient,
+    config::GivenSetting,
     exit::SUCCEEDED,
-    table::{self, Cell, Colour, Look},
+    table::{self, ColourMode, TableCell, TextStyle},
     text,
 };
 
-pub(crate) fn run(arguments: &Show, given: &[Given]) -> anyhow::Result<ExitCode> {
-    let client = Client::connect(given)?;
+pub(crate) fn run(arguments: &ShowArguments, given: &[GivenSetting]) -> anyhow::Result<ExitCode> {
+    let client = DaemonClient::connect(given)?;
     let run = find::run(&client, &arguments.run)?;
     let turns = client.turns(&run.run_id)?;
     let questions = client.interactions(&run.run_id)?;
     // Abide's own agent keeps a journal of its own, beside what the daemon knows of it.
-    let agent = run.engine_session.as_deref().and_then(|session| Account::of(&run.workspace, session));
+    let agent = run.engine_session.as_deref().and_then(|session| AgentAccount::of(&run.workspace, session));
     if arguments.output.json {
         let mut told = json!({ "run": run, "turns": turns, "interactions": questions });
         if let Some(agent) = agent {
@@ -34,7 +37,7 @@ pub(crate) fn run(arguments: &Show, given: &[Given]) -> anyhow::Result<ExitCode>
         print_json(&told)?;
         return Ok(SUCCEEDED);
     }
-    let mut page = Page { lines: Vec::new(), colour: Colour::of_stdout() };
+    let mut page = ShowPage { lines: Vec::new(), colour: ColourMode::of_stdout() };
     page.head(&run);
     for turn in &turns {
         page.turn(turn);
@@ -42,7 +45,7 @@ pub(crate) fn run(arguments: &Show, given: &[Given]) -> anyhow::Result<ExitCode>
             page.question(question);
         }
     }
-    let known = |question: &&Interaction| !turns.iter().any(|turn| turn.turn_id == question.turn_id);
+    let known = |question: &&InteractionView| !turns.iter().any(|turn| turn.turn_id == question.turn_id);
     for question in questions.iter().filter(known) {
         page.question(question);
     }
@@ -58,22 +61,22 @@ pub(crate) fn run(arguments: &Show, given: &[Given]) -> anyhow::Result<ExitCode>
 }
 
 /// What is printed.
-struct Page {
+struct ShowPage {
     lines: Vec<String>,
-    colour: Colour,
+    colour: ColourMode,
 }
 
 /// How far what belongs to a turn stands to the right.
 const INDENT: &str = "  ";
 
-impl Page {
-    fn head(&mut self, run: &Run) {
+impl ShowPage {
+    fn head(&mut self, run: &RunView) {
         let status = self.colour.text(status_look(run.status), status_word(run.status));
-        self.lines.push(format!("{}  {status}", self.colour.text(Look::Head, &run.run_id)));
+        self.lines.push(format!("{}  {status}", self.colour.text(TextStyle::Head, &run.run_id)));
         let mode = match run.execution_mode {
-            ExecutionMode::Auto => "auto: never asks",
-            ExecutionMode::Interactive => "interactive: may ask",
-            ExecutionMode::Chat => "chat: goes on after each answer",
+            ExecutionModeValue::Auto => "auto: never asks",
+            ExecutionModeValue::Interactive => "interactive: may ask",
+            ExecutionModeValue::Chat => "chat: goes on after each answer",
         };
         let mut rows = vec![
             fact("engine", &run.engine),
@@ -84,8 +87,8 @@ impl Page {
         ];
         if let Some(profile) = &run.profile {
             let how = match profile.kind {
-                ProfileKind::Resumable => "without a process".to_owned(),
-                ProfileKind::StickyProcess => {
+                ProfileKindValue::Resumable => "without a process".to_owned(),
+                ProfileKindValue::StickyProcess => {
                     format!("with its process, {} s at the most", profile.session_timeout_sec)
                 }
             };
@@ -108,26 +111,26 @@ impl Page {
             rows.push(fact("queue", &format!("{place} in the queue for a slot")));
         }
         if let Some(why) = &run.held_back {
-            rows.push(vec![Look::Head.cell("held back"), Look::Careful.cell(text::one_line(why))]);
+            rows.push(vec![TextStyle::Head.cell("held back"), TextStyle::Careful.cell(text::one_line(why))]);
         }
         if let Some(since) = &run.stalled_since {
             let silent = format!("has said nothing for {}; nothing is done about it", when::ago(since));
-            rows.push(vec![Look::Head.cell("stalled"), Look::Careful.cell(silent)]);
+            rows.push(vec![TextStyle::Head.cell("stalled"), TextStyle::Careful.cell(silent)]);
         }
         self.rows("", &rows);
     }
 
-    fn turn(&mut self, turn: &Turn) {
+    fn turn(&mut self, turn: &TurnView) {
         self.lines.push(String::new());
         let title = format!("turn {}", turn.turn_index);
-        let look = if turn.error.is_some() { Look::Bad } else { Look::Plain };
+        let look = if turn.error.is_some() { TextStyle::Bad } else { TextStyle::Plain };
         let status = self.colour.text(look, text::one_line(&turn.execution_status));
         let ended = match &turn.result_persisted_at {
             Some(at) => format!("to {}", when::clock(at)),
             None => format!("process {}", text::one_line(&turn.runtime_status)),
         };
         let began = when::full(&turn.started_at);
-        self.lines.push(format!("{}  {status}  {began} {ended}", self.colour.text(Look::Head, title)));
+        self.lines.push(format!("{}  {status}  {began} {ended}", self.colour.text(TextStyle::Head, title)));
         let cause = match (&turn.interaction_id, &turn.message_id) {
             (Some(interaction), _) => format!("answer to {interaction}"),
             (None, Some(message)) => format!("message {message}"),
@@ -136,7 +139,7 @@ impl Page {
         let mut rows = vec![fact("because of", &cause), fact("told", &turn.prompt_preview)];
         rows.extend(turn.attempts.iter().map(attempt));
         if let Some(error) = &turn.error {
-            rows.push(vec![Look::Head.cell("error"), Look::Bad.cell(error_line(error))]);
+            rows.push(vec![TextStyle::Head.cell("error"), TextStyle::Bad.cell(error_line(error))]);
         }
         let delivered =
             turn.delivered_at.as_deref().map(|at| format!(" {}", when::full(at))).unwrap_or_default();
@@ -148,16 +151,16 @@ impl Page {
         }
         self.rows(INDENT, &rows);
         if let Some(reply) = turn.reply.as_ref().filter(|reply| !reply.is_empty()) {
-            self.lines.push(format!("{INDENT}{}", self.colour.text(Look::Head, "said")));
+            self.lines.push(format!("{INDENT}{}", self.colour.text(TextStyle::Head, "said")));
             self.words(reply);
         }
     }
 
-    fn question(&mut self, asked: &Interaction) {
+    fn question(&mut self, asked: &InteractionView) {
         let asker = text::one_line(&asked.asked_by);
         self.lines.push(format!(
             "{INDENT}{} {} ({asker})",
-            self.colour.text(Look::Head, "asked"),
+            self.colour.text(TextStyle::Head, "asked"),
             asked.interaction_id
         ));
         for line in question::lines(asked, self.colour) {
@@ -167,25 +170,25 @@ impl Page {
         let by = text::one_line(asked.resolved_by.as_deref().unwrap_or("nobody"));
         let reply = text::one_line(asked.reply.as_deref().unwrap_or_default());
         let outcome = match (asked.state, asked.resolution_mode) {
-            (InteractionState::Open, _) => {
+            (InteractionStateValue::Open, _) => {
                 let until = match &asked.deadline_at {
                     Some(deadline) => format!("for {} more", when::until(deadline)),
                     None => "for as long as it takes".to_owned(),
                 };
                 let how = question::elsewhere(asked);
                 self.colour.text(
-                    Look::Careful,
+                    TextStyle::Careful,
                     format!("open since {}, {until}: {how}", when::full(&asked.opened_at)),
                 )
             }
-            (InteractionState::Answered, Some(ResolutionMode::AutoDecideTimeout)) => {
+            (InteractionStateValue::Answered, Some(ResolutionModeValue::AutoDecideTimeout)) => {
                 let why = text::one_line(asked.auto_decide_reason.as_deref().unwrap_or("no reply"));
                 format!("answered by policy ({why}), not by a person, at {at}: {reply}")
             }
-            (InteractionState::Answered, Some(ResolutionMode::UserReply) | None) => {
+            (InteractionStateValue::Answered, Some(ResolutionModeValue::UserReply) | None) => {
                 format!("answered by {by} at {at}: {reply}")
             }
-            (InteractionState::Closed, _) => {
+            (InteractionStateValue::Closed, _) => {
                 let why = text::one_line(asked.closed_because.as_deref().unwrap_or("it no longer matters"));
                 format!("closed without an answer at {at}: {why}")
             }
@@ -193,26 +196,26 @@ impl Page {
         self.lines.push(format!("{INDENT}{INDENT}{outcome}"));
     }
 
-    fn agent(&mut self, agent: &Account) {
+    fn agent(&mut self, agent: &AgentAccount) {
         self.lines.push(String::new());
-        self.lines.push(self.colour.text(Look::Head, "the agent's own journal"));
-        let rows: Vec<Vec<Cell>> = agent.told().iter().map(|(name, value)| fact(name, value)).collect();
+        self.lines.push(self.colour.text(TextStyle::Head, "the agent's own journal"));
+        let rows: Vec<Vec<TableCell>> = agent.told().iter().map(|(name, value)| fact(name, value)).collect();
         self.rows(INDENT, &rows);
     }
 
-    fn ending(&mut self, run: &Run) {
+    fn ending(&mut self, run: &RunView) {
         if let Some(error) = &run.error {
             self.lines.push(String::new());
-            self.lines.push(self.colour.text(Look::Bad, error_line(error)));
+            self.lines.push(self.colour.text(TextStyle::Bad, error_line(error)));
         }
         if let (Some(result), true) = (&run.result, run.status.is_final()) {
             self.lines.push(String::new());
-            self.lines.push(self.colour.text(Look::Head, "result"));
+            self.lines.push(self.colour.text(TextStyle::Head, "result"));
             self.words(&result.text);
         }
     }
 
-    fn rows(&mut self, indent: &str, rows: &[Vec<Cell>]) {
+    fn rows(&mut self, indent: &str, rows: &[Vec<TableCell>]) {
         self.lines.extend(table::lines(rows, self.colour).into_iter().map(|line| format!("{indent}{line}")));
     }
 
@@ -222,12 +225,12 @@ impl Page {
     }
 }
 
-fn fact(name: &str, value: &str) -> Vec<Cell> {
-    vec![Look::Head.cell(text::one_line(name)), Look::Plain.cell(text::one_line(value))]
+fn fact(name: &str, value: &str) -> Vec<TableCell> {
+    vec![TextStyle::Head.cell(text::one_line(name)), TextStyle::Plain.cell(text::one_line(value))]
 }
 
 /// What was set for the run, each in a row of its own.
-fn options(options: &RunOptions) -> Vec<Vec<Cell>> {
+fn options(options: &RunOptions) -> Vec<Vec<TableCell>> {
     let RunOptions { session_timeout_sec, turn_timeout_sec, model, .. } = options;
     let unanswered = match (options.interactive_require_user_reply, session_timeout_sec) {
         (Some(false), Some(seconds)) => format!("policy answers after {seconds} s"),
@@ -235,20 +238,20 @@ fn options(options: &RunOptions) -> Vec<Vec<Cell>> {
         (Some(true) | None, _) => "only a person answers".to_owned(),
     };
     let on_busy = options.on_busy.map(|on_busy| match on_busy {
-        OnBusy::Queue => "messages wait for their own turn",
-        OnBusy::Steer => "messages go into the turn at work",
-        OnBusy::Supersede => "messages end the turn at work",
+        OnBusyValue::Queue => "messages wait for their own turn",
+        OnBusyValue::Steer => "messages go into the turn at work",
+        OnBusyValue::Supersede => "messages end the turn at work",
     });
     let sandbox = options.sandbox.map(|sandbox| match sandbox {
-        Sandbox::ReadOnly => "read-only",
-        Sandbox::WorkspaceWrite => "workspace-write",
-        Sandbox::DangerFullAccess => "danger-full-access",
+        SandboxValue::ReadOnly => "read-only",
+        SandboxValue::WorkspaceWrite => "workspace-write",
+        SandboxValue::DangerFullAccess => "danger-full-access",
     });
     let isolation = options.isolation.map(|isolation| match isolation {
-        Isolation::Auto => "auto",
-        Isolation::Namespace => "namespace",
-        Isolation::Landlock => "landlock",
-        Isolation::Off => "off",
+        IsolationValue::Auto => "auto",
+        IsolationValue::Namespace => "namespace",
+        IsolationValue::Landlock => "landlock",
+        IsolationValue::Off => "off",
     });
     let limit = turn_timeout_sec.map(|seconds| format!("{seconds} s of work"));
     [
@@ -264,8 +267,8 @@ fn options(options: &RunOptions) -> Vec<Vec<Cell>> {
     .collect()
 }
 
-fn attempt(attempt: &Attempt) -> Vec<Cell> {
-    let Attempt { attempt, pid, started_at, ended_at, exit_code } = attempt;
+fn attempt(attempt: &AttemptView) -> Vec<TableCell> {
+    let AttemptView { attempt, pid, started_at, ended_at, exit_code } = attempt;
     let process = pid.map_or_else(|| "no process seen".to_owned(), |pid| format!("pid {pid}"));
     let began = started_at.as_deref().map(|at| format!(", from {}", when::clock(at))).unwrap_or_default();
     let ended = ended_at.as_deref().map(|at| format!(" to {}", when::clock(at))).unwrap_or_default();
@@ -277,6 +280,6 @@ fn attempt(attempt: &Attempt) -> Vec<Cell> {
     fact(&format!("attempt {attempt}"), &format!("{process}{began}{ended}{exit}"))
 }
 
-fn error_line(error: &RunError) -> String {
+fn error_line(error: &RunErrorView) -> String {
     format!("{}: {}", text::one_line(&error.code), text::one_line(&error.message))
 }

@@ -3,31 +3,31 @@
 //! Everything goes under a key of its own, so that it can be sent again after a break and still counts once. What is
 //! typed where is not known here.
 
-use abide_wire::{event::Event, interaction::Interaction, message::NewMessage};
+use abide_wire::{event::EventEnvelope, interaction::InteractionView, message::SendMessageRequest};
 
 use super::{key, question};
-use crate::{client::Client, trouble::Trouble};
+use crate::{client::DaemonClient, trouble::CliError};
 
 /// What was typed, from the first line to its arrival.
 #[derive(Debug, Default)]
-pub(super) struct Speech {
+pub(super) struct InputBuffer {
     /// Lines of something that goes on.
     draft: String,
     /// What has not reached the daemon yet.
-    unsent: Option<Unsent>,
+    unsent: Option<UnsentInput>,
     /// The names of what was sent from here, which need not be told.
     own: Vec<String>,
 }
 
 #[derive(Clone, Debug)]
-enum Unsent {
+enum UnsentInput {
     Reply { interaction: String, text: String, key: String },
-    Message(NewMessage),
+    Message(SendMessageRequest),
 }
 
 /// What became of a typed line.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Typed {
+pub(super) enum TypedResult {
     /// It goes on in the next one.
     More,
     /// It says nothing.
@@ -40,7 +40,7 @@ pub(super) enum Typed {
 
 /// What became of what was to be sent.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Sent {
+pub(super) enum SendResult {
     /// There was nothing.
     Nothing,
     /// It arrived.
@@ -48,49 +48,51 @@ pub(super) enum Sent {
     /// The daemon cannot take it now.
     Later,
     /// The daemon will not take it.
-    Refused(Trouble),
+    Refused(CliError),
 }
 
-impl Speech {
+impl InputBuffer {
     /// Takes a line, or several that were pasted, as the answer to a question or as a message.
-    pub(super) fn typed(&mut self, typed: &str, asked: Option<&Interaction>) -> Typed {
+    pub(super) fn typed(&mut self, typed: &str, asked: Option<&InteractionView>) -> TypedResult {
         if let Some(more) = typed.strip_suffix('\\') {
             self.draft.push_str(&more.replace("\\\n", "\n"));
             self.draft.push('\n');
-            return Typed::More;
+            return TypedResult::More;
         }
         let text = std::mem::take(&mut self.draft) + &typed.replace("\\\n", "\n");
         let unsent = match asked {
             Some(question) => match answer(question, &text) {
-                Ok(text) => Unsent::Reply { interaction: question.interaction_id.clone(), text, key: key() },
-                Err(why) => return Typed::Wrong(why),
+                Ok(text) => {
+                    UnsentInput::Reply { interaction: question.interaction_id.clone(), text, key: key() }
+                }
+                Err(why) => return TypedResult::Wrong(why),
             },
-            None if text.trim().is_empty() => return Typed::Nothing,
-            None => Unsent::Message(NewMessage { message_id: Some(key()), text, on_busy: None }),
+            None if text.trim().is_empty() => return TypedResult::Nothing,
+            None => UnsentInput::Message(SendMessageRequest { message_id: Some(key()), text, on_busy: None }),
         };
         self.unsent = Some(unsent);
-        Typed::Said
+        TypedResult::Said
     }
 
     /// Sends what was typed, if the daemon is there to take it.
-    pub(super) fn send(&mut self, client: &Client, run: &str) -> Sent {
-        let Some(unsent) = &self.unsent else { return Sent::Nothing };
+    pub(super) fn send(&mut self, client: &DaemonClient, run: &str) -> SendResult {
+        let Some(unsent) = &self.unsent else { return SendResult::Nothing };
         let (name, sent) = match unsent {
-            Unsent::Reply { interaction, text, key } => {
+            UnsentInput::Reply { interaction, text, key } => {
                 (interaction.clone(), client.reply_now(interaction, text, key).map(|_| ()))
             }
-            Unsent::Message(message) => {
+            UnsentInput::Message(message) => {
                 (message.message_id.clone().unwrap_or_default(), client.message_now(run, message).map(|_| ()))
             }
         };
         let sent = match sent {
             Ok(()) => {
                 self.own.push(name);
-                Sent::Arrived
+                SendResult::Arrived
             }
-            Err(trouble) if trouble.is_passing() => return Sent::Later,
+            Err(trouble) if trouble.is_passing() => return SendResult::Later,
             // Then the question has somebody else's answer, and that is news.
-            Err(trouble) => Sent::Refused(trouble),
+            Err(trouble) => SendResult::Refused(trouble),
         };
         self.unsent = None;
         sent
@@ -112,18 +114,18 @@ impl Speech {
     }
 
     /// Whether the event only tells what was said from here.
-    pub(super) fn is_own(&self, event: &Event) -> bool {
+    pub(super) fn is_own(&self, event: &EventEnvelope) -> bool {
         let name = event.data.get("interaction_id").or_else(|| event.data.get("message_id"));
         let name = name.and_then(|name| name.as_str());
         name.is_some_and(|name| self.own.iter().any(|own| own == name))
     }
 }
 
-fn answer(question: &Interaction, typed: &str) -> Result<String, String> {
+fn answer(question: &InteractionView, typed: &str) -> Result<String, String> {
     match question::meant(question, typed) {
-        question::Meant::Answer(text) => Ok(text),
-        question::Meant::NoOption(number) => Err(question::no_option(question, number)),
-        question::Meant::Nothing => match question::default(question) {
+        question::TypedAnswer::Answer(text) => Ok(text),
+        question::TypedAnswer::NoOption(number) => Err(question::no_option(question, number)),
+        question::TypedAnswer::Nothing => match question::default(question) {
             Some(default) => Ok(default.to_owned()),
             None => Err("nothing was typed; ctrl-d leaves the question open".to_owned()),
         },
@@ -136,13 +138,13 @@ mod tests {
 
     #[test]
     fn a_message_has_as_many_lines_as_were_typed_and_an_empty_one_is_none() {
-        let mut speech = Speech::default();
-        assert_eq!(speech.typed(" ", None), Typed::Nothing);
-        assert_eq!(speech.typed("one\\", None), Typed::More);
+        let mut speech = InputBuffer::default();
+        assert_eq!(speech.typed(" ", None), TypedResult::Nothing);
+        assert_eq!(speech.typed("one\\", None), TypedResult::More);
         assert!(speech.goes_on());
-        assert_eq!(speech.typed("two\\\nthree", None), Typed::Said);
+        assert_eq!(speech.typed("two\\\nthree", None), TypedResult::Said);
         assert!(speech.is_waiting() && !speech.goes_on());
-        let Some(Unsent::Message(message)) = speech.unsent else { panic!("no message") };
+        let Some(UnsentInput::Message(message)) = speech.unsent else { panic!("no message") };
         assert_eq!(message.text, "one\ntwo\nthree");
     }
 }

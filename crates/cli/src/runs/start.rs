@@ -2,38 +2,38 @@
 
 use std::{collections::BTreeMap, io::IsTerminal, path::Path, process::ExitCode};
 
-use abide_ports::catalogue::Catalogue;
-use abide_wire::run::{ExecutionMode, NewRun, RunOptions};
+use abide_ports::catalogue::EngineLookup;
+use abide_wire::run::{CreateRunRequest, ExecutionModeValue, RunOptions};
 use anyhow::Context;
 
 use super::{
-    console::Console,
+    console::InputConsole,
     find,
-    follow::{Follow, Manner},
+    follow::{FollowMode, FollowSession},
     given_text, key, print_json, standard_input, status_word, story,
-    voice::Voice,
+    voice::StatusLine,
     when,
 };
 use crate::{
-    args::{Attach, Run},
+    args::{AttachArguments, RunArguments},
     catalogue::EngineCatalogue,
-    client::Client,
-    config::{self, Given},
+    client::DaemonClient,
+    config::{self, GivenSetting},
     exit::SUCCEEDED,
     text,
-    trouble::{Trouble, note},
+    trouble::{CliError, note},
 };
 
-pub(crate) fn run(arguments: Run, given: &[Given]) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(arguments: RunArguments, given: &[GivenSetting]) -> anyhow::Result<ExitCode> {
     let (detach, json) = (arguments.detach, arguments.output.json);
     let manner = match arguments.mode {
-        Some(ExecutionMode::Chat) => Manner::Talk,
-        Some(ExecutionMode::Auto | ExecutionMode::Interactive) | None => Manner::Task,
+        Some(ExecutionModeValue::Chat) => FollowMode::Talk,
+        Some(ExecutionModeValue::Auto | ExecutionModeValue::Interactive) | None => FollowMode::Task,
     };
     let new = wanted(arguments)?;
-    let client = Client::connect(given)?;
+    let client = DaemonClient::connect(given)?;
     // Who presses ctrl-c from here on leaves a run behind, and must be told which.
-    let console = if detach { None } else { Some(Console::new()?) };
+    let console = if detach { None } else { Some(InputConsole::new()?) };
     let run = client.create(&new, &key()).map_err(|error| suggested(error, &new.engine, given))?;
     let Some(console) = console else {
         if json {
@@ -44,19 +44,19 @@ pub(crate) fn run(arguments: Run, given: &[Given]) -> anyhow::Result<ExitCode> {
         }
         return Ok(SUCCEEDED);
     };
-    Voice::new(json).line(&format!("{} on {}", run.run_id, text::one_line(&run.engine)));
-    Follow::new(&client, console, run, 0, manner, json)?.until_it_ends()
+    StatusLine::new(json).line(&format!("{} on {}", run.run_id, text::one_line(&run.engine)));
+    FollowSession::new(&client, console, run, 0, manner, json)?.until_it_ends()
 }
 
 /// How many events of the past are shown to somebody who comes back.
 const SHOWN: usize = 12;
 
-pub(crate) fn attach(arguments: &Attach, given: &[Given]) -> anyhow::Result<ExitCode> {
+pub(crate) fn attach(arguments: &AttachArguments, given: &[GivenSetting]) -> anyhow::Result<ExitCode> {
     let json = arguments.output.json;
-    let client = Client::connect(given)?;
+    let client = DaemonClient::connect(given)?;
     let run = find::run(&client, &arguments.run)?;
     let events = client.events(&run.run_id)?;
-    let mut voice = Voice::new(json);
+    let mut voice = StatusLine::new(json);
     voice.line(&format!("{} on {}: {}", run.run_id, text::one_line(&run.engine), status_word(run.status)));
     let told: Vec<_> = events.iter().filter_map(|event| Some((event, story::tell(event)?))).collect();
     let earlier = told.len().saturating_sub(SHOWN);
@@ -75,18 +75,18 @@ pub(crate) fn attach(arguments: &Attach, given: &[Given]) -> anyhow::Result<Exit
     }
     let seen = events.last().map_or(0, |event| event.seq);
     let manner = match (run.execution_mode, run.status.is_final()) {
-        (_, true) | (ExecutionMode::Auto, false) => Manner::Task,
-        (ExecutionMode::Interactive | ExecutionMode::Chat, false) => Manner::Talk,
+        (_, true) | (ExecutionModeValue::Auto, false) => FollowMode::Task,
+        (ExecutionModeValue::Interactive | ExecutionModeValue::Chat, false) => FollowMode::Talk,
     };
     let known = client.turns(&run.run_id)?;
     let known =
         known.iter().filter(|turn| turn.execution_status == "completed").map(|turn| turn.turn_index).max();
-    Follow::new(&client, Console::new()?, run, seen, manner, json)?
+    FollowSession::new(&client, InputConsole::new()?, run, seen, manner, json)?
         .knowing(known.unwrap_or(0))
         .until_it_ends()
 }
 
-fn wanted(arguments: Run) -> anyhow::Result<NewRun> {
+fn wanted(arguments: RunArguments) -> anyhow::Result<CreateRunRequest> {
     let prompt = match &arguments.prompt {
         Some(prompt) => given_text(prompt, "the prompt")?,
         None if !std::io::stdin().is_terminal() => {
@@ -98,18 +98,20 @@ fn wanted(arguments: Run) -> anyhow::Result<NewRun> {
             let detail = format!(
                 "what should it do? abide run {engine} 'make the tests pass', or - for standard input"
             );
-            return Err(Trouble::usage(detail).into());
+            return Err(CliError::usage(detail).into());
         }
     };
     let absolute = |path: &Path| -> anyhow::Result<String> {
         let path = std::path::absolute(path).with_context(|| format!("cannot use {}", path.display()))?;
         if !path.is_dir() {
-            return Err(Trouble::usage(format!("{} is not a directory that is there", path.display())).into());
+            return Err(
+                CliError::usage(format!("{} is not a directory that is there", path.display())).into()
+            );
         }
-        let text = path.to_str().ok_or_else(|| Trouble::usage("a path must be text in UTF-8"))?;
+        let text = path.to_str().ok_or_else(|| CliError::usage("a path must be text in UTF-8"))?;
         Ok(text.to_owned())
     };
-    Ok(NewRun {
+    Ok(CreateRunRequest {
         engine: arguments.engine,
         prompt,
         workspace: arguments.workspace.as_deref().map(absolute).transpose()?,
@@ -130,8 +132,8 @@ fn wanted(arguments: Run) -> anyhow::Result<NewRun> {
 }
 
 /// A misspelt engine with the nearest one that there is.
-fn suggested(error: anyhow::Error, engine: &str, given: &[Given]) -> anyhow::Error {
-    let Some(trouble) = error.downcast_ref::<Trouble>().filter(|trouble| trouble.code == "UNKNOWN_ENGINE")
+fn suggested(error: anyhow::Error, engine: &str, given: &[GivenSetting]) -> anyhow::Error {
+    let Some(trouble) = error.downcast_ref::<CliError>().filter(|trouble| trouble.code == "UNKNOWN_ENGINE")
     else {
         return error;
     };
@@ -144,5 +146,5 @@ fn suggested(error: anyhow::Error, engine: &str, given: &[Given]) -> anyhow::Err
         None => format!("there are {}", names.join(", ")),
     };
     let detail = format!("there is no engine {engine:?}; {advice} `abide doctor` says which can be used");
-    Trouble { detail, ..trouble.clone() }.into()
+    CliError { detail, ..trouble.clone() }.into()
 }

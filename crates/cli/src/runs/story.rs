@@ -2,16 +2,16 @@
 //!
 //! An event of a kind that is not known here is told by its name: a daemon may be newer than its command line.
 
-use abide_wire::event::Event;
+use abide_wire::event::EventEnvelope;
 use serde_json::{Map, Value};
 
-use crate::{table::Look, text};
+use crate::{table::TextStyle, text};
 
 /// An event in words.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Told {
+pub(super) struct EventLine {
     /// How much it matters.
-    pub(super) weight: Weight,
+    pub(super) weight: EventSeverity,
     /// In one line.
     pub(super) line: String,
     /// What was said at length, as it is.
@@ -20,7 +20,7 @@ pub(super) struct Told {
 
 /// How much an event matters to somebody who follows a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Weight {
+pub(super) enum EventSeverity {
     /// Only to somebody who wants to know everything.
     Detail,
     /// For the moment.
@@ -31,33 +31,35 @@ pub(super) enum Weight {
     Trouble,
 }
 
-impl Weight {
+impl EventSeverity {
     /// How its line looks.
-    pub(super) fn look(self) -> Look {
+    pub(super) fn look(self) -> TextStyle {
         match self {
-            Self::Detail | Self::Progress => Look::Faint,
-            Self::Step => Look::Plain,
-            Self::Trouble => Look::Bad,
+            Self::Detail | Self::Progress => TextStyle::Faint,
+            Self::Step => TextStyle::Plain,
+            Self::Trouble => TextStyle::Bad,
         }
     }
 }
 
 /// Whether the run may be another one after this event. A working engine says a lot that changes nothing.
-pub(super) fn changes_the_run(event: &Event) -> bool {
+pub(super) fn changes_the_run(event: &EventEnvelope) -> bool {
     !matches!(event.kind.as_str(), "progressed" | "handle_announced")
 }
 
 /// The event in words; nothing if it only concerns the daemon itself.
-pub(super) fn tell(event: &Event) -> Option<Told> {
+pub(super) fn tell(event: &EventEnvelope) -> Option<EventLine> {
     let data = &event.data;
     let text = |key: &str| data.get(key).and_then(Value::as_str).unwrap_or_default();
     let line = |key: &str| text::one_line(text(key));
     let number = |key: &str| data.get(key).map_or_else(|| "?".to_owned(), Value::to_string);
-    let told = |weight, line: String| Some(Told { weight, line, words: None });
+    let told = |weight, line: String| Some(EventLine { weight, line, words: None });
     match event.kind.as_str() {
-        "run_created" => told(Weight::Detail, format!("asked of {}: {}", line("engine"), line("prompt"))),
-        "admitted" => told(Weight::Detail, "got a slot".to_owned()),
-        "message_arrived" => told(Weight::Step, format!("told: {}", line("text"))),
+        "run_created" => {
+            told(EventSeverity::Detail, format!("asked of {}: {}", line("engine"), line("prompt")))
+        }
+        "admitted" => told(EventSeverity::Detail, "got a slot".to_owned()),
+        "message_arrived" => told(EventSeverity::Step, format!("told: {}", line("text"))),
         "reply_arrived" => {
             let line = match (text("source"), text("reason")) {
                 ("auto_decide_timeout", "auto_mode") => format!(
@@ -75,51 +77,63 @@ pub(super) fn tell(event: &Event) -> Option<Told> {
                 ),
                 _ => format!("answered by {}: {}", line("by"), line("text")),
             };
-            told(Weight::Step, line)
+            told(EventSeverity::Step, line)
         }
-        "interrupt_requested" => told(Weight::Step, format!("stopped by {}", line("by"))),
-        "cancel_requested" => told(Weight::Step, format!("canceled by {}", line("by"))),
-        "shutdown_requested" => told(Weight::Step, "stopped because the daemon was shut down".to_owned()),
-        "profile_resolved" => told(Weight::Detail, format!("waits as {}: {}", line("kind"), line("reason"))),
-        "engine_unusable" => told(Weight::Trouble, format!("the engine cannot be used: {}", error(data))),
-        "attempt_started" => {
-            told(Weight::Detail, format!("attempt {} started, pid {}", number("attempt"), number("pid")))
+        "interrupt_requested" => told(EventSeverity::Step, format!("stopped by {}", line("by"))),
+        "cancel_requested" => told(EventSeverity::Step, format!("canceled by {}", line("by"))),
+        "shutdown_requested" => {
+            told(EventSeverity::Step, "stopped because the daemon was shut down".to_owned())
         }
-        "launch_failed" => {
-            told(Weight::Trouble, format!("attempt {} did not start: {}", number("attempt"), error(data)))
+        "profile_resolved" => {
+            told(EventSeverity::Detail, format!("waits as {}: {}", line("kind"), line("reason")))
         }
+        "engine_unusable" => {
+            told(EventSeverity::Trouble, format!("the engine cannot be used: {}", error(data)))
+        }
+        "attempt_started" => told(
+            EventSeverity::Detail,
+            format!("attempt {} started, pid {}", number("attempt"), number("pid")),
+        ),
+        "launch_failed" => told(
+            EventSeverity::Trouble,
+            format!("attempt {} did not start: {}", number("attempt"), error(data)),
+        ),
         "process_exited" => told(
-            Weight::Detail,
+            EventSeverity::Detail,
             format!("the process of attempt {} ended with {}", number("attempt"), number("exit_code")),
         ),
-        "contact_lost" => told(Weight::Detail, "lost contact with the process; looking for it".to_owned()),
-        "contact_restored" => told(Weight::Detail, "found the process again".to_owned()),
-        "recovery_failed" => {
-            told(Weight::Trouble, format!("what became of the turn is not known: {}", line("reason")))
+        "contact_lost" => {
+            told(EventSeverity::Detail, "lost contact with the process; looking for it".to_owned())
         }
-        "progressed" => told(Weight::Progress, line("text")),
-        "gate_raised" => told(Weight::Step, format!("asks: {}", question(data))),
-        "gate_withdrawn" => told(Weight::Step, "no longer asks".to_owned()),
+        "contact_restored" => told(EventSeverity::Detail, "found the process again".to_owned()),
+        "recovery_failed" => {
+            told(EventSeverity::Trouble, format!("what became of the turn is not known: {}", line("reason")))
+        }
+        "progressed" => told(EventSeverity::Progress, line("text")),
+        "gate_raised" => told(EventSeverity::Step, format!("asks: {}", question(data))),
+        "gate_withdrawn" => told(EventSeverity::Step, "no longer asks".to_owned()),
         "turn_ended" => Some(ended(data)),
-        "deadline_passed" => told(Weight::Step, format!("time is up: {}", line("deadline"))),
-        "delivery_confirmed" => told(Weight::Detail, "delivered".to_owned()),
-        "delivery_failed" => told(Weight::Trouble, format!("could not be delivered ({})", line("certainty"))),
+        "deadline_passed" => told(EventSeverity::Step, format!("time is up: {}", line("deadline"))),
+        "delivery_confirmed" => told(EventSeverity::Detail, "delivered".to_owned()),
+        "delivery_failed" => {
+            told(EventSeverity::Trouble, format!("could not be delivered ({})", line("certainty")))
+        }
         "handle_announced" | "conversation_spoke" | "effect_performed" | "effect_missed"
         | "rules_adopted" => None,
-        other => told(Weight::Detail, text::one_line(other)),
+        other => told(EventSeverity::Detail, text::one_line(other)),
     }
 }
 
-fn ended(data: &Map<String, Value>) -> Told {
+fn ended(data: &Map<String, Value>) -> EventLine {
     let words = data.get("text").and_then(Value::as_str).filter(|words| !words.is_empty()).map(str::to_owned);
     let (weight, line) = match data.get("outcome").and_then(Value::as_str).unwrap_or_default() {
-        "completed" => (Weight::Step, "done:".to_owned()),
-        "asked" => (Weight::Step, format!("asks: {}", question(data))),
-        "failed" => (Weight::Trouble, format!("the turn failed: {}", error(data))),
-        "interrupted" => (Weight::Step, "the turn was stopped".to_owned()),
-        other => (Weight::Step, format!("the turn ended: {}", text::one_line(other))),
+        "completed" => (EventSeverity::Step, "done:".to_owned()),
+        "asked" => (EventSeverity::Step, format!("asks: {}", question(data))),
+        "failed" => (EventSeverity::Trouble, format!("the turn failed: {}", error(data))),
+        "interrupted" => (EventSeverity::Step, "the turn was stopped".to_owned()),
+        other => (EventSeverity::Step, format!("the turn ended: {}", text::one_line(other))),
     };
-    Told { weight, line, words }
+    EventLine { weight, line, words }
 }
 
 fn question(data: &Map<String, Value>) -> String {
@@ -143,10 +157,10 @@ mod tests {
 
     use super::*;
 
-    fn told(kind: &str, data: Value) -> Option<Told> {
+    fn told(kind: &str, data: Value) -> Option<EventLine> {
         let Value::Object(data) = data else { panic!("data is an object") };
         let (run_id, at) = ("run_1".to_owned(), "2026-11-16T05:17:02Z".to_owned());
-        tell(&Event { seq: 1, run_id, at, kind: kind.to_owned(), data })
+        tell(&EventEnvelope { seq: 1, run_id, at, kind: kind.to_owned(), data })
     }
 
     fn line(kind: &str, data: Value) -> String {

@@ -6,22 +6,22 @@ use std::io::{IsTerminal, Write};
 use rustix::termios::tcgetwinsize;
 
 use crate::{
-    table::{self, Colour},
+    table::{self, ColourMode},
     text,
 };
 
 /// Standard error, for people.
 #[derive(Debug)]
-pub(super) struct Voice {
-    manner: Manner,
+pub(super) struct StatusLine {
+    manner: OutputMode,
     drawn: bool,
     /// How it is coloured.
-    pub(super) colour: Colour,
+    pub(super) colour: ColourMode,
 }
 
 /// How much is said, and how.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Manner {
+enum OutputMode {
     /// A terminal that can draw a line again.
     Live,
     /// Line by line.
@@ -30,33 +30,33 @@ enum Manner {
     Quiet,
 }
 
-impl Voice {
+impl StatusLine {
     /// For people, or for programs that want none of it.
     pub(super) fn new(json: bool) -> Self {
         let manner = match (json, std::io::stderr().is_terminal() && !table::is_dumb()) {
-            (true, _) => Manner::Quiet,
-            (false, true) => Manner::Live,
-            (false, false) => Manner::Plain,
+            (true, _) => OutputMode::Quiet,
+            (false, true) => OutputMode::Live,
+            (false, false) => OutputMode::Plain,
         };
-        Self { manner, drawn: false, colour: Colour::of_stderr() }
+        Self { manner, drawn: false, colour: ColourMode::of_stderr() }
     }
 
     /// Whether a line can be drawn again.
     pub(super) fn is_live(&self) -> bool {
-        self.manner == Manner::Live
+        self.manner == OutputMode::Live
     }
 
     /// Says a line that stays.
     pub(super) fn line(&mut self, line: &str) {
         self.clear();
-        if self.manner != Manner::Quiet {
+        if self.manner != OutputMode::Quiet {
             self.write(&format!("{line}\n"));
         }
     }
 
     /// Draws the line that says what happens now; nothing where that cannot be done.
     pub(super) fn draw(&mut self, line: &str) {
-        if self.manner == Manner::Live {
+        if self.manner == OutputMode::Live {
             let line = text::cut(line, columns().saturating_sub(1));
             self.write(&format!("\r\x1b[K{line}"));
             self.drawn = true;

@@ -3,9 +3,9 @@
 use std::io::Write;
 use std::process::ExitCode;
 
-use abide_keeper::launch::Keeper;
-use abide_keeper::protocol::{Act, Answer, News, Order};
-use abide_terminal::Size;
+use abide_keeper::launch::KeeperConnection;
+use abide_keeper::protocol::{KeeperRequest, KeeperResponse, TaggedRequest, TaggedResponse};
+use abide_terminal::TerminalSize;
 use anyhow::{Context, bail};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -17,32 +17,41 @@ use crate::exit::SUCCEEDED;
 /// The key that leaves.
 const LEAVE: u8 = 0x1d;
 
-pub(super) fn own_size() -> Size {
+pub(super) fn own_size() -> TerminalSize {
     match tcgetwinsize(std::io::stdout()) {
-        Ok(size) if size.ws_row > 0 && size.ws_col > 0 => {
-            Size { rows: size.ws_row.min(Size::MOST), cols: size.ws_col.min(Size::MOST) }
-        }
+        Ok(size) if size.ws_row > 0 && size.ws_col > 0 => TerminalSize {
+            rows: size.ws_row.min(TerminalSize::MOST),
+            cols: size.ws_col.min(TerminalSize::MOST),
+        },
         Ok(_) | Err(_) => STANDARD_SIZE,
     }
 }
 
-pub(super) fn run(mut keeper: Keeper) -> anyhow::Result<ExitCode> {
+pub(super) fn run(mut keeper: KeeperConnection) -> anyhow::Result<ExitCode> {
     let size = own_size();
-    match keeper.ask(1, Act::Resize { rows: size.rows, cols: size.cols }, 5_000)? {
-        News::Refused(refusal) => bail!("{refusal}; start it with `abide sessions new --pty`"),
-        News::Done | News::Status(_) | News::Started(_) | News::Ran(_) | News::Output(_) => {}
-        News::Ended(_) | News::Piece(_) | News::Exited(_) | News::Settled(_) | News::ShellRestarted(_) => {}
+    match keeper.ask(1, KeeperRequest::Resize { rows: size.rows, cols: size.cols }, 5_000)? {
+        KeeperResponse::Refused(refusal) => bail!("{refusal}; start it with `abide sessions new --pty`"),
+        KeeperResponse::Done
+        | KeeperResponse::Status(_)
+        | KeeperResponse::Started(_)
+        | KeeperResponse::Ran(_)
+        | KeeperResponse::Output(_) => {}
+        KeeperResponse::Ended(_)
+        | KeeperResponse::Piece(_)
+        | KeeperResponse::Exited(_)
+        | KeeperResponse::Settled(_)
+        | KeeperResponse::ShellRestarted(_) => {}
     }
     eprintln!("attached; ctrl-] leaves");
-    let raw = Raw::enter();
+    let raw = RawTerminal::enter();
     let left = copy(&mut keeper, size);
     drop(raw);
     eprintln!("\r");
     left
 }
 
-fn copy(keeper: &mut Keeper, mut size: Size) -> anyhow::Result<ExitCode> {
-    keeper.link.send(&Order { tag: 2, act: Act::Follow { job: 0, from: [0; 2] } })?;
+fn copy(keeper: &mut KeeperConnection, mut size: TerminalSize) -> anyhow::Result<ExitCode> {
+    keeper.link.send(&TaggedRequest { tag: 2, act: KeeperRequest::Follow { job: 0, from: [0; 2] } })?;
     let input = std::io::stdin();
     let mut buffer = vec![0; 4096];
     loop {
@@ -55,7 +64,10 @@ fn copy(keeper: &mut Keeper, mut size: Size) -> anyhow::Result<ExitCode> {
         let typed = !fds[0].revents().is_empty();
         if own_size() != size {
             size = own_size();
-            keeper.link.send(&Order { tag: 3, act: Act::Resize { rows: size.rows, cols: size.cols } })?;
+            keeper.link.send(&TaggedRequest {
+                tag: 3,
+                act: KeeperRequest::Resize { rows: size.rows, cols: size.cols },
+            })?;
         }
         if typed {
             let count = rustix::io::read(&input, &mut buffer).context("cannot read the terminal")?;
@@ -63,21 +75,24 @@ fn copy(keeper: &mut Keeper, mut size: Size) -> anyhow::Result<ExitCode> {
             if count == 0 || bytes.contains(&LEAVE) {
                 return Ok(SUCCEEDED);
             }
-            keeper.link.send(&Order { tag: 4, act: Act::Input { bytes: bytes.to_vec(), eof: false } })?;
+            keeper.link.send(&TaggedRequest {
+                tag: 4,
+                act: KeeperRequest::Input { bytes: bytes.to_vec(), eof: false },
+            })?;
         }
         let mut out = std::io::stdout().lock();
-        while let Some(answer) = keeper.link.receive::<Answer>()? {
+        while let Some(answer) = keeper.link.receive::<TaggedResponse>()? {
             match answer.news {
-                News::Output(output) => out.write_all(&output.bytes)?,
-                News::Exited(_) | News::Ended(_) => return Ok(SUCCEEDED),
-                News::Done
-                | News::Refused(_)
-                | News::Status(_)
-                | News::Started(_)
-                | News::Ran(_)
-                | News::Piece(_)
-                | News::Settled(_)
-                | News::ShellRestarted(_) => {}
+                KeeperResponse::Output(output) => out.write_all(&output.bytes)?,
+                KeeperResponse::Exited(_) | KeeperResponse::Ended(_) => return Ok(SUCCEEDED),
+                KeeperResponse::Done
+                | KeeperResponse::Refused(_)
+                | KeeperResponse::Status(_)
+                | KeeperResponse::Started(_)
+                | KeeperResponse::Ran(_)
+                | KeeperResponse::Piece(_)
+                | KeeperResponse::Settled(_)
+                | KeeperResponse::ShellRestarted(_) => {}
             }
         }
         out.flush()?;
@@ -88,11 +103,11 @@ fn copy(keeper: &mut Keeper, mut size: Size) -> anyhow::Result<ExitCode> {
 }
 
 /// Our terminal without echo and line editing, until it is dropped.
-struct Raw {
+struct RawTerminal {
     before: Option<Termios>,
 }
 
-impl Raw {
+impl RawTerminal {
     fn enter() -> Self {
         let before = tcgetattr(std::io::stdin()).ok();
         if let Some(before) = &before {
@@ -104,7 +119,7 @@ impl Raw {
     }
 }
 
-impl Drop for Raw {
+impl Drop for RawTerminal {
     fn drop(&mut self) {
         if let Some(before) = &self.before {
             let _not_a_terminal = tcsetattr(std::io::stdin(), OptionalActions::Flush, before);

@@ -12,21 +12,21 @@ use std::{
     time::Duration,
 };
 
-use abide_api::metrics::Metrics;
-use abide_ports::watch::{Milestone, Sight, Watcher};
+use abide_api::metrics::DaemonMetrics;
+use abide_ports::watch::{CommitObserver, CommitReport, CompletedItem};
 use ureq::Agent;
 
 /// Who sends traces.
 #[derive(Clone)]
-pub(crate) struct Traces {
-    queue: SyncSender<Item>,
-    metrics: Metrics,
+pub(crate) struct TraceExporter {
+    queue: SyncSender<TraceItem>,
+    metrics: DaemonMetrics,
 }
 
 /// What the thread is given.
-enum Item {
+enum TraceItem {
     /// Something ended.
-    Ended(Milestone),
+    Ended(CompletedItem),
     /// Send what is there, and say so.
     Flush(SyncSender<()>),
 }
@@ -47,9 +47,9 @@ const FLUSH: Duration = Duration::from_secs(3);
 /// The kind of what is dropped, in the figures.
 const SPANS: &str = "span";
 
-impl Traces {
+impl TraceExporter {
     /// Begins to send to a collector; none if its address is empty.
-    pub(crate) fn start(endpoint: &str, metrics: &Metrics) -> anyhow::Result<Option<Self>> {
+    pub(crate) fn start(endpoint: &str, metrics: &DaemonMetrics) -> anyhow::Result<Option<Self>> {
         if endpoint.is_empty() {
             return Ok(None);
         }
@@ -61,7 +61,7 @@ impl Traces {
         let url = format!("{}/v1/traces", endpoint.trim_end_matches('/'));
         let (queue, waiting) = sync_channel(QUEUE);
         let counted = metrics.clone();
-        let send = move || Sending { url, agent: agent(), metrics: counted, waiting }.for_ever();
+        let send = move || TraceSender { url, agent: agent(), metrics: counted, waiting }.for_ever();
         std::thread::Builder::new().name("abide-traces".to_owned()).spawn(send)?;
         Ok(Some(Self { queue, metrics: metrics.clone() }))
     }
@@ -69,16 +69,16 @@ impl Traces {
     /// Waits, though not for long, until what has ended so far is sent.
     pub(crate) fn flush(&self) {
         let (done, flushed) = sync_channel(1);
-        if self.queue.try_send(Item::Flush(done)).is_ok() {
+        if self.queue.try_send(TraceItem::Flush(done)).is_ok() {
             let _or_it_is_lost = flushed.recv_timeout(FLUSH);
         }
     }
 }
 
-impl Watcher for Traces {
-    fn committed(&self, sight: &Sight<'_>) {
+impl CommitObserver for TraceExporter {
+    fn committed(&self, sight: &CommitReport<'_>) {
         for milestone in sight.milestones {
-            match self.queue.try_send(Item::Ended(milestone.clone())) {
+            match self.queue.try_send(TraceItem::Ended(milestone.clone())) {
                 Ok(()) => {}
                 Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => self.metrics.dropped(SPANS, 1),
             }
@@ -86,21 +86,21 @@ impl Watcher for Traces {
     }
 }
 
-struct Sending {
+struct TraceSender {
     url: String,
     agent: Agent,
-    metrics: Metrics,
-    waiting: Receiver<Item>,
+    metrics: DaemonMetrics,
+    waiting: Receiver<TraceItem>,
 }
 
-impl Sending {
+impl TraceSender {
     fn for_ever(self) {
         while let Ok(first) = self.waiting.recv() {
             let (mut ended, mut flush, mut next) = (vec![], None, Some(first));
             while let Some(item) = next.take() {
                 match item {
-                    Item::Ended(milestone) => ended.push(milestone),
-                    Item::Flush(done) => flush = Some(done),
+                    TraceItem::Ended(milestone) => ended.push(milestone),
+                    TraceItem::Flush(done) => flush = Some(done),
                 }
                 if flush.is_none() && ended.len() < BATCH {
                     next = self.waiting.recv_timeout(GATHERING).ok();
@@ -141,8 +141,8 @@ fn agent() -> Agent {
     Agent::config_builder().timeout_global(Some(ANSWER)).build().into()
 }
 
-impl fmt::Debug for Traces {
+impl fmt::Debug for TraceExporter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Traces").finish_non_exhaustive()
+        f.debug_struct("TraceExporter").finish_non_exhaustive()
     }
 }

@@ -4,24 +4,24 @@
 //! number, and each span is known by the low half of its own, which is random.
 
 use abide_domain::{
-    id::{Fresh, RunId, TurnId},
-    process::{Attempt, Exit},
-    run::Status,
+    id::{IdSeed, RunId, TurnId},
+    process::{Attempt, ExitStatus},
+    run::RunStatus,
     time::Timestamp,
     turn::ExecutionStatus,
 };
-use abide_ports::watch::{AttemptSeen, Milestone, RunEnded, TurnEnded};
+use abide_ports::watch::{AttemptSummary, CompletedItem, CompletedRun, CompletedTurn};
 use serde_json::{Value, json};
 
 /// The spans that tell of something that ended.
-pub(super) fn of(milestone: &Milestone) -> Vec<Value> {
+pub(super) fn of(milestone: &CompletedItem) -> Vec<Value> {
     match milestone {
-        Milestone::Run(run) => vec![of_run(run)],
-        Milestone::Turn(turn) => {
+        CompletedItem::Run(run) => vec![of_run(run)],
+        CompletedItem::Turn(turn) => {
             let attempts = turn.attempts.iter().map(|attempt| of_attempt(turn, attempt));
             std::iter::once(of_turn(turn)).chain(attempts).collect()
         }
-        Milestone::Delivered(_) => vec![],
+        CompletedItem::Delivered(_) => vec![],
     }
 }
 
@@ -34,14 +34,14 @@ pub(super) fn request(spans: Vec<Value>) -> Value {
     }] })
 }
 
-fn of_run(run: &RunEnded) -> Value {
+fn of_run(run: &CompletedRun) -> Value {
     let attributes = vec![
         text("abide.run", &run.run_id.to_string()),
         text("abide.engine", &run.engine),
         text("abide.status", run.status.name()),
         number("abide.turns", run.turns.into()),
     ];
-    span(Span {
+    span(OtlpSpan {
         run: run.run_id,
         id: of_fresh(run.run_id.0),
         parent: None,
@@ -49,11 +49,11 @@ fn of_run(run: &RunEnded) -> Value {
         from: run.created_at,
         to: run.ended_at,
         attributes,
-        failed: run.status == Status::Failed,
+        failed: run.status == RunStatus::Failed,
     })
 }
 
-fn of_turn(turn: &TurnEnded) -> Value {
+fn of_turn(turn: &CompletedTurn) -> Value {
     let attributes = vec![
         text("abide.run", &turn.run_id.to_string()),
         text("abide.engine", &turn.engine),
@@ -61,7 +61,7 @@ fn of_turn(turn: &TurnEnded) -> Value {
         number("abide.turn_index", turn.turn_index.into()),
         text("abide.outcome", turn.status.name()),
     ];
-    span(Span {
+    span(OtlpSpan {
         run: turn.run_id,
         id: of_fresh(turn.turn_id.0),
         parent: Some(of_fresh(turn.run_id.0)),
@@ -73,21 +73,21 @@ fn of_turn(turn: &TurnEnded) -> Value {
     })
 }
 
-fn of_attempt(turn: &TurnEnded, seen: &AttemptSeen) -> Value {
+fn of_attempt(turn: &CompletedTurn, seen: &AttemptSummary) -> Value {
     let mut attributes = vec![
         text("abide.run", &turn.run_id.to_string()),
         text("abide.engine", &turn.engine),
         number("abide.attempt", seen.attempt.0.into()),
     ];
     let failed = match seen.exit {
-        Some(Exit::Code(code)) => {
+        Some(ExitStatus::Code(code)) => {
             attributes.push(number("process.exit.code", code.into()));
             code != 0
         }
-        Some(Exit::Unseen) => true,
+        Some(ExitStatus::Unseen) => true,
         None => false,
     };
-    span(Span {
+    span(OtlpSpan {
         run: turn.run_id,
         id: of_launch(turn.turn_id, seen.attempt),
         parent: Some(of_fresh(turn.turn_id.0)),
@@ -99,7 +99,7 @@ fn of_attempt(turn: &TurnEnded, seen: &AttemptSeen) -> Value {
     })
 }
 
-struct Span {
+struct OtlpSpan {
     run: RunId,
     id: u64,
     parent: Option<u64>,
@@ -110,7 +110,7 @@ struct Span {
     failed: bool,
 }
 
-fn span(span: Span) -> Value {
+fn span(span: OtlpSpan) -> Value {
     let nanos = |at: Timestamp| (i128::from(at.0) * 1_000).max(0).to_string();
     let hex = |id: u64| format!("{id:016x}");
     let mut told = json!({
@@ -135,7 +135,7 @@ const OK: u8 = 1;
 const ERROR: u8 = 2;
 
 /// No span may have the number 0.
-fn of_fresh(fresh: Fresh) -> u64 {
+fn of_fresh(fresh: IdSeed) -> u64 {
     (fresh.0 as u64).max(1)
 }
 

@@ -19,7 +19,7 @@ const FILE: &str = "daemon.json";
 
 /// A daemon's place.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Address {
+pub(crate) struct DaemonAddress {
     /// Where it listens.
     pub(crate) listen: SocketAddr,
     /// Which process it is.
@@ -28,7 +28,7 @@ pub(crate) struct Address {
     pub(crate) version: String,
 }
 
-impl Address {
+impl DaemonAddress {
     /// This process, listening there.
     pub(super) fn new(listen: SocketAddr) -> Self {
         let version = env!("CARGO_PKG_VERSION").to_owned();

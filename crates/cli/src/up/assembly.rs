@@ -5,54 +5,56 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use abide_api::metrics::Metrics;
-use abide_daemon::{CrashGuard, Daemon, Desk, GuardPauses, Habits, SpaceLimit, World};
+use abide_api::metrics::DaemonMetrics;
+use abide_daemon::{CrashGuard, Daemon, DaemonConfig, DaemonDeps, GuardPauses, RunService, SpaceLimit};
 use abide_domain::time::Seconds;
-use abide_ports::{store::Store, watch::Watcher};
+use abide_ports::{store::Store, watch::CommitObserver};
 use abide_store::{
-    Loss,
-    registry::{self, Opened, Opening},
+    LossPolicy,
+    registry::{self, OpenedStore, StoreOptions},
 };
-use abide_terminal::Handle;
+use abide_terminal::RuntimeHandle;
 use anyhow::Context;
 
 use crate::{
     catalogue::EngineCatalogue,
     clock::SystemClock,
-    config::Config,
+    config::CliConfig,
     contents::ContentFiles,
     crash_guard,
     groups::GroupDecision,
     home, made,
-    processes::{Keepers, Readiness},
-    retention::Keeping,
+    processes::{KeeperProcesses, StandbyPolicy},
+    retention::RetentionTask,
     space::FileSystems,
     store,
-    watched::{Watched, Writers},
-    workspace::Folders,
+    watched::{CommitNotifier, WriterSharing},
+    workspace::LocalWorkspaces,
 };
 
 /// The daemon of this home, and who takes away what its runs leave behind.
 pub(super) async fn daemon(
-    config: &Config,
+    config: &CliConfig,
     home: &Path,
-    loss: Loss,
-    metrics: &Metrics,
-    watchers: Vec<Arc<dyn Watcher>>,
-) -> anyhow::Result<(Daemon, Keeping)> {
-    let opening = Opening { home: Some(home.to_owned()), loss, only_looks: false };
-    let Opened { store, notes } =
+    loss: LossPolicy,
+    metrics: &DaemonMetrics,
+    watchers: Vec<Arc<dyn CommitObserver>>,
+) -> anyhow::Result<(Daemon, RetentionTask)> {
+    let opening = StoreOptions { home: Some(home.to_owned()), loss, only_looks: false };
+    let OpenedStore { store, notes } =
         registry::open_with(&config.store, opening).await.map_err(store::refused)?;
     for note in notes {
         tracing::warn!(note, "store opened");
     }
     // A commit to a server may have an unknown outcome, so its runs are counted by the server.
-    let writers = if config.store.starts_with("sqlite:") { Writers::Alone } else { Writers::Shared };
-    let watched = Watched::open(store, writers, watchers).await.context("cannot read the store")?;
+    let writers =
+        if config.store.starts_with("sqlite:") { WriterSharing::Alone } else { WriterSharing::Shared };
+    let watched = CommitNotifier::open(store, writers, watchers).await.context("cannot read the store")?;
     let store: Arc<dyn Store> = Arc::new(watched);
     let clock = Arc::new(SystemClock);
     let slots = usize::try_from(config.slots.max_running).unwrap_or(usize::MAX);
-    let desk = Desk::open(store.clone(), clock.clone(), slots).await.context("cannot read the store")?;
+    let desk =
+        RunService::open(store.clone(), clock.clone(), slots).await.context("cannot read the store")?;
     let own = std::env::current_exe().context("cannot find this program")?;
     let GroupDecision { groups, unavailable, warning } = home::groups(config)?;
     match (&groups, &unavailable) {
@@ -62,21 +64,21 @@ pub(super) async fn daemon(
     if let Some(warning) = &warning {
         tracing::warn!("{warning}");
     }
-    let world = World {
+    let world = DaemonDeps {
         desk: Arc::new(desk),
         store,
         clock,
         catalogue: Arc::new(EngineCatalogue::new(&config.engines(), &own, config.isolation())),
-        processes: Arc::new(Keepers {
+        processes: Arc::new(KeeperProcesses {
             directory: home.join("keepers"),
             launcher: home::launcher_with(groups.clone())?,
             env: home::environment_of_children(),
             isolator: Some(home::isolator(home)?.with_unapplied_limits(warning)),
             retention: RETENTION,
             children: Mutex::default(),
-            readiness: Readiness::One(Arc::default()),
+            readiness: StandbyPolicy::One(Arc::default()),
         }),
-        workspaces: Arc::new(Folders),
+        workspaces: Arc::new(LocalWorkspaces),
         private: home.join("runs").to_string_lossy().into_owned(),
         recovery_max: Seconds(config.recovery.max_sec),
         contents: Arc::new(ContentFiles { home: home.to_owned() }),
@@ -86,7 +88,7 @@ pub(super) async fn daemon(
             home: home.to_string_lossy().into_owned(),
         },
     };
-    let habits = Habits {
+    let habits = DaemonConfig {
         stall_after: Seconds(config.stall_after_sec),
         slots,
         workspaces: home.join("workspaces").to_string_lossy().into_owned(),
@@ -97,7 +99,7 @@ pub(super) async fn daemon(
     let guard = CrashGuard::open(record.clone(), remains, world.clock.clone(), guard_pauses());
     record.clear();
     let metrics = metrics.clone();
-    let keeping = Keeping {
+    let keeping = RetentionTask {
         home: home.to_owned(),
         store: world.store.clone(),
         clock: world.clock.clone(),
@@ -117,10 +119,10 @@ pub(super) async fn daemon(
 const RESULT_BYTES: u64 = 1 << 20;
 
 /// The terminal runtime of this home.
-pub(super) fn terminals(config: &Config) -> anyhow::Result<Handle> {
+pub(super) fn terminals(config: &CliConfig) -> anyhow::Result<RuntimeHandle> {
     let mut terminal = home::terminal(config, false)?;
     terminal.limits.result_bytes = RESULT_BYTES;
-    Handle::start(terminal).context("cannot start the terminal runtime")
+    RuntimeHandle::start(terminal).context("cannot start the terminal runtime")
 }
 
 /// How long what daemons died of is set aside. Crash tests cannot wait for minutes.

@@ -10,19 +10,19 @@ use std::{
     time::Duration,
 };
 
-use abide_keeper::background::Background;
-use abide_store::Loss;
+use abide_keeper::background::DetachedCommand;
+use abide_store::LossPolicy;
 use anyhow::Context;
 use rustix::event::Timespec;
 
-use super::{Address, lock};
-use crate::{config::Given, home, private, text, trouble::Trouble};
+use super::{DaemonAddress, lock};
+use crate::{config::GivenSetting, home, private, text, trouble::CliError};
 
 /// A daemon that takes requests.
 #[derive(Debug)]
-pub(crate) struct Started {
+pub(crate) struct RunningDaemon {
     /// Where it is.
-    pub(crate) address: Address,
+    pub(crate) address: DaemonAddress,
     /// Whether it was started just now.
     pub(crate) fresh: bool,
 }
@@ -35,36 +35,40 @@ const LOOKS: u32 = 300;
 pub(crate) const BACKGROUND: &str = "background";
 
 /// The daemon of this home; started with these settings if there is none.
-pub(crate) fn find_or_start(home: &Path, given: &[Given]) -> anyhow::Result<Started> {
-    find_or_start_with(home, given, Loss::Refuse)
+pub(crate) fn find_or_start(home: &Path, given: &[GivenSetting]) -> anyhow::Result<RunningDaemon> {
+    find_or_start_with(home, given, LossPolicy::Refuse)
 }
 
 /// The same, for a store that may have lost acknowledged input.
-pub(super) fn find_or_start_with(home: &Path, given: &[Given], loss: Loss) -> anyhow::Result<Started> {
-    if let Some(address) = Address::find(home) {
-        return Ok(Started { address, fresh: false });
+pub(super) fn find_or_start_with(
+    home: &Path,
+    given: &[GivenSetting],
+    loss: LossPolicy,
+) -> anyhow::Result<RunningDaemon> {
+    if let Some(address) = DaemonAddress::find(home) {
+        return Ok(RunningDaemon { address, fresh: false });
     }
     private::home(home)?;
     let _until_it_is_there = lock::starting(home)?;
-    if let Some(address) = Address::find(home) {
-        return Ok(Started { address, fresh: false });
+    if let Some(address) = DaemonAddress::find(home) {
+        return Ok(RunningDaemon { address, fresh: false });
     }
     start(home, given, loss)
 }
 
-fn start(home: &Path, given: &[Given], loss: Loss) -> anyhow::Result<Started> {
-    let log = Log::open(home)?;
+fn start(home: &Path, given: &[GivenSetting], loss: LossPolicy) -> anyhow::Result<RunningDaemon> {
+    let log = BackgroundLog::open(home)?;
     let (ready, tell) =
         rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).context("cannot make a pipe")?;
     let own = std::env::current_exe().context("cannot find this program")?;
     let told = serde_json::to_vec(given).context("cannot pass the settings on")?;
     let (input, settings) =
         rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).context("cannot make a pipe")?;
-    let accept_loss = (loss == Loss::Accept).then(|| "--accept-loss".to_owned());
+    let accept_loss = (loss == LossPolicy::Accept).then(|| "--accept-loss".to_owned());
     let arguments = ["up".to_owned(), format!("--{BACKGROUND}")].into_iter().chain(accept_loss);
     let arguments: Vec<OsString> = arguments.map(OsString::from).collect();
     let directory = home::variable("HOME").map(PathBuf::from).filter(|path| path.is_dir());
-    let mut child = Background {
+    let mut child = DetachedCommand {
         program: own.as_os_str(),
         arguments: &arguments,
         env: &[("ABIDE_HOME", home.as_os_str())],
@@ -81,15 +85,15 @@ fn start(home: &Path, given: &[Given], loss: Loss) -> anyhow::Result<Started> {
     let mut line = String::new();
     let heard = BufReader::new(File::from(ready)).read_line(&mut line);
     if heard.is_ok_and(|count| count > 0)
-        && let Some(address) = Address::find(home)
+        && let Some(address) = DaemonAddress::find(home)
     {
-        return Ok(Started { address, fresh: true });
+        return Ok(RunningDaemon { address, fresh: true });
     }
     let how = child.wait().map(|status| format!(" ({status})")).unwrap_or_default();
     // Somebody may have started one by hand at the same moment; then that is the one, once it says where it is.
     for _ in 0..LOOKS {
-        if let Some(address) = Address::find(home) {
-            return Ok(Started { address, fresh: false });
+        if let Some(address) = DaemonAddress::find(home) {
+            return Ok(RunningDaemon { address, fresh: false });
         }
         if !lock::is_held(home) {
             break;
@@ -97,7 +101,7 @@ fn start(home: &Path, given: &[Given], loss: Loss) -> anyhow::Result<Started> {
         pause(LOOK_EVERY);
     }
     let said = log.end();
-    Err(Trouble::failure(
+    Err(CliError::failure(
         "DAEMON_FAILED",
         format!(
             "the daemon did not start{how}:\n{said}\nall of it is in {}; `abide up` shows it here",
@@ -109,7 +113,7 @@ fn start(home: &Path, given: &[Given], loss: Loss) -> anyhow::Result<Started> {
 
 /// The settings that our starter was given. They come by the input and not as arguments, which everybody on the machine
 /// can read: the address of a store may hold a password.
-pub(super) fn given() -> anyhow::Result<Vec<Given>> {
+pub(super) fn given() -> anyhow::Result<Vec<GivenSetting>> {
     serde_json::from_reader(std::io::stdin().lock()).context("the settings do not come by the standard input")
 }
 
@@ -133,7 +137,7 @@ pub(crate) fn pause(time: Duration) {
 }
 
 /// What daemons in the background print.
-struct Log {
+struct BackgroundLog {
     path: PathBuf,
     file: File,
     /// Where this start's part begins.
@@ -145,7 +149,7 @@ const MOST_LOG: u64 = 1 << 20;
 /// How much of its end is shown.
 const SHOWN_LINES: usize = 12;
 
-impl Log {
+impl BackgroundLog {
     fn open(home: &Path) -> anyhow::Result<Self> {
         let path = home.join("logs").join("background.log");
         let open = || {

@@ -2,7 +2,7 @@
 
 use std::{ffi::OsString, path::Path};
 
-use abide_keeper::background::Background;
+use abide_keeper::background::DetachedCommand;
 
 use crate::{home, trouble::note};
 
@@ -11,7 +11,7 @@ pub(super) fn open(url: &str) {
     let own = home::variable("BROWSER");
     let programs = own.as_deref().into_iter().chain(["xdg-open", "open"]);
     for program in programs {
-        let started = Background {
+        let started = DetachedCommand {
             program: program.as_ref(),
             arguments: &[OsString::from(url)],
             env: &[],

@@ -13,8 +13,8 @@ use rustix::{
     io::Errno,
 };
 
-use super::{Address, background::pause};
-use crate::{private, trouble::Trouble};
+use super::{DaemonAddress, background::pause};
+use crate::{private, trouble::CliError};
 
 /// How long a moment is, and how many of them are waited for the lock.
 const MOMENT: Duration = Duration::from_millis(20);
@@ -38,7 +38,7 @@ impl HomeLock {
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(Self(file)),
             Err(Errno::WOULDBLOCK) => {
-                let place = match Address::find(home) {
+                let place = match DaemonAddress::find(home) {
                     Some(address) => format!(" at {} (pid {})", address.url(), address.process.pid),
                     None => String::new(),
                 };
@@ -46,7 +46,7 @@ impl HomeLock {
                     "a daemon of {} runs already{place}; `abide status` shows it, `abide down` stops it",
                     home.display()
                 );
-                Err(Trouble::failure("ALREADY_RUNNING", detail).into())
+                Err(CliError::failure("ALREADY_RUNNING", detail).into())
             }
             Err(error) => Err(error).context("cannot lock the home"),
         }

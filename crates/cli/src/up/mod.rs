@@ -14,11 +14,11 @@ use std::{io::Write, process::ExitCode, sync::Arc};
 
 use abide_agent::provenance::note_first_use;
 use abide_api::{
-    http::{self, LocalListener, Service, Stop},
-    metrics::Metrics,
+    http::{self, HttpService, LocalListener, StopMode},
+    metrics::DaemonMetrics,
 };
-use abide_ports::watch::Watcher;
-use abide_store::Loss;
+use abide_ports::watch::CommitObserver;
+use abide_store::LossPolicy;
 use anyhow::Context;
 use tokio::{
     net::TcpListener,
@@ -28,22 +28,22 @@ use tokio::{
 
 use crate::{
     access, agent,
-    args::Up,
-    config::{self, Given},
+    args::UpArguments,
+    config::{self, GivenSetting},
     exit::SUCCEEDED,
     home,
-    logs::{self, Destination},
+    logs::{self, LogDestination},
     private,
-    processes::Outliving,
-    traces::Traces,
+    processes::OutlivingKeepers,
+    traces::TraceExporter,
     trouble::note,
 };
 
-pub(crate) use address::Address;
+pub(crate) use address::DaemonAddress;
 pub(crate) use lock::HomeLock;
 
 /// Runs the daemon until it is told to stop, or starts it in the background.
-pub(crate) fn run(arguments: &Up, given: &[Given]) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(arguments: &UpArguments, given: &[GivenSetting]) -> anyhow::Result<ExitCode> {
     let given = match arguments.background {
         true => background::given()?,
         false => arguments.settings(given),
@@ -57,8 +57,8 @@ pub(crate) fn run(arguments: &Up, given: &[Given]) -> anyhow::Result<ExitCode> {
     }
     be_unreadable();
     let destination = match arguments.background {
-        true => Destination::Files(logs::folder(&home::home()?)),
-        false => Destination::Stderr,
+        true => LogDestination::Files(logs::folder(&home::home()?)),
+        false => LogDestination::Stderr,
     };
     logs::start(&config.log, &destination).context("cannot write the log")?;
     #[cfg(feature = "failpoints")]
@@ -84,7 +84,7 @@ fn be_unreadable() {
 }
 
 /// Finds or starts the daemon and prints where it is.
-fn detach(arguments: &Up, given: &[Given]) -> anyhow::Result<ExitCode> {
+fn detach(arguments: &UpArguments, given: &[GivenSetting]) -> anyhow::Result<ExitCode> {
     let started = background::find_or_start_with(&home::home()?, given, loss(arguments))?;
     if !started.fresh {
         let with = if given.is_empty() { "" } else { ", with the settings that it was started with" };
@@ -95,12 +95,12 @@ fn detach(arguments: &Up, given: &[Given]) -> anyhow::Result<ExitCode> {
 }
 
 /// What is to happen if acknowledged input is missing.
-fn loss(arguments: &Up) -> Loss {
-    if arguments.accept_loss { Loss::Accept } else { Loss::Refuse }
+fn loss(arguments: &UpArguments) -> LossPolicy {
+    if arguments.accept_loss { LossPolicy::Accept } else { LossPolicy::Refuse }
 }
 
 /// Says where the daemon is.
-fn said(arguments: &Up, address: &Address) -> anyhow::Result<()> {
+fn said(arguments: &UpArguments, address: &DaemonAddress) -> anyhow::Result<()> {
     let url = address.url();
     let mut out = std::io::stdout();
     if arguments.output.json {
@@ -115,7 +115,7 @@ fn said(arguments: &Up, address: &Address) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn serve(config: &config::Config, arguments: &Up) -> anyhow::Result<()> {
+async fn serve(config: &config::CliConfig, arguments: &UpArguments) -> anyhow::Result<()> {
     anyhow::ensure!(
         config.listen.ip().is_loopback() || config.http.allow_remote,
         "{} can be reached from other machines; listen on 127.0.0.1, or set http.allow_remote = true if that is wanted",
@@ -138,16 +138,16 @@ async fn serve(config: &config::Config, arguments: &Up) -> anyhow::Result<()> {
         .and_then(tokio::net::UnixListener::from_std)
         .with_context(|| format!("cannot listen on {}", home.join("daemon.sock").display()))?;
     let local = LocalListener { listener: local, refusal: socket::refusal };
-    let address = Address::new(listener.local_addr().context("the listener has no address")?);
-    let metrics = Metrics::new();
-    let mut watchers: Vec<Arc<dyn Watcher>> = vec![Arc::new(metrics.clone())];
-    let traces = Traces::start(&config.otel.endpoint, &metrics)?;
-    watchers.extend(traces.clone().map(|traces| Arc::new(traces) as Arc<dyn Watcher>));
+    let address = DaemonAddress::new(listener.local_addr().context("the listener has no address")?);
+    let metrics = DaemonMetrics::new();
+    let mut watchers: Vec<Arc<dyn CommitObserver>> = vec![Arc::new(metrics.clone())];
+    let traces = TraceExporter::start(&config.otel.endpoint, &metrics)?;
+    watchers.extend(traces.clone().map(|traces| Arc::new(traces) as Arc<dyn CommitObserver>));
     let (daemon, keeping) = assembly::daemon(config, &home, loss(arguments), &metrics, watchers).await?;
     let terminals = Arc::new(assembly::terminals(config)?);
     address.publish(&home)?;
-    let (stop, mut stopping) = watch::channel(Stop::No);
-    let service = Service {
+    let (stop, mut stopping) = watch::channel(StopMode::No);
+    let service = HttpService {
         daemon: daemon.clone(),
         terminals: terminals.clone(),
         access: access.clone(),
@@ -159,12 +159,12 @@ async fn serve(config: &config::Config, arguments: &Up) -> anyhow::Result<()> {
     let until = stopping.clone();
     let served = tokio::spawn(http::serve(listener, Some(local), service, async move {
         let mut until = until;
-        let _nobody_can_ask_any_more = until.wait_for(|stop| *stop != Stop::No).await;
+        let _nobody_can_ask_any_more = until.wait_for(|stop| *stop != StopMode::No).await;
     }));
     daemon.reconcile().await.context("cannot take up what an earlier daemon left")?;
     let time = daemon.keep_time();
     let collecting = daemon.collect_capabilities();
-    let outliving = Outliving::beside(&home.join("keepers"), &home::launcher()?);
+    let outliving = OutlivingKeepers::beside(&home.join("keepers"), &home::launcher()?);
     let outliving = tokio::spawn(outliving.for_ever(daemon.clone(), keeping.guard.clone()));
     let guard = keeping.guard.clone();
     let health = tokio::spawn(health::watch(keeping.store.clone()));
@@ -176,9 +176,9 @@ async fn serve(config: &config::Config, arguments: &Up) -> anyhow::Result<()> {
         background::let_starter_go();
     }
     // The sender lives in the task that waits for signals.
-    let how = stopping.wait_for(|stop| *stop != Stop::No).await.map_or(Stop::Keep, |stop| *stop);
+    let how = stopping.wait_for(|stop| *stop != StopMode::No).await.map_or(StopMode::Keep, |stop| *stop);
     notify::stopping();
-    if how == Stop::Orderly {
+    if how == StopMode::Orderly {
         daemon.stop().await.context("cannot stop in order")?;
     }
     daemon.leave().await;
@@ -201,14 +201,14 @@ async fn serve(config: &config::Config, arguments: &Up) -> anyhow::Result<()> {
     address.withdraw(&home);
     match how {
         // The last one who holds the terminal runtime ends its sessions.
-        Stop::Orderly | Stop::No => drop(terminals),
-        Stop::Keep => std::mem::forget(terminals),
+        StopMode::Orderly | StopMode::No => drop(terminals),
+        StopMode::Keep => std::mem::forget(terminals),
     }
     Ok(())
 }
 
 /// Whoever ends the program from outside (an operator, systemd, an upgrade) wants everything to go on afterwards.
-async fn stop_on_signals(stop: watch::Sender<Stop>) {
+async fn stop_on_signals(stop: watch::Sender<StopMode>) {
     let (Ok(mut terminate), Ok(mut interrupt)) =
         (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
     else {
@@ -218,5 +218,5 @@ async fn stop_on_signals(stop: watch::Sender<Stop>) {
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
     }
-    stop.send_replace(Stop::Keep);
+    stop.send_replace(StopMode::Keep);
 }

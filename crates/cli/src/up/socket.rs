@@ -18,7 +18,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use abide_os::peer::{Ancestor, PeerProcess, lineage};
+use abide_os::peer::{AncestorProcess, PeerProcess, lineage};
 
 use crate::home::KEEPER;
 
@@ -28,7 +28,7 @@ const FILE: &str = "daemon.sock";
 /// Listens in this home. Who calls this holds the home's lock, so a socket that is there is a dead daemon's.
 pub(super) fn listen(home: &Path) -> io::Result<UnixListener> {
     withdraw(home)?;
-    let listener = UnixListener::bind(Address::of(home)?.name)?;
+    let listener = UnixListener::bind(SocketAddress::of(home)?.name)?;
     fs::set_permissions(home.join(FILE), fs::Permissions::from_mode(0o600))?;
     listener.set_nonblocking(true)?;
     Ok(listener)
@@ -36,7 +36,7 @@ pub(super) fn listen(home: &Path) -> io::Result<UnixListener> {
 
 /// Connects to the daemon of this home.
 pub(crate) fn connect(home: &Path) -> io::Result<UnixStream> {
-    let address = Address::of(home)?;
+    let address = SocketAddress::of(home)?;
     UnixStream::connect(&address.name)
 }
 
@@ -49,13 +49,13 @@ pub(super) fn withdraw(home: &Path) -> io::Result<()> {
 }
 
 /// A socket's address ends at 108 bytes whatever the home is called, so it is named through a descriptor of the home.
-struct Address {
+struct SocketAddress {
     name: PathBuf,
     /// Open for as long as the name is used.
     _home: File,
 }
 
-impl Address {
+impl SocketAddress {
     fn of(home: &Path) -> io::Result<Self> {
         let directory = File::open(home)?;
         let name = PathBuf::from(format!("/proc/self/fd/{}/{FILE}", directory.as_raw_fd()));
@@ -82,7 +82,7 @@ pub(super) fn refusal(socket: &dyn AsFd) -> Option<String> {
 
 /// Refuses what a keeper started. The exception for the socket of a run's own belongs here, when runs have one: then the
 /// keeper that is found is compared with that run's.
-fn refused_descendant(lineage: &[Ancestor]) -> Option<String> {
+fn refused_descendant(lineage: &[AncestorProcess]) -> Option<String> {
     let keeper = lineage.iter().find(|ancestor| is_keeper(ancestor))?;
     Some(format!(
         "process {} was started by an agent or in a terminal session (below the keeper {}), which may not use the daemon's \
@@ -93,7 +93,7 @@ fn refused_descendant(lineage: &[Ancestor]) -> Option<String> {
 }
 
 /// A keeper is recognised by its hidden subcommand. A process that pretends to be one locks itself out.
-fn is_keeper(ancestor: &Ancestor) -> bool {
+fn is_keeper(ancestor: &AncestorProcess) -> bool {
     ancestor.arguments.get(1).is_some_and(|word| word == KEEPER.as_bytes())
 }
 
@@ -101,9 +101,9 @@ fn is_keeper(ancestor: &Ancestor) -> bool {
 mod tests {
     use super::*;
 
-    fn process(pid: u32, words: &[&str]) -> Ancestor {
+    fn process(pid: u32, words: &[&str]) -> AncestorProcess {
         let arguments = words.iter().map(|word| word.as_bytes().to_vec()).collect();
-        Ancestor { pid, start_time: 1, arguments }
+        AncestorProcess { pid, start_time: 1, arguments }
     }
 
     #[test]

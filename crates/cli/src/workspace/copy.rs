@@ -22,7 +22,7 @@ pub(super) const FOLDER_MODE: u32 = 0o755;
 
 /// The most that a folder may hold.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Most {
+pub(super) struct CopyLimits {
     /// In all its files.
     pub(super) bytes: u64,
     /// Files, links and folders.
@@ -31,7 +31,7 @@ pub(super) struct Most {
 
 /// Why a folder cannot be copied. Paths are from that folder.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Trouble {
+pub(super) enum CopyError {
     #[error("holds {path}, which cannot be read: {source}")]
     Unreadable { path: PathBuf, source: OsError },
     #[error("cannot be copied, because {path} cannot be written: {source}")]
@@ -41,9 +41,9 @@ pub(super) enum Trouble {
     #[error("holds {path}, which is neither a file nor a folder nor a link; remove it")]
     Strange { path: PathBuf },
     #[error("holds more than {} MiB; leave out what the engine does not need", most.bytes >> 20)]
-    TooBig { most: Most },
+    TooBig { most: CopyLimits },
     #[error("holds more than {} files; leave out what the engine does not need", most.entries)]
-    TooMany { most: Most },
+    TooMany { most: CopyLimits },
 }
 
 /// Copies a folder's contents to an empty folder, and makes them last. `edit` may change a file's bytes on the way.
@@ -51,56 +51,56 @@ pub(super) enum Trouble {
 pub(super) fn folder(
     source: &Directory,
     target: &Directory,
-    most: Most,
+    most: CopyLimits,
     edit: &dyn Fn(&Path, &mut Vec<u8>),
-) -> Result<(), Trouble> {
+) -> Result<(), CopyError> {
     let entries = survey(source, most)?;
     let mut bytes_left = most.bytes;
     for entry in &entries {
         match entry {
-            Entry::Folder(path) => {
+            CopyEntry::Folder(path) => {
                 let made = target.create_directory(path, FOLDER_MODE);
-                made.map_err(|source| Trouble::Unwritable { path: path.clone(), source })?;
+                made.map_err(|source| CopyError::Unwritable { path: path.clone(), source })?;
             }
-            Entry::Link { path, to } => {
+            CopyEntry::Link { path, to } => {
                 let made = target.create_link(to, path);
-                made.map_err(|source| Trouble::Unwritable { path: path.clone(), source })?;
+                made.map_err(|source| CopyError::Unwritable { path: path.clone(), source })?;
             }
-            Entry::File(path) => {
+            CopyEntry::File(path) => {
                 // It may have grown since it was looked at.
                 let length = file(source, target, path.clone(), bytes_left, edit)?;
-                bytes_left = bytes_left.checked_sub(length).ok_or(Trouble::TooBig { most })?;
+                bytes_left = bytes_left.checked_sub(length).ok_or(CopyError::TooBig { most })?;
             }
         }
     }
     // A folder's own entries last when it is told so, the deepest first.
     for entry in entries.iter().rev() {
-        let Entry::Folder(path) = entry else { continue };
+        let CopyEntry::Folder(path) = entry else { continue };
         let synced = target.directory(path).and_then(|folder| folder.sync());
-        synced.map_err(|source| Trouble::Unwritable { path: path.clone(), source })?;
+        synced.map_err(|source| CopyError::Unwritable { path: path.clone(), source })?;
     }
-    target.sync().map_err(|source| Trouble::Unwritable { path: PathBuf::new(), source })
+    target.sync().map_err(|source| CopyError::Unwritable { path: PathBuf::new(), source })
 }
 
 /// Something in a folder, by its path from there.
-enum Entry {
+enum CopyEntry {
     Folder(PathBuf),
     File(PathBuf),
     Link { path: PathBuf, to: PathBuf },
 }
 
 /// Everything in a folder, each after the folder in which it lies.
-fn survey(source: &Directory, most: Most) -> Result<Vec<Entry>, Trouble> {
+fn survey(source: &Directory, most: CopyLimits) -> Result<Vec<CopyEntry>, CopyError> {
     let mut entries = vec![];
     let (mut found, mut bytes) = (0, 0);
     let mut folders = vec![PathBuf::new()];
     while let Some(folder) = folders.pop() {
-        let unreadable = |source| Trouble::Unreadable { path: folder.clone(), source };
+        let unreadable = |source| CopyError::Unreadable { path: folder.clone(), source };
         let below = if folder.as_os_str().is_empty() {
             None
         } else {
             let below = source.directory(&folder).map_err(unreadable)?;
-            entries.push(Entry::Folder(folder.clone()));
+            entries.push(CopyEntry::Folder(folder.clone()));
             Some(below)
         };
         let here = below.as_ref().unwrap_or(source);
@@ -111,7 +111,7 @@ fn survey(source: &Directory, most: Most) -> Result<Vec<Entry>, Trouble> {
             }
             found += 1;
             if found > most.entries {
-                return Err(Trouble::TooMany { most });
+                return Err(CopyError::TooMany { most });
             }
             let path = folder.join(&entry.name);
             // That of a link itself, not of what it leads to.
@@ -122,11 +122,11 @@ fn survey(source: &Directory, most: Most) -> Result<Vec<Entry>, Trouble> {
                 FileKind::Regular => {
                     bytes += metadata.size;
                     if bytes > most.bytes {
-                        return Err(Trouble::TooBig { most });
+                        return Err(CopyError::TooBig { most });
                     }
-                    entries.push(Entry::File(path));
+                    entries.push(CopyEntry::File(path));
                 }
-                FileKind::Special => return Err(Trouble::Strange { path }),
+                FileKind::Special => return Err(CopyError::Strange { path }),
             }
         }
     }
@@ -140,17 +140,17 @@ fn file(
     path: PathBuf,
     most: u64,
     edit: &dyn Fn(&Path, &mut Vec<u8>),
-) -> Result<u64, Trouble> {
+) -> Result<u64, CopyError> {
     // What was a file a moment ago may be a link or a pipe by now: the one is not followed, the other not waited for.
     let (file, mode) = match open(source, &path) {
         Ok(opened) => opened,
-        Err(OsError::NotRegular { .. }) => return Err(Trouble::Strange { path }),
-        Err(source) => return Err(Trouble::Unreadable { path, source }),
+        Err(OsError::NotRegular { .. }) => return Err(CopyError::Strange { path }),
+        Err(source) => return Err(CopyError::Unreadable { path, source }),
     };
     let mut bytes = vec![];
     if let Err(error) = file.take(most + 1).read_to_end(&mut bytes) {
         let source = system("read", source, &path, error);
-        return Err(Trouble::Unreadable { path, source });
+        return Err(CopyError::Unreadable { path, source });
     }
     let length = bytes.len() as u64;
     edit(&path, &mut bytes);
@@ -161,7 +161,7 @@ fn file(
     });
     match written {
         Ok(()) => Ok(length),
-        Err(source) => Err(Trouble::Unwritable { path, source }),
+        Err(source) => Err(CopyError::Unwritable { path, source }),
     }
 }
 
@@ -179,11 +179,11 @@ fn system(action: &'static str, folder: &Directory, path: &Path, source: io::Err
     OsError::System { action, path: folder.path().join(path), source }
 }
 
-fn link(source: &Directory, path: PathBuf) -> Result<Entry, Trouble> {
+fn link(source: &Directory, path: PathBuf) -> Result<CopyEntry, CopyError> {
     match source.read_link(&path) {
-        Ok(to) if stays(&path, &to) => Ok(Entry::Link { path, to }),
-        Ok(to) => Err(Trouble::Leaves { path, to }),
-        Err(source) => Err(Trouble::Unreadable { path, source }),
+        Ok(to) if stays(&path, &to) => Ok(CopyEntry::Link { path, to }),
+        Ok(to) => Err(CopyError::Leaves { path, to }),
+        Err(source) => Err(CopyError::Unreadable { path, source }),
     }
 }
 
@@ -198,12 +198,12 @@ fn stays(path: &Path, to: &Path) -> bool {
 
 /// Whether two folders hold the same, but for the file of that name at their top. What cannot be read is not the same.
 /// `left` is a copy within `most`; of `right`, which anybody may have changed, no more is read than `left` holds.
-pub(super) fn same(left: &Directory, right: &Directory, but: &str, most: Most) -> bool {
+pub(super) fn same(left: &Directory, right: &Directory, but: &str, most: CopyLimits) -> bool {
     compare(left, right, but, most).is_some()
 }
 
 /// None if they differ.
-fn compare(left: &Directory, right: &Directory, but: &str, most: Most) -> Option<()> {
+fn compare(left: &Directory, right: &Directory, but: &str, most: CopyLimits) -> Option<()> {
     let mut folders = vec![PathBuf::new()];
     while let Some(folder) = folders.pop() {
         let is_top = folder.as_os_str().is_empty();

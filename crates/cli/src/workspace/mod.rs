@@ -31,16 +31,16 @@ use abide_os::{
     beneath::{Directory, FileKind},
     remove::remove,
 };
-use abide_ports::workspace::{Preparation, Skill, Unusable, Workspaces};
+use abide_ports::workspace::{RunSkill, WorkspaceError, WorkspacePreparation, Workspaces};
 
 use crate::{
-    made::{self, Purpose},
+    made::{self, DirPurpose},
     private,
 };
 
 /// Workspaces on this machine.
 #[derive(Clone, Copy, Debug)]
-pub struct Folders;
+pub struct LocalWorkspaces;
 
 /// What Abide owns in a workspace.
 const OWN: &str = ".abide";
@@ -51,7 +51,7 @@ const MARK: &str = ".abide-copy";
 /// The file that makes a folder a skill.
 const SKILL_FILE: &str = "SKILL.md";
 /// The most that a skill may hold.
-const MOST: copy::Most = copy::Most { bytes: 64 << 20, entries: 10_000 };
+const MOST: copy::CopyLimits = copy::CopyLimits { bytes: 64 << 20, entries: 10_000 };
 /// The mark is a run's name and a line end. A longer file is not a mark.
 const MAX_MARK_BYTES: u64 = 200;
 /// How long the removal of an old copy may take. What is left then is removed by the next run.
@@ -62,8 +62,8 @@ const FILE_MODE: u32 = 0o666;
 /// How often a place is looked at again that another run has changed in between.
 const LOOKS: u32 = 5;
 
-impl Workspaces for Folders {
-    fn prepare(&self, preparation: &Preparation<'_>) -> Result<(), Unusable> {
+impl Workspaces for LocalWorkspaces {
+    fn prepare(&self, preparation: &WorkspacePreparation<'_>) -> Result<(), WorkspaceError> {
         let named = Path::new(preparation.workspace);
         // A directory with the run's own name is the run's own, and made for it.
         if named.file_name().is_some_and(|name| name == preparation.run) {
@@ -83,15 +83,15 @@ impl Workspaces for Folders {
 /// Makes a run's own directory, for its owner only. Inside, the person's umask decides. In the folder of workspaces of a
 /// home it gets a note, by which retention knows it again.
 fn make_own(workspace: &Path, run: &str) -> io::Result<()> {
-    let folder = workspace.parent().filter(|parent| parent.ends_with(Purpose::Workspace.folder()));
+    let folder = workspace.parent().filter(|parent| parent.ends_with(DirPurpose::Workspace.folder()));
     match folder.and_then(Path::parent) {
-        Some(home) => made::directory(home, Purpose::Workspace, run),
+        Some(home) => made::directory(home, DirPurpose::Workspace, run),
         None => private::missing_directories(workspace),
     }
 }
 
-fn unusable(workspace: &str) -> Unusable {
-    Unusable(format!("the workspace {workspace} is not there or cannot be entered"))
+fn unusable(workspace: &str) -> WorkspaceError {
+    WorkspaceError(format!("the workspace {workspace} is not there or cannot be entered"))
 }
 
 fn make_artifacts(workspace: &Directory) -> Result<(), OsError> {
@@ -118,50 +118,57 @@ fn write_new(folder: &Directory, name: &str, bytes: &[u8]) -> Result<File, OsErr
 }
 
 /// Sees to it that the run's copy of its skill is in its place.
-fn place(workspace: &Directory, preparation: &Preparation<'_>, skill: &Skill) -> Result<(), Unusable> {
+fn place(
+    workspace: &Directory,
+    preparation: &WorkspacePreparation<'_>,
+    skill: &RunSkill,
+) -> Result<(), WorkspaceError> {
     let (folder, name) = skill.copy.rsplit_once('/').unwrap_or(("", &skill.copy));
     let folder = workspace.create_directories(folder, FOLDER_MODE).map_err(|error| {
-        Unusable(format!("cannot make the folder {folder} for skills in the workspace: {error}"))
+        WorkspaceError(format!("cannot make the folder {folder} for skills in the workspace: {error}"))
     })?;
-    if found(&folder, name, preparation.run) == There::ForThisRun {
+    if found(&folder, name, preparation.run) == CopyState::ForThisRun {
         return Ok(());
     }
     let staged = stage(workspace, preparation, skill)?;
     for _ in 0..LOOKS {
         match found(&folder, name, preparation.run) {
-            There::ForThisRun => return Ok(()),
-            There::ForAnotherRun if staged.is_same(&folder, name) => return Ok(()),
-            There::ForAnotherRun => {
+            CopyState::ForThisRun => return Ok(()),
+            CopyState::ForAnotherRun if staged.is_same(&folder, name) => return Ok(()),
+            CopyState::ForAnotherRun => {
                 // Two runs may both be at it. The second finds nothing to move, and looks again.
                 folder.rename(name, &staged.staging, &staged.old).ok();
                 // What cannot be removed keeps the next move from succeeding, and that is reported.
                 remove(&staged.staging, staged.old.as_ref(), MAX_REMOVAL_TIME);
             }
-            There::OwnersOwn => {
+            CopyState::OwnersOwn => {
                 let (copy, source) = (&skill.copy, &skill.source);
-                return Err(Unusable(format!(
+                return Err(WorkspaceError(format!(
                     "the workspace has a {copy} of its own, which is not overwritten; start the run without the \
                      skill to use that one, or rename the folder {source}"
                 )));
             }
-            There::Nothing => {
+            CopyState::Nothing => {
                 let placed = staged.staging.rename(&staged.copy, &folder, name).and_then(|()| folder.sync());
                 match placed {
                     Ok(()) => return Ok(()),
                     Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => {}
                     Err(error) => {
-                        return Err(Unusable(format!("cannot put the skill at {}: {error}", skill.copy)));
+                        return Err(WorkspaceError(format!(
+                            "cannot put the skill at {}: {error}",
+                            skill.copy
+                        )));
                     }
                 }
             }
         }
     }
-    Err(Unusable(format!("other runs keep changing {} in the workspace; try again later", skill.copy)))
+    Err(WorkspaceError(format!("other runs keep changing {} in the workspace; try again later", skill.copy)))
 }
 
 /// What is in a copy's place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum There {
+enum CopyState {
     Nothing,
     ForThisRun,
     /// It may be replaced.
@@ -170,24 +177,24 @@ enum There {
     OwnersOwn,
 }
 
-fn found(folder: &Directory, name: &str, run: &str) -> There {
+fn found(folder: &Directory, name: &str, run: &str) -> CopyState {
     let target = match folder.directory(name) {
         Ok(target) => target,
-        Err(error) if error.is_not_found() => return There::Nothing,
-        Err(_) => return There::OwnersOwn,
+        Err(error) if error.is_not_found() => return CopyState::Nothing,
+        Err(_) => return CopyState::OwnersOwn,
     };
     match target.read_bounded(MARK, MAX_MARK_BYTES) {
         Ok(mark) => {
             let is_whole = target.metadata(SKILL_FILE).is_ok_and(|file| file.kind == FileKind::Regular);
             let is_this_run = mark.trim_ascii() == run.as_bytes();
-            if is_this_run && is_whole { There::ForThisRun } else { There::ForAnotherRun }
+            if is_this_run && is_whole { CopyState::ForThisRun } else { CopyState::ForAnotherRun }
         }
-        Err(_) => There::OwnersOwn,
+        Err(_) => CopyState::OwnersOwn,
     }
 }
 
 /// A copy that is whole, and not yet in its place. What is left of it goes with this value.
-struct Staged {
+struct StagedCopy {
     staging: Directory,
     /// The name of the copy in `staging`.
     copy: String,
@@ -195,7 +202,7 @@ struct Staged {
     old: String,
 }
 
-impl Staged {
+impl StagedCopy {
     /// Whether what stands in the copy's place holds the same.
     fn is_same(&self, folder: &Directory, name: &str) -> bool {
         match (self.staging.directory(&self.copy), folder.directory(name)) {
@@ -205,7 +212,7 @@ impl Staged {
     }
 }
 
-impl Drop for Staged {
+impl Drop for StagedCopy {
     fn drop(&mut self) {
         // The copy was moved to its place, or is not wanted. What cannot be removed is reported by the next run that
         // needs the name. The folder around them stays: another run may be about to write there.
@@ -215,9 +222,13 @@ impl Drop for Staged {
     }
 }
 
-fn stage(workspace: &Directory, preparation: &Preparation<'_>, skill: &Skill) -> Result<Staged, Unusable> {
+fn stage(
+    workspace: &Directory,
+    preparation: &WorkspacePreparation<'_>,
+    skill: &RunSkill,
+) -> Result<StagedCopy, WorkspaceError> {
     let named = workspace.path().join(&skill.source);
-    let wrong = |what: &str| Unusable(format!("the skill {} {what}", named.display()));
+    let wrong = |what: &str| WorkspaceError(format!("the skill {} {what}", named.display()));
     let source = open_source(workspace, &named).map_err(|error| {
         if error.kind() == io::ErrorKind::NotADirectory {
             wrong(&format!("is not a folder; name the folder in which the {SKILL_FILE} lies"))
@@ -239,11 +250,14 @@ fn stage(workspace: &Directory, preparation: &Preparation<'_>, skill: &Skill) ->
         Err(error) => return Err(wrong(&format!("has no {SKILL_FILE} that can be read: {error}"))),
     }
     let not_written = |error: OsError| {
-        Unusable(format!("cannot copy the skill into the workspace {}: {error}", workspace.path().display()))
+        WorkspaceError(format!(
+            "cannot copy the skill into the workspace {}: {error}",
+            workspace.path().display()
+        ))
     };
     let staging = workspace.create_directories(STAGING, FOLDER_MODE).map_err(not_written)?;
     let run = preparation.run;
-    let staged = Staged { staging, copy: run.to_owned(), old: format!("{run}.old") };
+    let staged = StagedCopy { staging, copy: run.to_owned(), old: format!("{run}.old") };
     for left_by_a_crash in [&staged.copy, &staged.old] {
         let removal = remove(&staged.staging, left_by_a_crash.as_ref(), MAX_REMOVAL_TIME);
         removal.into_result().map_err(not_written)?;

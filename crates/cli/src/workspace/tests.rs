@@ -14,11 +14,11 @@ use super::*;
 const WORDS: &str = "---\nname: review\ndescription: looks twice\n---\nLook twice.\n";
 
 /// A workspace, and next to it a skill.
-struct Place {
+struct WorkspaceFixture {
     home: TempDir,
 }
 
-impl Place {
+impl WorkspaceFixture {
     fn new() -> Self {
         let place = Self { home: tempfile::tempdir().expect("a folder can be made") };
         fs::create_dir(place.workspace()).expect("it can be written");
@@ -55,11 +55,11 @@ impl Place {
     }
 
     fn prepare_from(&self, source: &str, run: &str, mode: ExecutionMode) -> Result<(), String> {
-        let skill = Skill::new(source, ".agents/skills").expect("it has a name");
+        let skill = RunSkill::new(source, ".agents/skills").expect("it has a name");
         let workspace = self.workspace();
         let workspace = workspace.to_str().expect("it is UTF-8");
-        let preparation = Preparation { run, workspace, mode, skill: Some(&skill) };
-        Folders.prepare(&preparation).map_err(|Unusable(reason)| reason)
+        let preparation = WorkspacePreparation { run, workspace, mode, skill: Some(&skill) };
+        LocalWorkspaces.prepare(&preparation).map_err(|WorkspaceError(reason)| reason)
     }
 
     fn nothing_is_staged(&self) -> bool {
@@ -81,7 +81,7 @@ fn patched(mode: ExecutionMode) -> String {
 
 #[test]
 fn a_skill_is_copied_and_only_the_copy_is_patched() {
-    let place = Place::new();
+    let place = WorkspaceFixture::new();
     let script = place.source().join("scripts/run.sh");
     fs::set_permissions(&script, fs::Permissions::from_mode(0o555)).unwrap();
     place.prepare("run_1", Interactive).unwrap();
@@ -96,7 +96,7 @@ fn a_skill_is_copied_and_only_the_copy_is_patched() {
 
 #[test]
 fn preparing_again_changes_nothing_even_when_the_original_changed_or_went() {
-    let place = Place::new();
+    let place = WorkspaceFixture::new();
     place.prepare("run_1", Auto).unwrap();
     place.write("skills/review/SKILL.md", "Look thrice.");
     place.prepare("run_1", Auto).unwrap();
@@ -107,7 +107,7 @@ fn preparing_again_changes_nothing_even_when_the_original_changed_or_went() {
 
 #[test]
 fn what_a_crash_left_in_the_middle_of_copying_is_done_anew() {
-    let place = Place::new();
+    let place = WorkspaceFixture::new();
     place.write("workspace/.abide/skills/run_1/SKILL.md", "half a fi");
     place.write("workspace/.abide/skills/run_1.old/SKILL.md", "what stood there");
     place.prepare("run_1", Auto).unwrap();
@@ -117,7 +117,7 @@ fn what_a_crash_left_in_the_middle_of_copying_is_done_anew() {
 
 #[test]
 fn runs_that_want_the_same_share_a_copy_and_others_replace_it() {
-    let place = Place::new();
+    let place = WorkspaceFixture::new();
     place.prepare("run_1", Auto).unwrap();
     place.prepare("run_2", Auto).unwrap();
     assert_eq!(fs::read_to_string(place.copy().join(MARK)).unwrap(), "run_1\n");
@@ -130,7 +130,7 @@ fn runs_that_want_the_same_share_a_copy_and_others_replace_it() {
 
 #[test]
 fn runs_that_prepare_at_the_same_moment_all_find_a_whole_copy() {
-    let place = Place::new();
+    let place = WorkspaceFixture::new();
     std::thread::scope(|scope| {
         for run in ["run_1", "run_2", "run_3", "run_4"] {
             let place = &place;
@@ -143,7 +143,7 @@ fn runs_that_prepare_at_the_same_moment_all_find_a_whole_copy() {
 
 #[test]
 fn a_copy_that_an_engine_has_spoilt_is_made_anew() {
-    let place = Place::new();
+    let place = WorkspaceFixture::new();
     place.prepare("run_1", Auto).unwrap();
     fs::remove_file(place.copy().join("SKILL.md")).unwrap();
     place.prepare("run_1", Auto).unwrap();
@@ -152,7 +152,7 @@ fn a_copy_that_an_engine_has_spoilt_is_made_anew() {
 
 #[test]
 fn a_skill_of_the_workspaces_own_is_not_overwritten() {
-    let place = Place::new();
+    let place = WorkspaceFixture::new();
     place.write("workspace/.agents/skills/review/SKILL.md", "mine");
     let reason = place.prepare("run_1", Auto).unwrap_err();
     assert!(reason.contains("not overwritten"), "{reason}");
@@ -164,7 +164,7 @@ fn a_skill_of_the_workspaces_own_is_not_overwritten() {
 
 #[test]
 fn a_link_in_the_place_of_the_copy_is_the_owners() {
-    let place = Place::new();
+    let place = WorkspaceFixture::new();
     fs::create_dir_all(place.workspace().join(".agents/skills")).unwrap();
     symlink(place.source(), place.copy()).unwrap();
     assert!(place.prepare("run_1", Auto).unwrap_err().contains("not overwritten"));
@@ -173,14 +173,14 @@ fn a_link_in_the_place_of_the_copy_is_the_owners() {
 
 #[test]
 fn a_relative_skill_is_meant_from_the_workspace() {
-    let place = Place::new();
+    let place = WorkspaceFixture::new();
     place.prepare_from("../skills/review/", "run_1", Auto).unwrap();
     assert_eq!(place.skill_file(), patched(Auto));
 }
 
 #[test]
 fn a_missing_folder_a_file_and_a_folder_without_a_skill_are_refused() {
-    let place = Place::new();
+    let place = WorkspaceFixture::new();
     fs::remove_file(place.source().join("SKILL.md")).unwrap();
     place.refused("has no SKILL.md");
     fs::create_dir(place.source().join("SKILL.md")).unwrap();
@@ -193,7 +193,7 @@ fn a_missing_folder_a_file_and_a_folder_without_a_skill_are_refused() {
 
 #[test]
 fn the_folder_that_holds_the_workspace_and_a_copy_of_ours_are_no_skills() {
-    let place = Place::new();
+    let place = WorkspaceFixture::new();
     place.write("SKILL.md", WORDS);
     let home = place.home.path().to_string_lossy().into_owned();
     // A hidden name would be refused before.
@@ -208,7 +208,7 @@ fn the_folder_that_holds_the_workspace_and_a_copy_of_ours_are_no_skills() {
 
 #[test]
 fn links_that_leave_the_folder_are_refused_and_others_are_copied_as_links() {
-    let place = Place::new();
+    let place = WorkspaceFixture::new();
     symlink("../SKILL.md", place.source().join("scripts/words.md")).unwrap();
     symlink("scripts", place.source().join("tools")).unwrap();
     symlink("./nowhere", place.source().join("dangling")).unwrap();
@@ -216,11 +216,11 @@ fn links_that_leave_the_folder_are_refused_and_others_are_copied_as_links() {
     let inside = fs::read_to_string(place.copy().join("tools/words.md")).unwrap();
     assert_eq!(inside, patched(Auto), "it leads to the copy");
     for to in ["/etc/passwd", "../secret", "tools/../../secret", "..", "scripts/../SKILL.md"] {
-        let place = Place::new();
+        let place = WorkspaceFixture::new();
         symlink(to, place.source().join("link")).unwrap();
         place.refused("leaves the folder");
     }
-    let place = Place::new();
+    let place = WorkspaceFixture::new();
     fs::rename(place.source().join("SKILL.md"), place.home.path().join("outside")).unwrap();
     symlink("../../outside", place.source().join("SKILL.md")).unwrap();
     place.refused("not a plain file");
@@ -228,19 +228,19 @@ fn links_that_leave_the_folder_are_refused_and_others_are_copied_as_links() {
 
 #[test]
 fn a_pipe_in_the_folder_is_refused_and_not_waited_for() {
-    let place = Place::new();
+    let place = WorkspaceFixture::new();
     make_fifo(&place.source().join("pipe"));
     place.refused("neither a file nor a folder");
 }
 
 #[test]
 fn huge_folders_are_refused() {
-    let place = Place::new();
+    let place = WorkspaceFixture::new();
     let big = fs::File::create(place.source().join("big")).unwrap();
     big.set_len(MOST.bytes).unwrap();
     place.refused("more than 64 MiB");
     // The folder has three entries; this many are quicker made than ten thousand.
-    let (place, most) = (Place::new(), copy::Most { entries: 2, ..MOST });
+    let (place, most) = (WorkspaceFixture::new(), copy::CopyLimits { entries: 2, ..MOST });
     let target = place.home.path().join("target");
     fs::create_dir(&target).unwrap();
     let (source, into) = (Directory::open(&place.source()).unwrap(), Directory::open(&target).unwrap());
@@ -248,13 +248,13 @@ fn huge_folders_are_refused() {
     assert!(trouble.to_string().contains("more than 2 files"), "{trouble}");
     let written = fs::read_dir(&target).unwrap().count();
     assert_eq!(written, 0, "nothing is written before everything has been looked at");
-    let most = copy::Most { entries: 3, ..MOST };
+    let most = copy::CopyLimits { entries: 3, ..MOST };
     copy::folder(&source, &into, most, &|_, _| {}).unwrap();
 }
 
 #[test]
 fn what_git_keeps_is_not_copied() {
-    let place = Place::new();
+    let place = WorkspaceFixture::new();
     place.write("skills/review/.git/config", "[core]");
     place.write("skills/review/.gitignore", "out\n");
     place.prepare("run_1", Auto).unwrap();
@@ -274,14 +274,14 @@ fn obey_permissions() {
 fn what_cannot_be_read_or_written_is_named() {
     obey_permissions();
     let none = || fs::Permissions::from_mode(0o000);
-    let place = Place::new();
+    let place = WorkspaceFixture::new();
     fs::set_permissions(place.source().join("scripts/run.sh"), none()).unwrap();
     place.refused("scripts/run.sh, which cannot be read");
-    let place = Place::new();
+    let place = WorkspaceFixture::new();
     fs::set_permissions(place.source().join("scripts"), none()).unwrap();
     place.refused("scripts, which cannot be read");
     fs::set_permissions(place.source().join("scripts"), fs::Permissions::from_mode(0o755)).unwrap();
-    let place = Place::new();
+    let place = WorkspaceFixture::new();
     let read_only = fs::Permissions::from_mode(0o555);
     fs::set_permissions(place.workspace(), read_only).unwrap();
     place.refused("cannot make the folder");
@@ -291,7 +291,7 @@ fn what_cannot_be_read_or_written_is_named() {
 
 #[test]
 fn a_workspace_that_leads_elsewhere_is_not_written_through() {
-    let place = Place::new();
+    let place = WorkspaceFixture::new();
     let elsewhere = place.home.path().join("elsewhere");
     fs::create_dir(&elsewhere).unwrap();
     symlink(&elsewhere, place.workspace().join(".agents")).unwrap();
@@ -315,7 +315,7 @@ fn a_workspace_that_leads_elsewhere_is_not_written_through() {
 /// SECURITY finding 17: with this link a `.gitignore` of `*` appeared at the top of the project.
 #[test]
 fn a_link_to_the_workspace_itself_is_not_written_through() {
-    let place = Place::new();
+    let place = WorkspaceFixture::new();
     symlink(".", place.workspace().join(".abide")).unwrap();
     plain(&place).unwrap();
     let names: Vec<_> =
@@ -327,7 +327,7 @@ fn a_link_to_the_workspace_itself_is_not_written_through() {
 #[test]
 fn a_folder_that_is_swapped_for_a_link_meanwhile_does_not_lead_out() {
     use std::sync::atomic::{AtomicBool, Ordering};
-    let place = Place::new();
+    let place = WorkspaceFixture::new();
     let outside = place.home.path().join("outside");
     fs::create_dir(&outside).unwrap();
     let stop = AtomicBool::new(false);
@@ -357,7 +357,7 @@ fn a_folder_that_is_swapped_for_a_link_meanwhile_does_not_lead_out() {
 /// SECURITY finding 6: a mark that is a link to an endless device took all memory, and a FIFO hung the thread.
 #[test]
 fn a_mark_that_is_a_link_a_fifo_or_too_long_is_no_mark() {
-    let place = Place::new();
+    let place = WorkspaceFixture::new();
     fs::create_dir_all(place.copy()).unwrap();
     place.write("workspace/.agents/skills/review/SKILL.md", "mine");
     let mark = place.copy().join(MARK);
@@ -388,7 +388,7 @@ fn a_copy_in_which_files_became_links_fifos_or_huge_is_replaced() {
         |script| fs::create_dir(script).unwrap(),
     ];
     for spoil in spoil {
-        let place = Place::new();
+        let place = WorkspaceFixture::new();
         place.prepare("run_1", Auto).unwrap();
         let script = place.copy().join("scripts/run.sh");
         fs::remove_file(&script).unwrap();
@@ -404,7 +404,7 @@ fn a_copy_in_which_files_became_links_fifos_or_huge_is_replaced() {
 #[test]
 fn deeply_nested_directories_in_the_staging_folder_are_removed() {
     use rustix::fs::{CWD, Mode, OFlags, mkdirat, openat};
-    let place = Place::new();
+    let place = WorkspaceFixture::new();
     let staging = place.workspace().join(STAGING).join("run_1");
     fs::create_dir_all(&staging).unwrap();
     let mut directory = openat(CWD, &staging, OFlags::PATH, Mode::empty()).unwrap();
@@ -423,7 +423,7 @@ fn deeply_nested_directories_in_the_staging_folder_are_removed() {
 /// A skill in a cloned repository that is a link is not read through.
 #[test]
 fn a_skill_in_the_workspace_that_is_a_link_is_refused() {
-    let place = Place::new();
+    let place = WorkspaceFixture::new();
     symlink(place.source(), place.workspace().join("mine")).unwrap();
     let absolute = place.workspace().join("mine");
     for source in ["mine", "./mine", absolute.to_str().unwrap()] {
@@ -439,15 +439,15 @@ fn make_fifo(path: &Path) {
     rustix::fs::mknodat(rustix::fs::CWD, path, rustix::fs::FileType::Fifo, mode, 0).unwrap();
 }
 
-fn plain(place: &Place) -> Result<(), Unusable> {
+fn plain(place: &WorkspaceFixture) -> Result<(), WorkspaceError> {
     let workspace = place.workspace();
     let workspace = workspace.to_str().expect("it is UTF-8");
-    Folders.prepare(&Preparation { run: "run_1", workspace, mode: Auto, skill: None })
+    LocalWorkspaces.prepare(&WorkspacePreparation { run: "run_1", workspace, mode: Auto, skill: None })
 }
 
 #[test]
 fn there_is_a_folder_for_artifacts_that_git_overlooks() {
-    let place = Place::new();
+    let place = WorkspaceFixture::new();
     plain(&place).unwrap();
     assert!(place.workspace().join(ARTIFACTS).is_dir());
     assert_eq!(fs::read_to_string(place.workspace().join(".abide/.gitignore")).unwrap(), "*\n");
@@ -460,7 +460,7 @@ fn there_is_a_folder_for_artifacts_that_git_overlooks() {
 
 #[test]
 fn a_workspace_where_no_folder_can_be_made_is_no_failure_without_a_skill() {
-    let place = Place::new();
+    let place = WorkspaceFixture::new();
     place.write("workspace/.abide", "a file in the way");
     plain(&place).unwrap();
     let reason = place.prepare("run_1", Auto).unwrap_err();
@@ -469,7 +469,7 @@ fn a_workspace_where_no_folder_can_be_made_is_no_failure_without_a_skill() {
 
 #[test]
 fn a_workspace_that_is_missing_or_a_file_is_unusable_and_not_made() {
-    let place = Place::new();
+    let place = WorkspaceFixture::new();
     fs::remove_dir(place.workspace()).unwrap();
     assert!(plain(&place).is_err());
     assert!(!place.workspace().exists());

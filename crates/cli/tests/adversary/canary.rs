@@ -12,7 +12,7 @@ use std::{
 
 use sha2::{Digest, Sha256};
 
-pub(crate) struct Canary {
+pub(crate) struct CanaryTree {
     path: PathBuf,
     fingerprint: String,
 }
@@ -20,7 +20,7 @@ pub(crate) struct Canary {
 /// What the tree's secret file says; it must not appear in any response.
 pub(crate) const SECRET: &str = "the canary's secret";
 
-impl Canary {
+impl CanaryTree {
     /// Makes the tree. It has the names that Abide uses below a workspace, so that a link into it hits something, and it
     /// belongs to the daemon's user, so that nothing but Abide's own care protects it.
     pub(crate) fn new(path: PathBuf, owner: Option<u32>) -> Self {
@@ -71,7 +71,7 @@ impl Canary {
     }
 }
 
-impl Drop for Canary {
+impl Drop for CanaryTree {
     fn drop(&mut self) {
         // Without this, an ordinary user could not remove the tree.
         fs::set_permissions(self.path.join("closed"), fs::Permissions::from_mode(0o700)).ok();
@@ -130,7 +130,7 @@ fn the_fingerprint_sees_contents_modes_targets_and_new_names() {
         },
     ];
     for (number, change) in changes.into_iter().enumerate() {
-        let canary = Canary::new(folder.path().join(number.to_string()), None);
+        let canary = CanaryTree::new(folder.path().join(number.to_string()), None);
         canary.assert_unchanged();
         change(canary.path());
         assert_ne!(fingerprint(canary.path()), canary.fingerprint, "change {number}");

@@ -4,7 +4,7 @@ use std::{fs, os::unix::fs::FileTypeExt};
 
 use serde_json::json;
 
-use crate::stage::Stage;
+use crate::stage::AdversaryDaemon;
 
 /// Paths that a turn with a skill opens, and how the next turn must end: `failed` names the obstacle.
 const PATHS: [(&str, &str); 8] = [
@@ -28,7 +28,7 @@ const OBSTACLES: [(&str, &str); 4] = [
 
 #[test]
 fn security_6_links_fifos_and_devices_on_the_way_to_a_skill_are_refused_and_not_followed() {
-    let mut stage = Stage::new();
+    let mut stage = AdversaryDaemon::new();
     let mut runs = Vec::new();
     for (number, (path, expected)) in PATHS.iter().enumerate() {
         for (kind, command) in OBSTACLES {
@@ -70,7 +70,7 @@ fn security_6_links_fifos_and_devices_on_the_way_to_a_skill_are_refused_and_not_
 
 #[test]
 fn security_17_artifacts_are_neither_listed_nor_read_through_links_fifos_and_sockets() {
-    let mut stage = Stage::new();
+    let mut stage = AdversaryDaemon::new();
     stage.program(
         "w",
         r#"

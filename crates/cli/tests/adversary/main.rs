@@ -1,7 +1,7 @@
 //! Hostile programs as agents and tools (issue "Trust boundary"): whatever they do in their workspace, the daemon stays up,
 //! another run is unaffected, memory stays bounded, and nothing outside the workspace changes.
 //!
-//! Every story ends with [`stage::Stage::assert_unharmed`]. Requests and lines at the bounds are in `tests/daemon/bounds.rs`,
+//! Every story ends with [`stage::AdversaryDaemon::assert_unharmed`]. Requests and lines at the bounds are in `tests/daemon/bounds.rs`,
 //! keepers that are stopped at other moments in `tests/processes.rs`, and clones with forged state in `tests/agent`.
 
 mod canary;

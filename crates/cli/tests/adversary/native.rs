@@ -3,7 +3,7 @@
 use abide_testkit::wait;
 use serde_json::json;
 
-use crate::stage::Stage;
+use crate::stage::AdversaryDaemon;
 
 const NAMES: [&str; 6] = ["journal.jsonl", "interaction.json", "sessions", "executions", "lock", "id"];
 
@@ -17,7 +17,7 @@ fn replacing(name: &str, command: &str) -> String {
 
 #[test]
 fn security_2_state_that_another_agent_replaces_by_links_fifos_and_devices_is_not_followed() {
-    let mut stage = Stage::new();
+    let mut stage = AdversaryDaemon::new();
     let mut runs = Vec::new();
     for (number, name) in NAMES.iter().enumerate() {
         for (kind, command) in OBSTACLES {
@@ -49,7 +49,7 @@ fn security_2_state_that_another_agent_replaces_by_links_fifos_and_devices_is_no
 
 #[test]
 fn security_2_state_that_a_tool_of_the_agent_itself_replaces_during_the_turn_is_not_followed() {
-    let mut stage = Stage::new();
+    let mut stage = AdversaryDaemon::new();
     let mut runs = Vec::new();
     for (number, name) in NAMES.iter().enumerate() {
         for (kind, command) in OBSTACLES {
@@ -103,7 +103,7 @@ touch forged
 
 #[test]
 fn security_1_forged_folders_of_keepers_are_neither_read_nor_swept_when_a_native_run_ends() {
-    let mut stage = Stage::new();
+    let mut stage = AdversaryDaemon::new();
     stage.program("w", FORGED);
     let run = stage.create("w", json!({ "engine": "native", "prompt": "<all><do>true</do>" }));
     let waiting = stage.wait(&run, &["waiting_user"]);

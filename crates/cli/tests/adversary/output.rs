@@ -4,7 +4,7 @@
 
 use serde_json::{Value, json};
 
-use crate::{stage::Stage, trees::size};
+use crate::{stage::AdversaryDaemon, trees::size};
 
 const MIB: &str = "OUTPUT_MIB";
 const DEFAULT_MIB: u64 = 200;
@@ -29,7 +29,7 @@ out.flush()
 
 #[test]
 fn security_9_an_agent_that_prints_without_end_harms_nobody_else() {
-    let mut stage = Stage::new();
+    let mut stage = AdversaryDaemon::new();
     // Standard output of the agent itself: what the stage starts has none.
     let print = flood(r#"{"type":"progress","text":""#, r#""}"#);
     stage.program("w", &format!("exec > /proc/$PPID/fd/1\ntouch begun\n{print}\ntouch printed\n"));
@@ -61,7 +61,7 @@ fn security_9_an_agent_that_prints_without_end_harms_nobody_else() {
 
 #[test]
 fn security_14_tools_and_terminals_that_print_without_end_harm_nobody_else() {
-    let mut stage = Stage::new();
+    let mut stage = AdversaryDaemon::new();
     let print = flood("", "");
     let order = format!("<all> <do>{print}; touch printed; true</do>");
     let run = stage

@@ -7,7 +7,7 @@ use std::fs;
 use abide_testkit::wait;
 use serde_json::json;
 
-use crate::stage::Stage;
+use crate::stage::AdversaryDaemon;
 
 /// Stops every keeper among the ancestors of the program.
 const STOP_KEEPER: &str = r#"
@@ -21,7 +21,7 @@ exec sleep 71956
 
 #[test]
 fn security_10_an_agent_that_stops_its_keeper_is_canceled_over_http() {
-    let mut stage = Stage::new();
+    let mut stage = AdversaryDaemon::new();
     stage.program("w", STOP_KEEPER);
     let run = stage.create("w", json!({}));
     stage.wait_for_file("w", "stopped");
@@ -62,7 +62,7 @@ while :; do sleep 71958; done
 
 #[test]
 fn processes_in_sessions_of_their_own_that_ignore_every_signal_end_with_the_run() {
-    let mut stage = Stage::new();
+    let mut stage = AdversaryDaemon::new();
     stage.program("w", STUBBORN);
     let run = stage.create("w", json!({}));
     stage.wait_for_file("w", "ready");
@@ -99,7 +99,7 @@ PYTHON
 
 #[test]
 fn a_fork_bomb_within_limits_ends_with_its_run_and_others_go_on() {
-    let mut stage = Stage::new();
+    let mut stage = AdversaryDaemon::new();
     stage.program("w", FORK_BOMB);
     let run = stage.create("w", json!({}));
     wait::until("the bomb has gone off", || stage.hostile_processes().len() > 80);
@@ -110,7 +110,7 @@ fn a_fork_bomb_within_limits_ends_with_its_run_and_others_go_on() {
 }
 
 /// Waits until neither the run's keeper nor any process of a hostile program is left.
-fn assert_nothing_left(stage: &Stage, run: &str) {
+fn assert_nothing_left(stage: &AdversaryDaemon, run: &str) {
     wait::until("no hostile process is left", || stage.hostile_processes().is_empty());
     wait::until("the keeper's folder is gone", || !stage.home.place_of(run, 1).exists());
     assert_eq!(stage.home.keeper_of(run, 1), None);

@@ -11,20 +11,20 @@ use std::{
 
 use abide_os::{beneath::Directory, remove::remove};
 use abide_testkit::{
-    daemon::{Feed, Home, Response, Running},
-    model::{Answer, Heard, ModelServer, Script},
+    daemon::{EventReader, TestDaemon, TestHome, TestHttpResponse},
+    model::{ModelScript, ModelServer, ReceivedRequest, ScriptedAnswer},
     wait,
 };
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::canary::{Canary, SECRET};
+use crate::canary::{CanaryTree, SECRET};
 
-pub(crate) struct Stage {
-    pub(crate) home: Home,
-    pub(crate) canary: Canary,
-    daemon: Option<Running>,
-    feed: Feed,
+pub(crate) struct AdversaryDaemon {
+    pub(crate) home: TestHome,
+    pub(crate) canary: CanaryTree,
+    daemon: Option<TestDaemon>,
+    feed: EventReader,
     bystander: String,
     owner: Option<u32>,
     outside: TempDir,
@@ -36,7 +36,7 @@ const MAX_MEMORY: u64 = 200 << 20;
 /// How often a state without an event of its own is looked at. Each look waits for an event or a tenth of a second.
 const LOOKS: usize = 1_200;
 
-impl Stage {
+impl AdversaryDaemon {
     pub(crate) fn new() -> Self {
         Self::with(&[])
     }
@@ -48,7 +48,7 @@ impl Stage {
         let outside = tempfile::tempdir().expect("the test machine allows it");
         let at = |name: &str| outside.path().join(name);
         fs::set_permissions(outside.path(), fs::Permissions::from_mode(0o755)).expect("it is ours");
-        let canary = Canary::new(at("canary"), owner);
+        let canary = CanaryTree::new(at("canary"), owner);
         fs::create_dir_all(at("programs")).expect("the test machine allows it");
         fs::create_dir_all(at("errors")).expect("the test machine allows it");
         chown(at("errors"), owner, owner).expect("it is ours");
@@ -63,13 +63,13 @@ impl Stage {
         };
         let daemon = daemon.replace("BINARY", env!("CARGO_BIN_EXE_abide"));
         executable(&at("abide"), &format!("#!/bin/sh\n{daemon}\n"));
-        let home = Home::new(&at("abide")).with("ABIDE_SLOTS_MAX_RUNNING", "6");
+        let home = TestHome::new(&at("abide")).with("ABIDE_SLOTS_MAX_RUNNING", "6");
         let home = settings.iter().fold(home, |home, (name, value)| home.with(name, value));
-        let model = ModelServer::start(Script::new().decide(|heard| Some(obey(heard))));
+        let model = ModelServer::start(ModelScript::new().decide(|heard| Some(obey(heard))));
         prepare_home(&home, &model, &at("hostile"), owner);
         let daemon = home.start();
         assert!(daemon.is_ready(), "{}", home.complaints());
-        let feed = Feed::open("/v1/events", home.finder());
+        let feed = EventReader::open("/v1/events", home.finder());
         let mut stage = Self {
             home,
             canary,
@@ -175,7 +175,7 @@ impl Stage {
         self.wait(run, &["canceled"]);
     }
 
-    fn post(&self, path: &str, body: &Value) -> Response {
+    fn post(&self, path: &str, body: &Value) -> TestHttpResponse {
         self.home.client().and_then(|client| client.post(path, body)).expect("the daemon answers")
     }
 
@@ -188,7 +188,7 @@ impl Stage {
     }
 
     /// What the daemon answers; it must not contain anything of the canary tree.
-    pub(crate) fn get(&self, path: &str) -> Response {
+    pub(crate) fn get(&self, path: &str) -> TestHttpResponse {
         let response = self.home.client().and_then(|client| client.get(path)).expect("the daemon answers");
         assert!(!response.body.to_string().contains(SECRET), "{path}: {}", response.body);
         response
@@ -277,7 +277,7 @@ impl Stage {
     }
 }
 
-impl Drop for Stage {
+impl Drop for AdversaryDaemon {
     fn drop(&mut self) {
         if let Some(daemon) = self.daemon.take() {
             daemon.kill();
@@ -307,7 +307,7 @@ impl Drop for FastWorkspace {
 }
 
 /// Configures the hostile agent and the native one, and gives the home to the daemon's user.
-fn prepare_home(home: &Home, model: &ModelServer, hostile: &Path, owner: Option<u32>) {
+fn prepare_home(home: &TestHome, model: &ModelServer, hostile: &Path, owner: Option<u32>) {
     let agent = home.path().join("agent");
     fs::create_dir_all(&agent).expect("the home can be written");
     let definition = AGENT.replace("BASE_URL", &model.url("/v1"));
@@ -329,20 +329,20 @@ fn executable(path: &Path, text: &str) {
 
 /// The model orders, once, what the prompt says between `<do>` and `</do>`. With `<all>` it orders the same in a shell that
 /// remembers, and asks a person.
-fn obey(heard: &Heard) -> Answer {
+fn obey(heard: &ReceivedRequest) -> ScriptedAnswer {
     let prompt = heard.last_user();
     let order = prompt.split_once("<do>").and_then(|(_, rest)| rest.split_once("</do>"));
     match order {
         Some((order, _)) if heard.returned().is_empty() => {
             let command = json!({ "command": order });
-            let act = Answer::call("act", command.clone());
+            let act = ScriptedAnswer::call("act", command.clone());
             if prompt.contains("<all>") {
                 act.then_call("shell", command).then_call("ask_human", json!({ "question": "?" }))
             } else {
                 act
             }
         }
-        Some(_) | None => Answer::say("done"),
+        Some(_) | None => ScriptedAnswer::say("done"),
     }
 }
 

@@ -10,7 +10,7 @@ use abide_testkit::wait;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use serde_json::{Value, json};
 
-use crate::stage::Stage;
+use crate::stage::AdversaryDaemon;
 
 /// Swaps each path for a link into the canary tree and back, one after the other, until it is killed. Of a path whose parent
 /// is a link at the moment nothing is swapped, because that would be done in the canary tree.
@@ -41,7 +41,7 @@ const ROUNDS: usize = 10;
 
 #[test]
 fn folders_that_are_swapped_for_links_while_turns_begin_and_artifacts_are_listed_lead_nowhere() {
-    let mut stage = Stage::new();
+    let mut stage = AdversaryDaemon::new();
     stage.program("w", RACER);
     let racer = stage.create("w", json!({ "prompt": "race" }));
     stage.wait_for_file("w", "racing");
@@ -76,7 +76,7 @@ const FOLDERS: usize = 64;
 
 #[test]
 fn security_4_folders_that_are_swapped_for_links_while_a_workspace_is_deleted_are_not_followed() {
-    let mut stage = Stage::with(&[("ABIDE_RETENTION_EVERY_SEC", "1")]);
+    let mut stage = AdversaryDaemon::with(&[("ABIDE_RETENTION_EVERY_SEC", "1")]);
     stage.program("any", "for i in $(seq 0 63); do mkdir -p $i; (cd $i; mkdir $(seq 1 150)); done");
     let run = stage.create("unused", json!({ "workspace": Value::Null }));
     stage.wait(&run, &["idle"]);

@@ -7,7 +7,7 @@ use std::fs;
 use abide_testkit::wait;
 use serde_json::{Value, json};
 
-use crate::stage::Stage;
+use crate::stage::AdversaryDaemon;
 
 const COUNT: &str = "TREES_COUNT";
 const DEFAULT_COUNT: u64 = 20_000;
@@ -60,7 +60,7 @@ pub(crate) fn size(name: &str, default: u64) -> u64 {
 #[test]
 fn security_4_trees_in_the_way_of_a_skill_are_replaced_by_its_copy() {
     let (count, depth) = (size(COUNT, DEFAULT_COUNT), size(DEPTH, DEFAULT_DEPTH));
-    let mut stage = Stage::new();
+    let mut stage = AdversaryDaemon::new();
     let place = stage.fast_workspace();
     let body = format!(
         r#"
@@ -96,7 +96,7 @@ open(".parrot/skills/heron/.abide-copy", "w").write("run_of_another\n")
 #[test]
 fn security_4_expired_workspaces_with_deep_wide_closed_and_oddly_named_folders_are_deleted() {
     let (count, depth) = (size(COUNT, DEFAULT_COUNT / 10), size(DEPTH, DEFAULT_DEPTH / 5));
-    let mut stage = Stage::with(&[("ABIDE_RETENTION_EVERY_SEC", "1")]);
+    let mut stage = AdversaryDaemon::with(&[("ABIDE_RETENTION_EVERY_SEC", "1")]);
     stage.program("any", &program(&format!("all(\"top\", {depth}, {count})")));
     let run = stage.create("unused", json!({ "workspace": Value::Null }));
     stage.wait(&run, &["idle"]);
@@ -112,7 +112,7 @@ fn security_4_expired_workspaces_with_deep_wide_closed_and_oddly_named_folders_a
 #[test]
 fn listings_of_artifacts_in_deep_wide_closed_and_oddly_named_folders_are_bounded() {
     let (count, depth) = (size(COUNT, DEFAULT_COUNT), size(DEPTH, DEFAULT_DEPTH));
-    let mut stage = Stage::new();
+    let mut stage = AdversaryDaemon::new();
     let place = stage.fast_workspace();
     let body = format!(
         "all(\".abide/artifacts\", {depth}, {count})\nopen(\".abide/artifacts/report.txt\", \"w\").write(\"whole\")"
@@ -159,7 +159,7 @@ const SKILLS: [(&str, &str); 6] = [
 #[test]
 fn skills_that_an_agent_made_deep_wide_closed_or_full_of_links_are_refused() {
     let (count, depth) = (size(COUNT, DEFAULT_COUNT), size(DEPTH, DEFAULT_DEPTH));
-    let mut stage = Stage::new();
+    let mut stage = AdversaryDaemon::new();
     let place = stage.fast_workspace();
     let mut body = "skill = \"---\\nname: s\\ndescription: d\\n---\\nwords\\n\"\n".to_owned();
     for (name, what) in SKILLS {

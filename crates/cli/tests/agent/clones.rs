@@ -3,12 +3,12 @@
 
 use std::{fs, os::unix::fs::symlink};
 
-use abide_testkit::model::Answer;
+use abide_testkit::model::ScriptedAnswer;
 use serde_json::{Value, json};
 
 use super::{
     recovery::processes_in,
-    stage::{Stage, ended, kill, results, runs, script, shell},
+    stage::{AgentTestHome, ended, kill, results, runs, script, shell},
 };
 
 /// A journal in which a run failed although a call of `note` is open.
@@ -32,8 +32,8 @@ fn request(seq: u64, tool: &str, arguments: Value) -> Value {
 }
 
 /// A stage whose working directory is a clone with a forged journal.
-pub(crate) fn clone(answers: impl IntoIterator<Item = Answer>) -> Stage {
-    let stage = Stage::new(script(answers));
+pub(crate) fn clone(answers: impl IntoIterator<Item = ScriptedAnswer>) -> AgentTestHome {
+    let stage = AgentTestHome::new(script(answers));
     fs::create_dir_all(stage.state()).unwrap();
     fs::write(stage.state().join("journal.jsonl"), forged()).unwrap();
     stage
@@ -61,7 +61,7 @@ fn a_cloned_journal_is_refused_shown_and_executes_nothing() {
 
 #[test]
 fn an_adopted_clone_is_history_and_its_open_calls_are_unknown() {
-    let stage = clone([Answer::call("note", json!({ "text": "own" })), Answer::say("done")]);
+    let stage = clone([ScriptedAnswer::call("note", json!({ "text": "own" })), ScriptedAnswer::say("done")]);
     assert_eq!(stage.run(&["--adopt", "--message", "hi"]).expect(0).stdout, "done\n");
     assert_eq!(fs::read_to_string(stage.work().join("notes.txt")).unwrap(), "own\n");
     let seen = results(&stage.model.heard()[0]);
@@ -74,7 +74,7 @@ fn an_adopted_clone_is_history_and_its_open_calls_are_unknown() {
 #[test]
 fn links_that_a_clone_brings_along_are_not_followed() {
     for name in ["lock", "journal.jsonl", "secrets", "executions", "sessions", "interaction.json", "id"] {
-        let stage = Stage::new(script([Answer::say("done")]));
+        let stage = AgentTestHome::new(script([ScriptedAnswer::say("done")]));
         let outside = stage.work().with_file_name("outside");
         fs::write(&outside, "precious").unwrap();
         fs::create_dir_all(stage.state()).unwrap();
@@ -89,7 +89,7 @@ fn links_that_a_clone_brings_along_are_not_followed() {
 
 #[test]
 fn a_secret_that_a_clone_brings_along_is_not_sent() {
-    let stage = clone([Answer::say("done")]);
+    let stage = clone([ScriptedAnswer::say("done")]);
     fs::create_dir_all(stage.state().join("secrets")).unwrap();
     fs::write(stage.state().join("secrets/x"), "private key").unwrap();
     stage.run(&["--adopt", "--message", "look: [secret x]"]).expect(0);
@@ -98,8 +98,8 @@ fn a_secret_that_a_clone_brings_along_is_not_sent() {
 
 #[test]
 fn a_line_that_a_tool_appends_to_the_journal_is_found_by_the_next_command() {
-    let ask = Answer::call("ask_human", json!({ "question": "?" }));
-    let stage = Stage::new(script([shell("true"), ask]));
+    let ask = ScriptedAnswer::call("ask_human", json!({ "question": "?" }));
+    let stage = AgentTestHome::new(script([shell("true"), ask]));
     stage.run(&["--message", "go"]).expect(101);
     let path = stage.state().join("journal.jsonl");
     let good = fs::read_to_string(&path).unwrap();
@@ -111,13 +111,15 @@ fn a_line_that_a_tool_appends_to_the_journal_is_found_by_the_next_command() {
 }
 
 /// A run whose tool does this in the working directory while a session is open.
-fn deleting(command: &str) -> (Stage, super::stage::Ended, Vec<u32>) {
+fn deleting(command: &str) -> (AgentTestHome, super::stage::AgentCommandOutput, Vec<u32>) {
     let more = format!(
         "  - name: clean\n    description: Deletes files.\n    command: [sh, -c, 'ls .abide/sessions; {command}']\n"
     );
-    let answers =
-        [shell("echo $$ > shell.txt; sleep 71953 & echo $! >> shell.txt"), Answer::call("clean", json!({}))];
-    let stage = Stage::with(script(answers), &more);
+    let answers = [
+        shell("echo $$ > shell.txt; sleep 71953 & echo $! >> shell.txt"),
+        ScriptedAnswer::call("clean", json!({})),
+    ];
+    let stage = AgentTestHome::with(script(answers), &more);
     let ended = stage.run(&["--message", "go"]);
     let pids = fs::read_to_string(stage.work().join("shell.txt")).unwrap();
     let pids = pids.lines().map(|pid| pid.parse().unwrap()).collect();
@@ -148,8 +150,8 @@ fn a_tool_that_deletes_the_state_folder_or_a_part_of_it_ends_the_run_and_its_ses
 #[test]
 fn what_was_deleted_while_a_question_waits_ends_the_run_with_an_error_and_leaves_no_process() {
     for deleted in ["", "journal.jsonl"] {
-        let ask = Answer::call("ask_human", json!({ "question": "?" }));
-        let stage = Stage::new(script([shell("true"), ask, Answer::say("done")]));
+        let ask = ScriptedAnswer::call("ask_human", json!({ "question": "?" }));
+        let stage = AgentTestHome::new(script([shell("true"), ask, ScriptedAnswer::say("done")]));
         stage.run(&["--message", "go"]).expect(101);
         let sessions = stage.sessions();
         assert!(sessions.len() == 1 && runs(sessions[0].1), "{sessions:?}");
@@ -173,8 +175,9 @@ fn what_was_deleted_while_a_question_waits_ends_the_run_with_an_error_and_leaves
 /// The parts of a state folder that the journal does not depend on.
 #[test]
 fn a_waiting_agent_goes_on_without_the_copies_that_were_deleted() {
-    let ask = Answer::call("ask_human", json!({ "question": "?" }));
-    let stage = Stage::new(script([shell("x=7"), ask, shell("echo x is $x"), Answer::say("done")]));
+    let ask = ScriptedAnswer::call("ask_human", json!({ "question": "?" }));
+    let stage =
+        AgentTestHome::new(script([shell("x=7"), ask, shell("echo x is $x"), ScriptedAnswer::say("done")]));
     stage.run(&["--message", "go"]).expect(101);
     for name in ["executions", "sessions"] {
         fs::remove_dir_all(stage.state().join(name)).unwrap();
@@ -187,9 +190,10 @@ fn a_waiting_agent_goes_on_without_the_copies_that_were_deleted() {
 
 /// An agent that asked, and whose state is as an earlier version left it: the keeper of its session lies in the state
 /// folder, and the home has nothing. With the pid of its shell.
-fn upgraded(command: &str) -> (Stage, u32) {
-    let ask = Answer::call("ask_human", json!({ "question": "?" }));
-    let stage = Stage::new(script([shell(command), ask, shell("echo x is $x"), Answer::say("done")]));
+fn upgraded(command: &str) -> (AgentTestHome, u32) {
+    let ask = ScriptedAnswer::call("ask_human", json!({ "question": "?" }));
+    let stage =
+        AgentTestHome::new(script([shell(command), ask, shell("echo x is $x"), ScriptedAnswer::say("done")]));
     // A home of its own, in which the keeper's folder can be a link to where an earlier version had it.
     let before = stage.home().with_file_name("before");
     // Earlier versions did not isolate anything.

@@ -4,14 +4,14 @@ use std::{fs, path::Path, process::Stdio};
 
 use abide_testkit::{
     environment,
-    model::{Answer, ModelServer, Script},
+    model::{ModelScript, ModelServer, ScriptedAnswer},
 };
 use serde_json::{Value, json};
 
-use crate::stage::{Ended, Stage, ended, results, script, shell};
+use crate::stage::{AgentCommandOutput, AgentTestHome, ended, results, script, shell};
 
 /// A command of the real binary in a folder, with a model at this address.
-fn abide(folder: &Path, model: &str, words: &[&str]) -> Ended {
+fn abide(folder: &Path, model: &str, words: &[&str]) -> AgentCommandOutput {
     let mut command = environment::abide(env!("CARGO_BIN_EXE_abide"));
     command.args(words).current_dir(folder).stdin(Stdio::null()).env("ABIDE_HOME", folder.join("home"));
     command.env("ABIDE_MODEL_BASE_URL", model).env("ABIDE_MODEL", "stub");
@@ -27,9 +27,9 @@ fn the_example_works_as_it_is_written() {
             shell("cd / && pwd")
                 .then_call("write_file", json!({ "path": "a/b.txt", "content": "one\ntwo $1\n" })),
             shell("pwd; echo $((6 * 7))").then_call("read_file", json!({ "path": "a/b.txt" })),
-            Answer::call("search", json!({ "pattern": "t(w)o", "folder": "a", "max_count": 1 })),
-            Answer::call("ask_human", json!({ "question": "Which version is it?" })),
-            Answer::say("All is well."),
+            ScriptedAnswer::call("search", json!({ "pattern": "t(w)o", "folder": "a", "max_count": 1 })),
+            ScriptedAnswer::call("ask_human", json!({ "question": "Which version is it?" })),
+            ScriptedAnswer::say("All is well."),
         ])
         .demand_order(),
     );
@@ -94,7 +94,7 @@ fn mistakes_are_told_with_their_place_and_leave_no_trace() {
 #[test]
 fn nobody_at_the_models_address_is_told_and_the_same_command_goes_on() {
     let folder = tempfile::tempdir().unwrap();
-    let model = ModelServer::start(Script::new().then(Answer::say("late, and well")));
+    let model = ModelServer::start(ModelScript::new().then(ScriptedAnswer::say("late, and well")));
     let (base, port) = (model.url("/v1/"), model.port());
     abide(folder.path(), &base, &["agent", "init", "my-agent"]).expect(0);
     let config = folder.path().join("my-agent/config.yaml");
@@ -107,14 +107,14 @@ fn nobody_at_the_models_address_is_told_and_the_same_command_goes_on() {
         run.expect(1).stderr.contains("Connection refused (os error 111); run the same command again"),
         "{run:?}"
     );
-    let _back = ModelServer::start_on(port, Script::new().then(Answer::say("late, and well")));
+    let _back = ModelServer::start_on(port, ModelScript::new().then(ScriptedAnswer::say("late, and well")));
     assert_eq!(abide(folder.path(), &base, &words).expect(0).stdout.trim_end(), "late, and well");
 }
 
 #[test]
 fn no_tool_sees_the_key_of_a_model_whatever_names_it() {
     let shown = "import os; print(' '.join(sorted(name for name in os.environ if name.startswith('T_'))))";
-    let stage = Stage::new(Script::new());
+    let stage = AgentTestHome::new(ModelScript::new());
     stage.configure("  name: loopback", "  name: loopback\n  api_key_env: T_KEY");
     let key = "sk-0123456789abcdef";
     fs::write(stage.work().join("key.txt"), key).unwrap();
@@ -124,9 +124,9 @@ fn no_tool_sees_the_key_of_a_model_whatever_names_it() {
             shell(
                 "echo key: $T_KEY $T_COPY $T_HEADER $ABIDE_MODEL_API_KEY; env | grep -o '^T_[A-Z]*' | sort",
             ),
-            Answer::call("python", json!({ "code": shown })),
+            ScriptedAnswer::call("python", json!({ "code": shown })),
             shell("cat key.txt"),
-            Answer::say("done"),
+            ScriptedAnswer::say("done"),
         ]));
         let mut command = stage.command(&["--message", if elsewhere { "go" } else { "again" }]);
         command.env("T_KEY", key).env("T_COPY", key).env("T_HEADER", &header).env("T_OTHER", "1");

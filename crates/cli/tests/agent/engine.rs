@@ -6,26 +6,26 @@ mod workspaces;
 use std::{fs, path::PathBuf};
 
 use abide_testkit::{
-    daemon::{Feed, Home, Response, Running},
-    model::{Answer, Gate, ModelServer, Script},
+    daemon::{EventReader, TestDaemon, TestHome, TestHttpResponse},
+    model::{ModelScript, ModelServer, ScriptedAnswer, TestGate},
 };
 use serde_json::{Value, json};
 
 use super::stage::{CONFIG, events, kill, results, runs, script, sessions, shell};
 
 /// A home whose daemon knows one agent, and its model.
-struct House {
-    home: Home,
+struct AgentEngineDaemon {
+    home: TestHome,
     model: ModelServer,
-    feed: Feed,
+    feed: EventReader,
 }
 
 /// More looks than any story needs; each waits for news or a moment.
 const LOOKS: usize = 1_000;
 
-impl House {
-    fn new(script: Script) -> (Self, Running) {
-        let home = Home::new(env!("CARGO_BIN_EXE_abide").as_ref());
+impl AgentEngineDaemon {
+    fn new(script: ModelScript) -> (Self, TestDaemon) {
+        let home = TestHome::new(env!("CARGO_BIN_EXE_abide").as_ref());
         let model = ModelServer::start(script.demand_order());
         let agent = home.path().join("agent");
         fs::create_dir_all(&agent).unwrap();
@@ -35,11 +35,11 @@ impl House {
         fs::write(home.path().join("config.toml"), config).unwrap();
         let daemon = home.start();
         assert!(daemon.is_ready(), "{}", home.complaints());
-        let feed = Feed::open("/v1/events", home.finder());
+        let feed = EventReader::open("/v1/events", home.finder());
         (Self { home, model, feed }, daemon)
     }
 
-    fn post(&self, path: &str, body: &Value) -> Response {
+    fn post(&self, path: &str, body: &Value) -> TestHttpResponse {
         let response = self.home.client().unwrap().post(path, body).unwrap();
         assert!(response.status < 300, "{path}: {response:?}");
         response
@@ -166,21 +166,21 @@ impl House {
     }
 }
 
-fn ask(question: &str) -> Answer {
-    Answer::call("ask_human", json!({ "question": question, "options": ["7", "8"] }))
+fn ask(question: &str) -> ScriptedAnswer {
+    ScriptedAnswer::call("ask_human", json!({ "question": question, "options": ["7", "8"] }))
 }
 
-fn last_results(house: &House) -> Vec<String> {
+fn last_results(house: &AgentEngineDaemon) -> Vec<String> {
     results(&house.model.heard().pop().unwrap())
 }
 
 #[test]
 fn it_asks_a_person_answers_over_http_and_its_sessions_are_there_until_the_end() {
-    let (house, _daemon) = House::new(script([
+    let (house, _daemon) = AgentEngineDaemon::new(script([
         shell("cd /; x=35; echo ready"),
         ask("Which number?"),
         shell("echo $((x + 7)) in $(pwd)"),
-        Answer::say("42 it is"),
+        ScriptedAnswer::say("42 it is"),
     ]));
     let run = house.begin("interactive", "count");
     let waiting = house.until(&run, "waiting_user");
@@ -203,12 +203,12 @@ fn it_asks_a_person_answers_over_http_and_its_sessions_are_there_until_the_end()
 
 #[test]
 fn the_daemon_is_killed_while_the_agent_waits_and_while_it_works() {
-    let gate = Gate::new();
-    let (house, daemon) = House::new(script([
+    let gate = TestGate::new();
+    let (house, daemon) = AgentEngineDaemon::new(script([
         shell("x=1"),
         ask("Shall I?"),
         shell("echo $x").held(&gate),
-        Answer::say("done"),
+        ScriptedAnswer::say("done"),
     ]));
     let run = house.begin("interactive", "count");
     house.until(&run, "waiting_user");
@@ -227,12 +227,12 @@ fn the_daemon_is_killed_while_the_agent_waits_and_while_it_works() {
 
 #[test]
 fn the_agent_is_killed_in_a_call_and_the_chat_goes_on_with_what_is_known() {
-    let (house, _daemon) = House::new(script([
+    let (house, _daemon) = AgentEngineDaemon::new(script([
         shell("x=5"),
-        Answer::say("begun"),
-        Answer::call("linger", json!({})),
+        ScriptedAnswer::say("begun"),
+        ScriptedAnswer::call("linger", json!({})),
         shell("echo still $x"),
-        Answer::say("rested"),
+        ScriptedAnswer::say("rested"),
     ]));
     let run = house.begin("chat", "begin");
     house.until(&run, "idle");
@@ -259,23 +259,23 @@ fn the_agent_is_killed_in_a_call_and_the_chat_goes_on_with_what_is_known() {
 }
 
 /// Asks once, and is done when it has the answer and the gate is open.
-fn asks_once(gate: &Gate) -> Script {
+fn asks_once(gate: &TestGate) -> ModelScript {
     let gate = gate.clone();
-    Script::new().decide(move |heard| {
+    ModelScript::new().decide(move |heard| {
         let is_answered = !heard.tool_results().is_empty();
-        Some(if is_answered { Answer::say("done").held(&gate) } else { ask("Which number?") })
+        Some(if is_answered { ScriptedAnswer::say("done").held(&gate) } else { ask("Which number?") })
     })
 }
 
 /// A gate that stands open.
-fn open_gate() -> Gate {
-    let gate = Gate::new();
+fn open_gate() -> TestGate {
+    let gate = TestGate::new();
     gate.open();
     gate
 }
 
 /// The answers that the agent has journalled.
-fn answers(house: &House, run: &str) -> Vec<String> {
+fn answers(house: &AgentEngineDaemon, run: &str) -> Vec<String> {
     let journal = events(&house.state(run));
     let results = journal.iter().filter(|event| event["type"] == "ACTION_RESULT");
     results.map(|event| event["payload"]["observation_content"].as_str().unwrap().to_owned()).collect()
@@ -285,8 +285,8 @@ fn answers(house: &House, run: &str) -> Vec<String> {
 fn wherever_the_agent_is_killed_with_an_answer_in_hand_no_other_words_are_taken_for_it() {
     // The last time, the agent has taken the answer and waits for the model; before that, it may be anywhere.
     for moment in 0..=8 {
-        let gate = Gate::new();
-        let (house, _daemon) = House::new(asks_once(&gate));
+        let gate = TestGate::new();
+        let (house, _daemon) = AgentEngineDaemon::new(asks_once(&gate));
         let run = house.begin("chat", "begin");
         house.until(&run, "waiting_user");
         house.reply(&run, "7");
@@ -313,7 +313,7 @@ fn wherever_the_agent_is_killed_with_an_answer_in_hand_no_other_words_are_taken_
 #[test]
 fn wherever_the_daemon_is_killed_with_an_answer_in_hand_the_agent_hears_it_once() {
     for moment in 0..8 {
-        let (house, daemon) = House::new(asks_once(&open_gate()));
+        let (house, daemon) = AgentEngineDaemon::new(asks_once(&open_gate()));
         let run = house.begin("interactive", "begin");
         house.until(&run, "waiting_user");
         house.reply(&run, "7");
@@ -329,7 +329,7 @@ fn wherever_the_daemon_is_killed_with_an_answer_in_hand_the_agent_hears_it_once(
 
 #[test]
 fn a_run_that_is_canceled_while_it_waits_leaves_no_session_even_if_the_daemon_dies_over_it() {
-    let (house, daemon) = House::new(script([shell("x=1"), ask("Shall I?")]));
+    let (house, daemon) = AgentEngineDaemon::new(script([shell("x=1"), ask("Shall I?")]));
     let run = house.begin("interactive", "count");
     house.until(&run, "waiting_user");
     let ours = sessions(&house.state(&run));
@@ -343,12 +343,12 @@ fn a_run_that_is_canceled_while_it_waits_leaves_no_session_even_if_the_daemon_di
 
 #[test]
 fn a_turn_that_is_interrupted_goes_on_in_the_same_session() {
-    let gate = Gate::new();
-    let (house, _daemon) = House::new(script([
+    let gate = TestGate::new();
+    let (house, _daemon) = AgentEngineDaemon::new(script([
         shell("x=9"),
-        Answer::say("too late").held(&gate),
+        ScriptedAnswer::say("too late").held(&gate),
         shell("echo $x"),
-        Answer::say("stopped and gone on"),
+        ScriptedAnswer::say("stopped and gone on"),
     ]));
     let run = house.begin("interactive", "count");
     gate.reached();
@@ -364,7 +364,8 @@ fn a_turn_that_is_interrupted_goes_on_in_the_same_session() {
 
 #[test]
 fn in_auto_mode_it_is_not_offered_to_ask_and_told_to_decide() {
-    let (house, _daemon) = House::new(script([ask("Tea or coffee?"), Answer::say("tea")]));
+    let (house, _daemon) =
+        AgentEngineDaemon::new(script([ask("Tea or coffee?"), ScriptedAnswer::say("tea")]));
     let run = house.begin("auto", "brew");
     house.until(&run, "succeeded");
     let heard = house.model.heard();
@@ -377,10 +378,10 @@ fn in_auto_mode_it_is_not_offered_to_ask_and_told_to_decide() {
 fn a_sensitive_answer_is_in_the_ledger_and_the_model_and_nowhere_else() {
     let secret = "correct-horse-battery";
     let question = json!({ "question": "The password?", "sensitive": true });
-    let (house, _daemon) = House::new(script([
-        Answer::call("ask_human", question),
-        Answer::call("note", json!({ "text": "logged in" })),
-        Answer::say("done"),
+    let (house, _daemon) = AgentEngineDaemon::new(script([
+        ScriptedAnswer::call("ask_human", question),
+        ScriptedAnswer::call("note", json!({ "text": "logged in" })),
+        ScriptedAnswer::say("done"),
     ]));
     let run = house.begin("interactive", "log in");
     house.until(&run, "waiting_user");
@@ -400,10 +401,10 @@ fn a_sensitive_answer_is_in_the_ledger_and_the_model_and_nowhere_else() {
 #[test]
 fn the_key_of_the_model_reaches_the_model_and_neither_tools_nor_files() {
     let key = "sk-0123456789-native";
-    let (house, daemon) = House::new(script([
+    let (house, daemon) = AgentEngineDaemon::new(script([
         shell("echo key: $T_KEY $T_COPY; env | grep -o '^T_[A-Z]*'"),
-        Answer::call("look", json!({})),
-        Answer::say("done"),
+        ScriptedAnswer::call("look", json!({})),
+        ScriptedAnswer::say("done"),
     ]));
     let path = house.home.path().join("agent").join("config.yaml");
     let config = fs::read_to_string(&path).unwrap();
@@ -434,10 +435,10 @@ fn a_read_only_native_run_has_tools_that_write_nothing_and_see_nothing_of_the_ho
     ];
     for (options, expected) in cases {
         // A shell session, and a tool that is started for one call.
-        let (house, _daemon) = House::new(script([
+        let (house, _daemon) = AgentEngineDaemon::new(script([
             shell(&format!("({TRESPASS}) 2>/dev/null")),
-            Answer::call("note", json!({ "text": "hello" })),
-            Answer::say("done"),
+            ScriptedAnswer::call("note", json!({ "text": "hello" })),
+            ScriptedAnswer::say("done"),
         ]));
         let body = json!({
             "engine": "native", "workspace": house.home.workspace("one"), "execution_mode": "interactive",
@@ -460,7 +461,7 @@ fn a_read_only_native_run_has_tools_that_write_nothing_and_see_nothing_of_the_ho
 
 #[test]
 fn a_native_run_whose_sandbox_cannot_be_enforced_is_refused() {
-    let (house, _daemon) = House::new(Script::new());
+    let (house, _daemon) = AgentEngineDaemon::new(ModelScript::new());
     let body = json!({
         "engine": "native", "workspace": house.home.workspace("one"), "execution_mode": "interactive",
         "prompt": "count", "options": { "sandbox": "read-only", "isolation": "off" },
@@ -472,7 +473,7 @@ fn a_native_run_whose_sandbox_cannot_be_enforced_is_refused() {
 
 #[test]
 fn a_workspace_without_a_definition_is_explained() {
-    let (house, _daemon) = House::new(Script::new());
+    let (house, _daemon) = AgentEngineDaemon::new(ModelScript::new());
     fs::remove_dir_all(house.home.path().join("agent")).unwrap();
     let run = house.begin("interactive", "count");
     let failed = house.until(&run, "failed");

@@ -4,17 +4,17 @@ use std::fs;
 
 use std::os::unix::fs::PermissionsExt;
 
-use abide_testkit::model::Answer;
+use abide_testkit::model::ScriptedAnswer;
 use serde_json::json;
 
-use super::stage::{Stage, results, runs, script, shell};
+use super::stage::{AgentTestHome, results, runs, script, shell};
 
 /// A stage whose run waits for an answer, and the path of its journal.
-fn waiting() -> (Stage, std::path::PathBuf) {
-    let stage = Stage::new(script([
-        Answer::call("note", json!({ "text": "x" })),
-        Answer::call("ask_human", json!({ "question": "?" })),
-        Answer::say("done"),
+fn waiting() -> (AgentTestHome, std::path::PathBuf) {
+    let stage = AgentTestHome::new(script([
+        ScriptedAnswer::call("note", json!({ "text": "x" })),
+        ScriptedAnswer::call("ask_human", json!({ "question": "?" })),
+        ScriptedAnswer::say("done"),
     ]));
     stage.run(&["--message", "go"]).expect(101);
     let path = stage.state().join("journal.jsonl");
@@ -69,11 +69,11 @@ fn a_journal_that_an_editor_formatted_is_refused_with_the_reason() {
 
 #[test]
 fn a_journal_in_one_line_is_refused_and_the_session_lives_on() {
-    let stage = Stage::new(script([
+    let stage = AgentTestHome::new(script([
         shell("x=1"),
-        Answer::call("ask_human", json!({ "question": "?" })),
+        ScriptedAnswer::call("ask_human", json!({ "question": "?" })),
         shell("echo x is ${x:-unset}"),
-        Answer::say("done"),
+        ScriptedAnswer::say("done"),
     ]));
     stage.run(&["--message", "go"]).expect(101);
     let path = stage.state().join("journal.jsonl");
@@ -107,9 +107,9 @@ fn a_journal_in_one_line_is_refused_and_the_session_lives_on() {
 
 #[test]
 fn everything_in_the_state_folder_is_private() {
-    let ask = Answer::call("ask_human", json!({ "question": "?", "sensitive": true }));
-    let note = Answer::call("note", json!({ "text": "x" }));
-    let stage = Stage::new(script([shell("x=1"), note, ask.clone(), ask]));
+    let ask = ScriptedAnswer::call("ask_human", json!({ "question": "?", "sensitive": true }));
+    let note = ScriptedAnswer::call("note", json!({ "text": "x" }));
+    let stage = AgentTestHome::new(script([shell("x=1"), note, ask.clone(), ask]));
     stage.run(&["--message", "go"]).expect(101);
     stage.run(&["--answer", "first"]).expect(101);
     let state = stage.state();

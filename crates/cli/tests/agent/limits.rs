@@ -1,14 +1,14 @@
 //! Budgets, and models that make mistakes.
 
-use abide_testkit::model::{Answer, Gate, Script};
+use abide_testkit::model::{ModelScript, ScriptedAnswer, TestGate};
 use serde_json::json;
 
-use super::stage::{Stage, results, script};
+use super::stage::{AgentTestHome, results, script};
 
 #[test]
 fn a_used_up_budget_is_no_success_and_the_same_command_goes_on() {
-    let note = |text: &str| Answer::call("note", json!({ "text": text }));
-    let stage = Stage::new(script([note("a"), note("b"), note("c"), Answer::say("done")]));
+    let note = |text: &str| ScriptedAnswer::call("note", json!({ "text": text }));
+    let stage = AgentTestHome::new(script([note("a"), note("b"), note("c"), ScriptedAnswer::say("done")]));
     let words = ["--message", "go", "--max-iterations", "2"];
     let exhausted = stage.run(&words);
     exhausted.expect(1);
@@ -20,9 +20,9 @@ fn a_used_up_budget_is_no_success_and_the_same_command_goes_on() {
 
 #[test]
 fn a_budget_of_tokens_holds() {
-    let note = Answer::call("note", json!({ "text": "x" })).costing(600, 10);
-    let model = Script::new().otherwise(note);
-    let stage = Stage::with(model, "limits:\n  max_total_tokens: 1000\n");
+    let note = ScriptedAnswer::call("note", json!({ "text": "x" })).costing(600, 10);
+    let model = ModelScript::new().otherwise(note);
+    let stage = AgentTestHome::with(model, "limits:\n  max_total_tokens: 1000\n");
     stage.run(&["--message", "go"]).expect(1);
     assert_eq!(stage.model.heard().len(), 2);
     let end = stage.events("RUN_END").remove(0);
@@ -34,9 +34,11 @@ fn a_budget_of_tokens_holds() {
 
 #[test]
 fn unknown_tools_and_missing_arguments_are_told_to_the_model() {
-    let stage = Stage::new(script([
-        Answer::call("fly", json!({})).then_call("note", json!({})).then_call("session_end", json!({})),
-        Answer::say("sorry"),
+    let stage = AgentTestHome::new(script([
+        ScriptedAnswer::call("fly", json!({}))
+            .then_call("note", json!({}))
+            .then_call("session_end", json!({})),
+        ScriptedAnswer::say("sorry"),
     ]));
     assert_eq!(stage.run(&["--message", "go"]).expect(0).stdout, "sorry\n");
     let seen = results(&stage.model.heard().pop().unwrap());
@@ -48,21 +50,21 @@ fn unknown_tools_and_missing_arguments_are_told_to_the_model() {
 
 #[test]
 fn a_model_that_refuses_the_key_fails_the_run_with_the_reason() {
-    let stage = Stage::new(Script::new().demand_key("other"));
+    let stage = AgentTestHome::new(ModelScript::new().demand_key("other"));
     let failed = stage.run(&["--message", "go"]);
     failed.expect(1);
     assert!(failed.stderr.contains("401"), "{}", failed.stderr);
     assert_eq!(stage.events("RUN_END")[0]["status"], "FAILED");
-    stage.model.follow(Script::new().otherwise(Answer::say("in")));
+    stage.model.follow(ModelScript::new().otherwise(ScriptedAnswer::say("in")));
     assert_eq!(stage.run(&["--message", "go"]).expect(0).stdout, "in\n");
 }
 
 #[test]
 fn old_observations_make_room_when_the_window_is_full() {
     let long = "x".repeat(6000);
-    let note = Answer::call("note", json!({ "text": long }));
-    let model = script(std::iter::repeat_n(note, 12)).otherwise(Answer::say("done"));
-    let stage = Stage::new(model);
+    let note = ScriptedAnswer::call("note", json!({ "text": long }));
+    let model = script(std::iter::repeat_n(note, 12)).otherwise(ScriptedAnswer::say("done"));
+    let stage = AgentTestHome::new(model);
     stage.configure("  max_retries: 1", "  max_retries: 1\n  context_tokens: 12000");
     stage.run(&["--message", "go"]).expect(0);
     let longest = stage.model.heard().iter().map(|heard| heard.raw.to_string().len()).max().unwrap();
@@ -79,24 +81,24 @@ const DUMP: &str = r#"
       - { name: bytes, type: integer, description: How many., inject_as: argument }
 "#;
 
-fn dump(calls: usize, bytes: u64) -> Answer {
+fn dump(calls: usize, bytes: u64) -> ScriptedAnswer {
     let arguments = json!({ "bytes": bytes });
-    (1..calls).fold(Answer::call("dump", arguments.clone()), |answer, _| {
+    (1..calls).fold(ScriptedAnswer::call("dump", arguments.clone()), |answer, _| {
         answer.then_call("dump", arguments.clone())
     })
 }
 
 /// A server that refuses requests of more bytes.
-fn narrow(script: Script, most: usize) -> Script {
+fn narrow(script: ModelScript, most: usize) -> ModelScript {
     let body = r#"{"error":{"code":"context_length_exceeded","message":"maximum context length exceeded"}}"#;
-    script.when(move |heard| heard.raw.to_string().len() > most, Answer::raw(400, body))
+    script.when(move |heard| heard.raw.to_string().len() > most, ScriptedAnswer::raw(400, body))
 }
 
 #[test]
 fn one_large_batch_is_shortened_and_the_run_goes_on() {
     for (calls, bytes, context) in [(4, 16_000, 8_000), (1, 16_000, 2_600), (30, 5_000, 4_000)] {
-        let answers = script([dump(calls, bytes), Answer::say("done")]);
-        let stage = Stage::with(narrow(answers, context * 4), DUMP);
+        let answers = script([dump(calls, bytes), ScriptedAnswer::say("done")]);
+        let stage = AgentTestHome::with(narrow(answers, context * 4), DUMP);
         stage.configure("  max_retries: 1", &format!("  max_retries: 1\n  context_tokens: {context}"));
         assert_eq!(stage.run(&["--message", "go"]).expect(0).stdout, "done\n");
         let seen = results(&stage.model.heard().pop().unwrap());
@@ -115,7 +117,8 @@ fn one_large_batch_is_shortened_and_the_run_goes_on() {
 fn a_run_that_failed_for_its_length_says_what_to_change_and_goes_on_when_it_fits() {
     let too_long =
         r#"{"error":{"code":"context_length_exceeded","message":"maximum context length exceeded"}}"#;
-    let stage = Stage::with(script([dump(4, 16_000)]).otherwise(Answer::raw(400, too_long)), DUMP);
+    let stage =
+        AgentTestHome::with(script([dump(4, 16_000)]).otherwise(ScriptedAnswer::raw(400, too_long)), DUMP);
     stage.configure("  max_retries: 1", "  max_retries: 1\n  context_tokens: 8000");
     let failed = stage.run(&["--message", "go"]);
     failed.expect(1);
@@ -124,7 +127,7 @@ fn a_run_that_failed_for_its_length_says_what_to_change_and_goes_on_when_it_fits
     {
         assert!(failed.stderr.contains(part), "{}", failed.stderr);
     }
-    stage.model.follow(narrow(script([Answer::say("done")]), 32_000));
+    stage.model.follow(narrow(script([ScriptedAnswer::say("done")]), 32_000));
     assert_eq!(stage.run(&["--message", "go"]).expect(0).stdout, "done\n");
 }
 
@@ -142,8 +145,12 @@ fn arguments_of_any_depth_leave_a_journal_that_can_be_read() {
                 format!(r#"{{"role":"assistant","content":"{}","tool_calls":[{call}]}}"#, "[{".repeat(200));
             let body =
                 format!(r#"{{"choices":[{{"index":0,"message":{message},"finish_reason":"tool_calls"}}]}}"#);
-            let ask = Answer::call("ask_human", json!({ "question": "?" }));
-            let stage = Stage::new(script([Answer::raw(200, body), ask, Answer::say("done")]));
+            let ask = ScriptedAnswer::call("ask_human", json!({ "question": "?" }));
+            let stage = AgentTestHome::new(script([
+                ScriptedAnswer::raw(200, body),
+                ask,
+                ScriptedAnswer::say("done"),
+            ]));
             stage.run(&["--message", "go"]).expect(101);
             let seen = results(&stage.model.heard().pop().unwrap());
             let expected = if depth <= 64 { "text" } else { "nested more than 64 levels deep" };
@@ -158,14 +165,14 @@ fn arguments_of_any_depth_leave_a_journal_that_can_be_read() {
 #[test]
 fn an_answer_that_was_cut_at_its_length_is_told_whole() {
     let parts = ["Once upon ", "a time there", " was a model", "."];
-    let cut = |text: &str| Answer::say(text).finishing("length");
-    let gate = Gate::new();
-    let stage = Stage::new(script([
+    let cut = |text: &str| ScriptedAnswer::say(text).finishing("length");
+    let gate = TestGate::new();
+    let stage = AgentTestHome::new(script([
         cut("This is not part of it."),
-        Answer::call("note", json!({ "text": "x" })),
+        ScriptedAnswer::call("note", json!({ "text": "x" })),
         cut(parts[0]),
         cut(parts[1]),
-        Answer::say("lost").held(&gate),
+        ScriptedAnswer::say("lost").held(&gate),
     ]));
     let mut child = stage.start(&["--message", "go"]);
     gate.reached();
@@ -173,14 +180,14 @@ fn an_answer_that_was_cut_at_its_length_is_told_whole() {
     child.wait().unwrap();
     gate.open();
     // A failure between two parts does no harm either.
-    stage.model.follow(script([cut(parts[2]), Answer::status(400, "no")]));
+    stage.model.follow(script([cut(parts[2]), ScriptedAnswer::status(400, "no")]));
     stage.run(&["--message", "go"]).expect(1);
-    stage.model.follow(script([Answer::say(parts[3])]));
+    stage.model.follow(script([ScriptedAnswer::say(parts[3])]));
     let whole = parts.concat();
     assert_eq!(stage.run(&["--message", "go"]).expect(0).stdout, format!("{whole}\n"));
     assert_eq!(stage.run(&["--message", "go"]).expect(0).stdout, format!("{whole}\n"));
     assert_eq!(stage.events("RUN_END").pop().unwrap()["answer"], whole.as_str());
     // What is said next is another answer.
-    stage.model.follow(script([Answer::say("Yes.")]));
+    stage.model.follow(script([ScriptedAnswer::say("Yes.")]));
     assert_eq!(stage.run(&["--message", "really?"]).expect(0).stdout, "Yes.\n");
 }

@@ -2,14 +2,14 @@
 
 use std::fs;
 
-use abide_testkit::model::{Answer, Script};
+use abide_testkit::model::{ModelScript, ScriptedAnswer};
 use serde_json::json;
 
-use super::stage::{Stage, results, script};
+use super::stage::{AgentTestHome, results, script};
 
 /// A stage with one more tool.
-fn with_tool(model: Script, tool: &str) -> Stage {
-    let stage = Stage::new(model);
+fn with_tool(model: ModelScript, tool: &str) -> AgentTestHome {
+    let stage = AgentTestHome::new(model);
     let path = stage.work().with_file_name("agent").join("config.yaml");
     let config = fs::read_to_string(&path).unwrap();
     fs::write(&path, config.replacen("tools:\n", &format!("tools:\n{tool}"), 1)).unwrap();
@@ -18,7 +18,7 @@ fn with_tool(model: Script, tool: &str) -> Stage {
 
 #[test]
 fn a_mistake_in_the_definition_is_told_with_its_place_and_nothing_is_begun() {
-    let stage = Stage::new(Script::new());
+    let stage = AgentTestHome::new(ModelScript::new());
     let path = stage.work().with_file_name("agent").join("config.yaml");
     let config = fs::read_to_string(&path).unwrap();
     fs::write(&path, config.replacen("stateful", "statefull", 1)).unwrap();
@@ -35,7 +35,8 @@ fn a_mistake_in_the_definition_is_told_with_its_place_and_nothing_is_begun() {
 #[test]
 fn a_program_that_is_not_there_is_told_to_the_model_and_the_run_goes_on() {
     let tool = "  - { name: gone, description: Is not there., command: [no-such-program-anywhere] }\n";
-    let stage = with_tool(script([Answer::call("gone", json!({})), Answer::say("well")]), tool);
+    let stage =
+        with_tool(script([ScriptedAnswer::call("gone", json!({})), ScriptedAnswer::say("well")]), tool);
     assert_eq!(stage.run(&["--message", "go"]).expect(0).stdout, "well\n");
     let seen = results(&stage.model.heard().pop().unwrap());
     assert!(seen[0].contains("no-such-program-anywhere"), "{seen:#?}");
@@ -45,8 +46,8 @@ fn a_program_that_is_not_there_is_told_to_the_model_and_the_run_goes_on() {
 fn a_tool_without_end_is_stopped_in_its_time_and_one_that_prints_without_end_is_bounded() {
     let tools = "  - { name: late, description: Never ends., command: [sh, -c, 'echo early; sleep 1000'], timeout_sec: 1 }\n  \
                  - { name: flood, description: Prints much., command: [sh, -c, 'yes | head -c 50000000'] }\n";
-    let batch = Answer::call("late", json!({})).then_call("flood", json!({}));
-    let stage = with_tool(script([batch, Answer::say("well")]), tools);
+    let batch = ScriptedAnswer::call("late", json!({})).then_call("flood", json!({}));
+    let stage = with_tool(script([batch, ScriptedAnswer::say("well")]), tools);
     stage.run(&["--message", "go"]).expect(0);
     let last = stage.model.heard().pop().unwrap();
     let seen = results(&last);
@@ -60,7 +61,10 @@ fn a_tool_without_end_is_stopped_in_its_time_and_one_that_prints_without_end_is_
 
 #[test]
 fn arguments_that_are_no_json_are_told_to_the_model_and_sent_back_as_such_that_pass() {
-    let stage = Stage::new(script([Answer::call("note", json!("{\"text\": \"x")), Answer::say("sorry")]));
+    let stage = AgentTestHome::new(script([
+        ScriptedAnswer::call("note", json!("{\"text\": \"x")),
+        ScriptedAnswer::say("sorry"),
+    ]));
     assert_eq!(stage.run(&["--message", "go"]).expect(0).stdout, "sorry\n");
     let seen = results(&stage.model.heard().pop().unwrap());
     assert!(seen[0].contains("the arguments are no JSON object"), "{seen:#?}");
@@ -70,7 +74,7 @@ fn arguments_that_are_no_json_are_told_to_the_model_and_sent_back_as_such_that_p
 
 #[test]
 fn an_example_is_written_that_works_and_nothing_is_overwritten() {
-    let stage = Stage::new(Script::new().otherwise(Answer::say("hello")));
+    let stage = AgentTestHome::new(ModelScript::new().otherwise(ScriptedAnswer::say("hello")));
     let folder = stage.work().with_file_name("example");
     let init = || stage.abide(&["agent", "init", folder.to_str().unwrap()]);
     init().expect(0);

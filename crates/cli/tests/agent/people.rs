@@ -3,26 +3,28 @@
 use std::io::Write;
 use std::process::Stdio;
 
-use abide_testkit::model::{Answer, Script};
+use abide_testkit::model::{ModelScript, ScriptedAnswer};
 use serde_json::json;
 
-use super::stage::{Ended, Stage, results, script};
+use super::stage::{AgentCommandOutput, AgentTestHome, results, script};
 
-fn ask(question: &str) -> Answer {
-    Answer::call("ask_human", json!({ "question": question }))
+fn ask(question: &str) -> ScriptedAnswer {
+    ScriptedAnswer::call("ask_human", json!({ "question": question }))
 }
 
 #[test]
 fn a_sensitive_answer_reaches_the_model_and_the_tool_and_never_the_journal() {
     let question = json!({ "question": "Password?", "sensitive": true });
-    let stage = Stage::new(script([Answer::call("ask_human", question)]));
+    let stage = AgentTestHome::new(script([ScriptedAnswer::call("ask_human", question)]));
     stage.run(&["--message", "go"]).expect(101);
-    let use_it = |heard: &abide_testkit::model::Heard| {
+    let use_it = |heard: &abide_testkit::model::ReceivedRequest| {
         let seen = results(heard);
         (seen.len() == 1 && seen[0] == "hunter2 \"x\"")
-            .then(|| Answer::call("note", json!({ "text": "hunter2 \"x\"" })))
+            .then(|| ScriptedAnswer::call("note", json!({ "text": "hunter2 \"x\"" })))
     };
-    stage.model.follow(Script::new().decide(use_it).otherwise(Answer::say("hunter2 \"x\" works")));
+    stage
+        .model
+        .follow(ModelScript::new().decide(use_it).otherwise(ScriptedAnswer::say("hunter2 \"x\" works")));
     let mut command = stage.command(&["--answer", "-"]);
     let mut child =
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
@@ -36,7 +38,7 @@ fn a_sensitive_answer_reaches_the_model_and_the_tool_and_never_the_journal() {
 
 #[test]
 fn an_answer_that_was_given_goes_on_another_is_refused_and_so_is_one_without_a_question() {
-    let stage = Stage::new(script([ask("First?"), ask("Second?"), Answer::say("done")]));
+    let stage = AgentTestHome::new(script([ask("First?"), ask("Second?"), ScriptedAnswer::say("done")]));
     stage.run(&["--answer", "x"]).expect(2);
     stage.run(&["--message", "go"]).expect(101);
     let waiting = stage.run(&["--message", "go"]);
@@ -53,7 +55,7 @@ fn an_answer_that_was_given_goes_on_another_is_refused_and_so_is_one_without_a_q
 
 #[test]
 fn a_message_to_a_waiting_run_is_heard_after_the_answer() {
-    let stage = Stage::new(script([ask("?"), Answer::say("done")]));
+    let stage = AgentTestHome::new(script([ask("?"), ScriptedAnswer::say("done")]));
     stage.run(&["--message", "go"]).expect(101);
     stage.run(&["--message", "and be quick"]).expect(101);
     stage.run(&["--message", "and be quick"]).expect(101);
@@ -64,27 +66,32 @@ fn a_message_to_a_waiting_run_is_heard_after_the_answer() {
 
 #[test]
 fn nothing_to_do_is_a_mistake_of_whoever_typed() {
-    let stage = Stage::new(Script::new());
+    let stage = AgentTestHome::new(ModelScript::new());
     stage.run(&[]).expect(2);
     stage.run(&["--message", " "]).expect(2);
     assert_eq!(stage.model.heard().len(), 0);
 }
 
 /// Answers over standard input, as a program does with what is sensitive.
-fn answer(stage: &Stage, text: &str) -> Ended {
+fn answer(stage: &AgentTestHome, text: &str) -> AgentCommandOutput {
     let mut command = stage.command(&["--answer", "-"]);
     let mut child =
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     child.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
     let output = child.wait_with_output().unwrap();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    Ended { code: output.status.code(), stdout: text(&output.stdout), stderr: text(&output.stderr) }
+    AgentCommandOutput {
+        code: output.status.code(),
+        stdout: text(&output.stdout),
+        stderr: text(&output.stderr),
+    }
 }
 
 #[test]
 fn sensitive_answers_reach_the_model_and_tools_exactly_whatever_they_are() {
-    let sensitive =
-        |question: &str| Answer::call("ask_human", json!({ "question": question, "sensitive": true }));
+    let sensitive = |question: &str| {
+        ScriptedAnswer::call("ask_human", json!({ "question": question, "sensitive": true }))
+    };
     for (first, second) in [
         ("secret", "hunter2"),
         ("hunter2", "secret"),
@@ -95,19 +102,21 @@ fn sensitive_answers_reach_the_model_and_tools_exactly_whatever_they_are() {
         ("a\"b\\q", "b\\"),
         ("12", "2"),
     ] {
-        let stage = Stage::new(script([sensitive("First?"), sensitive("Second?")]));
+        let stage = AgentTestHome::new(script([sensitive("First?"), sensitive("Second?")]));
         stage.run(&["--message", "go"]).expect(101);
         answer(&stage, first).expect(101);
         let both = format!("{first} and {second}, as a secret in JSON [secret act_1] {first}{second}");
         let use_them = {
             let (first, second, both) = (first.to_owned(), second.to_owned(), both.clone());
-            move |heard: &abide_testkit::model::Heard| {
+            move |heard: &abide_testkit::model::ReceivedRequest| {
                 let seen = results(heard);
                 let is_exact = seen.len() == 2 && seen[0] == first && seen[1] == second;
-                is_exact.then(|| Answer::call("note", json!({ "text": both })))
+                is_exact.then(|| ScriptedAnswer::call("note", json!({ "text": both })))
             }
         };
-        stage.model.follow(Script::new().decide(use_them).otherwise(Answer::say(format!("done: {both}"))));
+        stage.model.follow(
+            ModelScript::new().decide(use_them).otherwise(ScriptedAnswer::say(format!("done: {both}"))),
+        );
         let done = answer(&stage, second);
         done.expect(0);
         let last = stage.events("THOUGHT").pop().unwrap()["text"].clone();
@@ -131,8 +140,9 @@ fn sensitive_answers_reach_the_model_and_tools_exactly_whatever_they_are() {
 
 #[test]
 fn the_number_of_an_option_stands_for_its_text() {
-    let ask = Answer::call("ask_human", json!({ "question": "Which?", "options": ["tea", "coffee", "1"] }));
-    let stage = Stage::new(script([ask.clone(), ask.clone(), ask.clone(), ask.clone(), ask]));
+    let ask =
+        ScriptedAnswer::call("ask_human", json!({ "question": "Which?", "options": ["tea", "coffee", "1"] }));
+    let stage = AgentTestHome::new(script([ask.clone(), ask.clone(), ask.clone(), ask.clone(), ask]));
     let waiting = stage.run(&["--message", "go"]);
     assert!(waiting.expect(101).stderr.contains("2) coffee"), "{}", waiting.stderr);
     stage.run(&["--answer", "2"]).expect(101);
@@ -140,7 +150,7 @@ fn the_number_of_an_option_stands_for_its_text() {
     // An option that is called so takes precedence over the option with this number.
     stage.run(&["--answer", "1"]).expect(101);
     stage.run(&["--answer", "=2"]).expect(101);
-    stage.model.follow(Script::new().otherwise(Answer::say("done")));
+    stage.model.follow(ModelScript::new().otherwise(ScriptedAnswer::say("done")));
     stage.run(&["--answer", "2"]).expect(0);
     // The same command again gives the same answer again.
     assert_eq!(stage.run(&["--answer", "2"]).expect(0).stdout, "done\n");

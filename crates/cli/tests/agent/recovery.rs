@@ -4,27 +4,30 @@ use std::os::unix::process::ExitStatusExt;
 
 use abide_testkit::{
     environment,
-    model::{Answer, Gate, Script},
+    model::{ModelScript, ScriptedAnswer, TestGate},
     wait,
 };
 use serde_json::json;
 
-use super::stage::{Stage, ended, kill, results, runs, script, shell};
+use super::stage::{AgentTestHome, ended, kill, results, runs, script, shell};
 
-fn ask() -> Answer {
-    Answer::call("ask_human", json!({ "question": "Go on?" }))
+fn ask() -> ScriptedAnswer {
+    ScriptedAnswer::call("ask_human", json!({ "question": "Go on?" }))
 }
 
 #[test]
 fn a_session_that_was_killed_meanwhile_is_told_to_the_model_which_starts_a_new_one() {
-    let told =
-        |heard: &abide_testkit::model::Heard| heard.last_user().contains("Recovery notice: session 'shell_");
-    let stage = Stage::new(script([shell("x=1"), ask()]));
+    let told = |heard: &abide_testkit::model::ReceivedRequest| {
+        heard.last_user().contains("Recovery notice: session 'shell_")
+    };
+    let stage = AgentTestHome::new(script([shell("x=1"), ask()]));
     stage.run(&["--message", "go"]).expect(101);
     let before = stage.sessions();
     kill(before[0].1);
     stage.model.follow(
-        script([Answer::say("the shell is new")]).once(told, shell("echo x is ${x:-unset}")).demand_order(),
+        script([ScriptedAnswer::say("the shell is new")])
+            .once(told, shell("echo x is ${x:-unset}"))
+            .demand_order(),
     );
     assert_eq!(stage.run(&["--answer", "yes"]).expect(0).stdout, "the shell is new\n");
     let last = stage.model.heard().pop().unwrap();
@@ -39,8 +42,12 @@ fn a_session_that_was_killed_meanwhile_is_told_to_the_model_which_starts_a_new_o
 
 #[test]
 fn a_session_that_lives_goes_on_and_nothing_is_said() {
-    let stage =
-        Stage::new(script([shell("x=1"), ask(), shell("echo x is ${x:-unset}"), Answer::say("done")]));
+    let stage = AgentTestHome::new(script([
+        shell("x=1"),
+        ask(),
+        shell("echo x is ${x:-unset}"),
+        ScriptedAnswer::say("done"),
+    ]));
     stage.run(&["--message", "go"]).expect(101);
     stage.run(&["--answer", "yes"]).expect(0);
     let last = stage.model.heard().pop().unwrap();
@@ -50,7 +57,7 @@ fn a_session_that_lives_goes_on_and_nothing_is_said() {
 
 #[test]
 fn a_recycled_pid_is_not_taken_for_the_session() {
-    let stage = Stage::new(script([shell("x=1"), ask()]));
+    let stage = AgentTestHome::new(script([shell("x=1"), ask()]));
     stage.run(&["--message", "go"]).expect(101);
     let (id, pid) = stage.sessions().remove(0);
     kill(pid);
@@ -59,7 +66,7 @@ fn a_recycled_pid_is_not_taken_for_the_session() {
     let mut stranger = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
     std::fs::write(stage.state().join("sessions").join(&id).join("pid.txt"), format!("{}\n", stranger.id()))
         .unwrap();
-    stage.model.follow(Script::new().otherwise(Answer::say("done")));
+    stage.model.follow(ModelScript::new().otherwise(ScriptedAnswer::say("done")));
     stage.run(&["--answer", "yes"]).expect(0);
     assert!(stage.model.heard().pop().unwrap().mentions("Recovery notice: session 'shell_"));
     assert!(runs(stranger.id()));
@@ -69,14 +76,15 @@ fn a_recycled_pid_is_not_taken_for_the_session() {
 
 #[test]
 fn a_call_under_way_when_we_are_killed_is_ended_and_told_to_be_unknown() {
-    let stage =
-        Stage::new(script([Answer::call("linger", json!({})).then_call("note", json!({ "text": "after" }))]));
+    let stage = AgentTestHome::new(script([
+        ScriptedAnswer::call("linger", json!({})).then_call("note", json!({ "text": "after" }))
+    ]));
     let mut child = stage.start(&["--message", "go"]);
     let lingering = stage.work().join("lingering.txt");
     wait::until("the tool lingers", || lingering.exists());
     child.kill().unwrap();
     assert_eq!(child.wait().unwrap().signal(), Some(9));
-    stage.model.follow(Script::new().otherwise(Answer::say("I see")).demand_order());
+    stage.model.follow(ModelScript::new().otherwise(ScriptedAnswer::say("I see")).demand_order());
     assert_eq!(stage.run(&["--message", "go"]).expect(0).stdout, "I see\n");
     let seen = results(&stage.model.heard().pop().unwrap());
     assert!(
@@ -97,10 +105,10 @@ fn a_call_under_way_when_we_are_killed_is_ended_and_told_to_be_unknown() {
 
 #[test]
 fn b8_an_interpreter_that_works_on_while_we_are_killed_is_told_to_be_at_work() {
-    let python = |code: &str| Answer::call("python", json!({ "code": code }));
+    let python = |code: &str| ScriptedAnswer::call("python", json!({ "code": code }));
     let work = "open('begun', 'w').close()\nimport os, time\n\
                 while not os.path.exists('go'): time.sleep(0.01)\n\nprint('the work is done')\n";
-    let stage = Stage::new(script([python("x = 6"), python(work)]));
+    let stage = AgentTestHome::new(script([python("x = 6"), python(work)]));
     let mut child = stage.start(&["--message", "go"]);
     let begun = stage.work().join("begun");
     wait::until("the interpreter is at work", || begun.exists());
@@ -109,10 +117,10 @@ fn b8_an_interpreter_that_works_on_while_we_are_killed_is_told_to_be_at_work() {
     let (id, pid) = stage.sessions().remove(0);
     stage.model.follow(
         script([
-            Answer::call("note", json!({ "text": "x" })),
-            Answer::call("note", json!({ "text": "y" })),
+            ScriptedAnswer::call("note", json!({ "text": "x" })),
+            ScriptedAnswer::call("note", json!({ "text": "y" })),
             python("print('x is', x)"),
-            Answer::say("I see"),
+            ScriptedAnswer::say("I see"),
         ])
         .demand_order(),
     );
@@ -138,14 +146,14 @@ fn b8_an_interpreter_that_works_on_while_we_are_killed_is_told_to_be_at_work() {
 #[test]
 fn a_run_that_goes_on_after_its_end_is_told_that_its_sessions_were_ended() {
     let look = || shell("pwd; echo x is ${x:-unset}");
-    let stage = Stage::new(script([
+    let stage = AgentTestHome::new(script([
         shell("cd / && x=1"),
-        Answer::status(500, "no"),
-        Answer::status(500, "no"),
+        ScriptedAnswer::status(500, "no"),
+        ScriptedAnswer::status(500, "no"),
         look(),
-        Answer::say("first"),
+        ScriptedAnswer::say("first"),
         look(),
-        Answer::say("second"),
+        ScriptedAnswer::say("second"),
     ]));
     stage.run(&["--message", "go"]).expect(1);
     assert_eq!(stage.sessions(), []);
@@ -177,9 +185,9 @@ fn a_tool_that_kills_its_keeper_leaves_nothing_running() {
          \x20   command: [sh, -c, '{leave}']\n    parameters:\n\
          \x20     - {{ name: text, type: string, description: Text., inject_as: stdin, required: false }}\n"
     );
-    let call = |tool: &str| Answer::call(tool, json!({}));
+    let call = |tool: &str| ScriptedAnswer::call(tool, json!({}));
     let killers = std::iter::repeat_with(|| [call("killer"), call("killing_session")]).take(5).flatten();
-    let stage = Stage::with(script(killers.chain([Answer::say("done")])), &more);
+    let stage = AgentTestHome::with(script(killers.chain([ScriptedAnswer::say("done")])), &more);
     stage.run(&["--message", "go"]).expect(0);
     assert_eq!(processes_in(&stage.work()), [0_u32; 0]);
     for seen in results(&stage.model.heard().pop().unwrap()) {
@@ -191,8 +199,8 @@ fn a_tool_that_kills_its_keeper_leaves_nothing_running() {
 fn a_background_job_of_the_shell_that_became_the_agent_is_left_alone() {
     let more =
         "  - name: killer\n    description: Kills its keeper.\n    command: [sh, -c, 'kill -9 $PPID']\n";
-    let killer = || Answer::call("killer", json!({}));
-    let stage = Stage::with(script([shell("true"), killer(), Answer::say("done")]), more);
+    let killer = || ScriptedAnswer::call("killer", json!({}));
+    let stage = AgentTestHome::with(script([shell("true"), killer(), ScriptedAnswer::say("done")]), more);
     let agent = stage.command(&["--message", "go"]);
     let mut command = environment::abide("sh");
     command.args(["-c", "sleep 71952 >/dev/null 2>&1 & echo $! > job.txt; exec \"$@\"", "sh"]);
@@ -206,11 +214,11 @@ fn a_background_job_of_the_shell_that_became_the_agent_is_left_alone() {
 
 #[test]
 fn a_person_who_presses_ctrl_c_ends_the_tool_and_keeps_the_session() {
-    let stage = Stage::new(script([
+    let stage = AgentTestHome::new(script([
         shell("x=1"),
-        Answer::call("linger", json!({})).then_call("note", json!({ "text": "after" })),
+        ScriptedAnswer::call("linger", json!({})).then_call("note", json!({ "text": "after" })),
         shell("echo x is ${x:-unset}"),
-        Answer::say("done"),
+        ScriptedAnswer::say("done"),
     ]));
     let mut child = stage.start(&["--message", "go"]);
     let lingering = stage.work().join("lingering.txt");
@@ -230,8 +238,9 @@ fn a_person_who_presses_ctrl_c_ends_the_tool_and_keeps_the_session() {
 
 #[test]
 fn ctrl_c_while_the_model_thinks_leaves_nothing_behind() {
-    let gate = Gate::new();
-    let stage = Stage::new(script([Answer::say("late").held(&gate), Answer::say("in time")]));
+    let gate = TestGate::new();
+    let stage =
+        AgentTestHome::new(script([ScriptedAnswer::say("late").held(&gate), ScriptedAnswer::say("in time")]));
     let mut child = stage.start(&["--message", "go"]);
     gate.reached();
     let pid = rustix::process::Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
@@ -243,8 +252,8 @@ fn ctrl_c_while_the_model_thinks_leaves_nothing_behind() {
 
 #[test]
 fn two_processes_in_one_directory_are_refused() {
-    let gate = Gate::new();
-    let stage = Stage::new(script([Answer::say("done").held(&gate)]));
+    let gate = TestGate::new();
+    let stage = AgentTestHome::new(script([ScriptedAnswer::say("done").held(&gate)]));
     let first = stage.start(&["--message", "go"]);
     gate.reached();
     let second = stage.run(&["--message", "go"]);

@@ -8,32 +8,32 @@ use std::{
 
 use abide_testkit::{
     environment,
-    model::{Answer, Heard, ModelServer, Script},
+    model::{ModelScript, ModelServer, ReceivedRequest, ScriptedAnswer},
 };
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-pub(crate) struct Stage {
+pub(crate) struct AgentTestHome {
     folder: TempDir,
     pub(crate) model: ModelServer,
 }
 
 /// What a command came to.
 #[derive(Debug)]
-pub(crate) struct Ended {
+pub(crate) struct AgentCommandOutput {
     pub(crate) code: Option<i32>,
     pub(crate) stdout: String,
     pub(crate) stderr: String,
 }
 
-impl Stage {
+impl AgentTestHome {
     /// A stage with this model, which refuses messages in a wrong order.
-    pub(crate) fn new(script: Script) -> Self {
+    pub(crate) fn new(script: ModelScript) -> Self {
         Self::with(script, "")
     }
 
     /// The same, with more in its configuration.
-    pub(crate) fn with(script: Script, more: &str) -> Self {
+    pub(crate) fn with(script: ModelScript, more: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let model = ModelServer::start(script.demand_order());
         let agent = folder.path().join("agent");
@@ -75,16 +75,16 @@ impl Stage {
         command
     }
 
-    pub(crate) fn run(&self, words: &[&str]) -> Ended {
+    pub(crate) fn run(&self, words: &[&str]) -> AgentCommandOutput {
         ended(self.command(words))
     }
 
     /// Any command, in the working directory.
-    pub(crate) fn abide(&self, words: &[&str]) -> Ended {
+    pub(crate) fn abide(&self, words: &[&str]) -> AgentCommandOutput {
         self.abide_with(words, &[])
     }
 
-    pub(crate) fn abide_with(&self, words: &[&str], env: &[(&str, &str)]) -> Ended {
+    pub(crate) fn abide_with(&self, words: &[&str], env: &[(&str, &str)]) -> AgentCommandOutput {
         let mut command = environment::abide(env!("CARGO_BIN_EXE_abide"));
         command.args(words).current_dir(self.work()).stdin(Stdio::null());
         command.env("ABIDE_HOME", self.folder.path().join("home")).envs(env.iter().copied());
@@ -118,7 +118,7 @@ impl Stage {
     }
 }
 
-impl Drop for Stage {
+impl Drop for AgentTestHome {
     /// A test that failed leaves no shells behind.
     fn drop(&mut self) {
         for (_, pid) in self.sessions().into_iter().filter(|(_, pid)| runs(*pid)) {
@@ -127,13 +127,17 @@ impl Drop for Stage {
     }
 }
 
-pub(crate) fn ended(mut command: Command) -> Ended {
+pub(crate) fn ended(mut command: Command) -> AgentCommandOutput {
     let output = command.output().unwrap();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    Ended { code: output.status.code(), stdout: text(&output.stdout), stderr: text(&output.stderr) }
+    AgentCommandOutput {
+        code: output.status.code(),
+        stdout: text(&output.stdout),
+        stderr: text(&output.stderr),
+    }
 }
 
-impl Ended {
+impl AgentCommandOutput {
     /// Asserts the exit code, and shows everything if it is another.
     #[track_caller]
     pub(crate) fn expect(&self, code: i32) -> &Self {
@@ -174,18 +178,18 @@ pub(crate) fn kill(pid: u32) {
 }
 
 /// The texts of all results that the model has seen, in order.
-pub(crate) fn results(heard: &Heard) -> Vec<String> {
+pub(crate) fn results(heard: &ReceivedRequest) -> Vec<String> {
     heard.tool_results().into_iter().map(|result| result.text).collect()
 }
 
 /// A call of one of the tools below.
-pub(crate) fn shell(command: &str) -> Answer {
-    Answer::call("shell", json!({ "command": command }))
+pub(crate) fn shell(command: &str) -> ScriptedAnswer {
+    ScriptedAnswer::call("shell", json!({ "command": command }))
 }
 
 /// The answers, one for each request.
-pub(crate) fn script(answers: impl IntoIterator<Item = Answer>) -> Script {
-    answers.into_iter().fold(Script::new(), Script::then)
+pub(crate) fn script(answers: impl IntoIterator<Item = ScriptedAnswer>) -> ModelScript {
+    answers.into_iter().fold(ModelScript::new(), ModelScript::then)
 }
 
 /// `note` appends a line to a file, so that what was carried out can be counted.

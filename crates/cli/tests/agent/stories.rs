@@ -1,30 +1,32 @@
 //! Whole stories: two sessions, a question, an answer, and nothing left.
 
-use abide_testkit::model::{Answer, Script};
+use abide_testkit::model::{ModelScript, ScriptedAnswer};
 use serde_json::json;
 
-use super::stage::{Stage, results, runs, script, shell};
+use super::stage::{AgentTestHome, results, runs, script, shell};
 
-fn python(code: &str) -> Answer {
-    Answer::call("python", json!({ "code": code }))
+fn python(code: &str) -> ScriptedAnswer {
+    ScriptedAnswer::call("python", json!({ "code": code }))
 }
 
 #[test]
 fn two_sessions_wait_with_a_question_and_are_gone_at_the_end_with_no_other_runs_touched() {
-    let other =
-        Stage::new(script([shell("echo other"), Answer::call("ask_human", json!({ "question": "?" }))]));
+    let other = AgentTestHome::new(script([
+        shell("echo other"),
+        ScriptedAnswer::call("ask_human", json!({ "question": "?" })),
+    ]));
     other.run(&["--message", "stay"]).expect(101);
     let others = other.sessions();
     assert_eq!(others.len(), 1);
 
     let ask = json!({ "question": "Which number?", "options": ["7", "8"] });
-    let stage = Stage::new(script([
+    let stage = AgentTestHome::new(script([
         shell("cd /; x=35; echo shell ready"),
         python("y = 6"),
-        Answer::call("ask_human", ask).then_call("shell", json!({ "command": "echo beside" })),
+        ScriptedAnswer::call("ask_human", ask).then_call("shell", json!({ "command": "echo beside" })),
         shell("echo $((x + 7)) in $(pwd)"),
         python("print(y * 7)"),
-        Answer::say("42 it is"),
+        ScriptedAnswer::say("42 it is"),
     ]));
     let waiting = stage.run(&["--message", "go"]);
     waiting.expect(101);
@@ -67,14 +69,14 @@ fn two_sessions_wait_with_a_question_and_are_gone_at_the_end_with_no_other_runs_
         .cloned()
         .collect();
     assert_eq!((started.len(), ended.len()), (2, 2));
-    other.model.follow(Script::new().otherwise(Answer::say("bye")));
+    other.model.follow(ModelScript::new().otherwise(ScriptedAnswer::say("bye")));
     other.run(&["--answer", "go"]).expect(0);
     assert_eq!(other.sessions(), []);
 }
 
 #[test]
 fn the_same_command_again_tells_the_answer_without_a_model_and_again_asks_it() {
-    let stage = Stage::new(script([Answer::say("one"), Answer::say("two")]));
+    let stage = AgentTestHome::new(script([ScriptedAnswer::say("one"), ScriptedAnswer::say("two")]));
     assert_eq!(stage.run(&["--message", "go"]).expect(0).stdout, "one\n");
     assert_eq!(stage.run(&["--message", "go"]).expect(0).stdout, "one\n");
     assert_eq!(stage.model.heard().len(), 1);
@@ -84,8 +86,8 @@ fn the_same_command_again_tells_the_answer_without_a_model_and_again_asks_it() {
 
 #[test]
 fn events_are_told_as_json_and_the_outcome_last() {
-    let call = Answer::call("note", json!({ "text": "x" })).then_call("nothing", json!({}));
-    let stage = Stage::new(script([call, Answer::say("done")]));
+    let call = ScriptedAnswer::call("note", json!({ "text": "x" })).then_call("nothing", json!({}));
+    let stage = AgentTestHome::new(script([call, ScriptedAnswer::say("done")]));
     let told = stage.run(&["--message", "go", "--json"]);
     told.expect(0);
     let lines: Vec<serde_json::Value> =
@@ -112,14 +114,16 @@ fn events_are_told_as_json_and_the_outcome_last() {
 
 #[test]
 fn a_session_that_the_model_ends_is_gone_and_the_next_call_starts_another() {
-    let end = |heard: &abide_testkit::model::Heard| {
+    let end = |heard: &abide_testkit::model::ReceivedRequest| {
         let first = results(heard).first()?.clone();
         let (_, id) = first.split_once("session_id: ")?;
         let id: String = id.chars().take_while(|c| c.is_ascii_alphanumeric() || *c == '_').collect();
-        (heard.tool_results().len() == 1).then(|| Answer::call("session_end", json!({ "session_id": id })))
+        (heard.tool_results().len() == 1)
+            .then(|| ScriptedAnswer::call("session_end", json!({ "session_id": id })))
     };
-    let model = script([shell("x=1"), shell("echo x is ${x:-unset}"), Answer::say("done")]).decide(end);
-    let stage = Stage::new(model);
+    let model =
+        script([shell("x=1"), shell("echo x is ${x:-unset}"), ScriptedAnswer::say("done")]).decide(end);
+    let stage = AgentTestHome::new(model);
     stage.run(&["--message", "go"]).expect(0);
     let seen = results(&stage.model.heard().pop().unwrap());
     assert!(seen[1].contains("terminated"), "{seen:#?}");

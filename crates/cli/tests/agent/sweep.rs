@@ -6,26 +6,26 @@
 
 use std::os::unix::process::ExitStatusExt;
 
-use abide_testkit::model::{Answer, Heard, Script};
+use abide_testkit::model::{ModelScript, ReceivedRequest, ScriptedAnswer};
 use serde_json::json;
 
 use super::{
     recovery::processes_in,
-    stage::{Stage, ended, results},
+    stage::{AgentTestHome, ended, results},
 };
 
 const UNKNOWN: &str = "The outcome of this call is unknown";
 
-fn note(text: &str) -> Answer {
-    Answer::call("note", json!({ "text": text }))
+fn note(text: &str) -> ScriptedAnswer {
+    ScriptedAnswer::call("note", json!({ "text": text }))
 }
 
-fn shell(command: &str) -> Answer {
-    Answer::call("shell", json!({ "command": command }))
+fn shell(command: &str) -> ScriptedAnswer {
+    ScriptedAnswer::call("shell", json!({ "command": command }))
 }
 
 /// What the model says next.
-fn next(heard: &Heard) -> Answer {
+fn next(heard: &ReceivedRequest) -> ScriptedAnswer {
     let seen = results(heard);
     let last = seen.last().map_or("", String::as_str);
     let is_noted = |text: &str| {
@@ -34,7 +34,7 @@ fn next(heard: &Heard) -> Answer {
     };
     let saw = |text: &str| seen.iter().any(|seen| seen.contains(text));
     if last.contains(UNKNOWN) && !(is_noted("one") && is_noted("two") && is_noted("three")) {
-        return Answer::call("look", json!({}));
+        return ScriptedAnswer::call("look", json!({}));
     }
     if !is_noted("one") {
         return note("one");
@@ -46,7 +46,7 @@ fn next(heard: &Heard) -> Answer {
         return note("two");
     }
     if !saw("blue") {
-        return Answer::call("ask_human", json!({ "question": "Which colour?" }));
+        return ScriptedAnswer::call("ask_human", json!({ "question": "Which colour?" }));
     }
     if !saw("n is 5") {
         let is_unset = last.contains("n is unset");
@@ -55,11 +55,11 @@ fn next(heard: &Heard) -> Answer {
     if !is_noted("three") {
         return note("three");
     }
-    Answer::say("all done")
+    ScriptedAnswer::say("all done")
 }
 
-fn stage() -> Stage {
-    Stage::new(Script::new().decide(|heard| Some(next(heard))))
+fn stage() -> AgentTestHome {
+    AgentTestHome::new(ModelScript::new().decide(|heard| Some(next(heard))))
 }
 
 const ASKED: [&str; 2] = ["--message", "go"];
@@ -79,7 +79,7 @@ fn places() -> [Vec<String>; 2] {
     })
 }
 
-fn die_at(stage: &Stage, words: &[&str], place: &str) {
+fn die_at(stage: &AgentTestHome, words: &[&str], place: &str) {
     let mut command = stage.command(words);
     let status = command.env("SIEGE_FAILPOINT", place).output().unwrap().status;
     assert_eq!(status.signal(), Some(9), "{words:?} did not die at {place}");
@@ -120,13 +120,13 @@ fn killed_again_and_again_it_still_ends() {
     check_answered(&stage, "again and again");
 }
 
-fn check(stage: &Stage, place: &str) {
+fn check(stage: &AgentTestHome, place: &str) {
     let waiting = stage.run(&ASKED);
     assert_eq!(waiting.code, Some(101), "{place}: {}{}", waiting.stdout, waiting.stderr);
     check_answered(stage, place);
 }
 
-fn check_answered(stage: &Stage, place: &str) {
+fn check_answered(stage: &AgentTestHome, place: &str) {
     let done = stage.run(&ANSWERED);
     assert_eq!((done.code, done.stdout.as_str()), (Some(0), "all done\n"), "{place}: {}", done.stderr);
     assert_eq!(stage.model.faults(), [""; 0], "{place}");

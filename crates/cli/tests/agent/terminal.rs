@@ -2,13 +2,13 @@
 
 use std::io::{Read, Write};
 
-use abide_testkit::model::Answer;
+use abide_testkit::model::ScriptedAnswer;
 use pty_process::blocking::{Command, Pty};
 use serde_json::json;
 
 use super::{
     clones::clone,
-    stage::{Stage, results, script},
+    stage::{AgentTestHome, results, script},
 };
 
 /// Reads on until this is seen.
@@ -24,7 +24,7 @@ fn sees(terminal: &mut Pty, seen: &mut String, wanted: &str) {
 }
 
 /// Runs a story with one question at a terminal; what was seen, and the exit code.
-fn answered(stage: &Stage, keys: &str) -> (String, Option<i32>) {
+fn answered(stage: &AgentTestHome, keys: &str) -> (String, Option<i32>) {
     let (mut terminal, inside) = pty_process::blocking::open().unwrap();
     let plain = stage.command(&["--message", "go"]);
     let mut command = Command::new(plain.get_program()).args(plain.get_args());
@@ -45,9 +45,9 @@ fn answered(stage: &Stage, keys: &str) -> (String, Option<i32>) {
     (seen, child.wait().unwrap().code())
 }
 
-fn asks(sensitive: bool) -> Stage {
+fn asks(sensitive: bool) -> AgentTestHome {
     let question = json!({ "question": "Which?", "options": ["tea", "coffee"], "sensitive": sensitive });
-    Stage::new(script([Answer::call("ask_human", question), Answer::say("done")]))
+    AgentTestHome::new(script([ScriptedAnswer::call("ask_human", question), ScriptedAnswer::say("done")]))
 }
 
 #[test]
@@ -80,7 +80,7 @@ fn a_person_who_leaves_leaves_the_question_open() {
 
 #[test]
 fn a_person_at_the_terminal_decides_about_a_foreign_journal() {
-    let stage = clone([Answer::say("done")]);
+    let stage = clone([ScriptedAnswer::say("done")]);
     let journal = stage.journal();
     let (seen, code) = answered(&stage, "no\n");
     assert_eq!(code, Some(2), "{seen}");

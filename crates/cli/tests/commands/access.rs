@@ -9,10 +9,10 @@ use std::{
 use abide_testkit::wait;
 use serde_json::{Value, json};
 
-use crate::house::House;
+use crate::house::CommandTestHome;
 
 /// Asks over TCP with a token; the status.
-fn status_with(house: &House, token: &str, path: &str) -> u16 {
+fn status_with(house: &CommandTestHome, token: &str, path: &str) -> u16 {
     let text = std::fs::read_to_string(house.path().join("daemon.json")).unwrap();
     let daemon: Value = serde_json::from_str(&text).unwrap();
     let mut stream = std::net::TcpStream::connect(daemon["listen"].as_str().unwrap()).unwrap();
@@ -32,7 +32,7 @@ fn exchange(stream: &mut (impl Read + Write), token: &str, path: &str) -> (u16, 
 
 #[test]
 fn tokens_are_made_listed_rotated_and_revoked_with_and_without_a_daemon() {
-    let house = House::new();
+    let house = CommandTestHome::new();
     let owner = || std::fs::read_to_string(house.path().join("token")).unwrap();
     // No daemon runs yet, and none is started for this.
     let made = house.json(&["token", "new", "ci", "--permit", "read,run", "--expires", "30d"]);
@@ -75,7 +75,7 @@ fn tokens_are_made_listed_rotated_and_revoked_with_and_without_a_daemon() {
 
 #[test]
 fn mistakes_with_tokens_are_named() {
-    let house = House::new();
+    let house = CommandTestHome::new();
     for (words, code, part) in [
         (&["token", "new", "x"][..], 2, "--permit"),
         (&["token", "new", "x", "--permit", "write"], 2, "read, answer, approve, run or admin"),
@@ -92,7 +92,7 @@ fn mistakes_with_tokens_are_named() {
 
 #[test]
 fn commands_use_the_unix_socket_and_fall_back_to_tcp_without_it() {
-    let house = House::new();
+    let house = CommandTestHome::new();
     house.up();
     let socket = house.path().join("daemon.sock");
     assert_eq!(std::fs::metadata(&socket).unwrap().permissions().mode() & 0o777, 0o600);
@@ -119,7 +119,7 @@ fn commands_use_the_unix_socket_and_fall_back_to_tcp_without_it() {
 /// Issue 14, item 9: a process that an agent started may not answer in the person's place.
 #[test]
 fn descendants_of_a_keeper_are_refused_at_the_socket_also_after_their_parents_end() {
-    let house = House::new();
+    let house = CommandTestHome::new();
     house.up();
     let abide = env!("CARGO_BIN_EXE_abide");
     let home = house.path().display().to_string();
@@ -144,14 +144,14 @@ fn descendants_of_a_keeper_are_refused_at_the_socket_also_after_their_parents_en
 }
 
 /// A place in which an ordinary user can work: the programs, and a home of that user's.
-struct UserPlace {
+struct UserHome {
     directory: tempfile::TempDir,
 }
 
 const USER: u32 = 65_534;
 const OTHER_USER: u32 = 65_533;
 
-impl UserPlace {
+impl UserHome {
     fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let place = Self { directory };
@@ -175,13 +175,13 @@ impl UserPlace {
     }
 
     /// Runs a program as this user.
-    fn run(&self, user: u32, words: &[&str]) -> crate::house::Done {
+    fn run(&self, user: u32, words: &[&str]) -> crate::house::CommandOutput {
         let mut command = abide_testkit::environment::abide("setpriv");
         let (reuid, regid) = (format!("--reuid={user}"), format!("--regid={user}"));
         command.args([reuid.as_str(), &regid, "--clear-groups"]).args(words);
         command.env("ABIDE_HOME", self.path("home")).env("HOME", self.path("home"));
         command.current_dir(self.directory.path()).stdin(std::process::Stdio::null());
-        House::done(command)
+        CommandTestHome::done(command)
     }
 
     fn abide(&self, words: &[&str]) -> String {
@@ -201,7 +201,7 @@ fn the_daemon_is_not_dumpable_works_for_an_ordinary_user_and_keepers_refuse_othe
     if !rustix::process::geteuid().is_root() {
         return abide_testkit::skip::skip("only root can become another user");
     }
-    let place = UserPlace::new();
+    let place = UserHome::new();
     place.abide(&["up", "--detach"]);
     let daemon = std::fs::read_to_string(place.path("home/daemon.json")).unwrap();
     let daemon: Value = serde_json::from_str(&daemon).unwrap();

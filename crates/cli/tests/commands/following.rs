@@ -1,10 +1,10 @@
 //! Followers survive the daemon: killed and started again, nothing is lost and nothing is told twice.
 
-use crate::{house::House, person::Person};
+use crate::{house::CommandTestHome, person::TerminalUser};
 
 #[test]
 fn logs_follow_a_run_across_the_death_of_the_daemon() {
-    let house = House::new();
+    let house = CommandTestHome::new();
     let run = house.asking("progress one\nask open_text Name?\nprogress two\nsay hello $reply");
     let mut logs = house.watch(&["logs", &run, "--follow"]);
     logs.says("asks: Name?");
@@ -20,7 +20,7 @@ fn logs_follow_a_run_across_the_death_of_the_daemon() {
 
 #[test]
 fn events_as_json_lines_are_all_there_and_each_once_across_a_death() {
-    let house = House::new();
+    let house = CommandTestHome::new();
     let run = house.asking("ask open_text Name?\nsay hello $reply");
     let mut logs = house.watch(&["logs", &run, "--follow", "--json"]);
     logs.says("turn_ended");
@@ -36,7 +36,7 @@ fn events_as_json_lines_are_all_there_and_each_once_across_a_death() {
 
 #[test]
 fn a_run_that_is_followed_goes_on_while_the_daemon_is_dead_and_its_result_still_comes() {
-    let house = House::new();
+    let house = CommandTestHome::new();
     let mut run =
         house.watch(&["run", "parrot", "progress one\nsleep 2\nprogress two\nappend ran once\nsay end"]);
     run.says("one");
@@ -54,8 +54,8 @@ fn a_run_that_is_followed_goes_on_while_the_daemon_is_dead_and_its_result_still_
 
 #[test]
 fn a_question_on_a_terminal_is_asked_again_when_the_daemon_is_back() {
-    let house = House::new();
-    let mut person = Person::runs(&house, &["run", "parrot", "ask open_text Name?\nsay hello $reply"]);
+    let house = CommandTestHome::new();
+    let mut person = TerminalUser::runs(&house, &["run", "parrot", "ask open_text Name?\nsay hello $reply"]);
     person.sees("Name?");
     person.sees("> ");
     house.kill_daemon();
@@ -70,8 +70,8 @@ fn a_question_on_a_terminal_is_asked_again_when_the_daemon_is_back() {
 
 #[test]
 fn an_answer_that_is_typed_while_the_daemon_is_dead_arrives_once_it_is_back() {
-    let house = House::new();
-    let mut person = Person::runs(&house, &["run", "parrot", "ask open_text Name?\nsay hello $reply"]);
+    let house = CommandTestHome::new();
+    let mut person = TerminalUser::runs(&house, &["run", "parrot", "ask open_text Name?\nsay hello $reply"]);
     person.sees("> ");
     house.kill_daemon();
     person.sees("the daemon is gone");
@@ -86,7 +86,7 @@ fn an_answer_that_is_typed_while_the_daemon_is_dead_arrives_once_it_is_back() {
 
 #[test]
 fn logs_follow_a_run_that_is_over_to_its_end_and_stop() {
-    let house = House::new();
+    let house = CommandTestHome::new();
     assert_eq!(house.abide(&["run", "parrot", "say hello"]).code, 0);
     let followed = house.abide(&["logs", "last", "--follow"]);
     assert_eq!((followed.code, followed.out.clone()), (0, house.abide(&["logs", "last"]).out));
@@ -95,7 +95,7 @@ fn logs_follow_a_run_that_is_over_to_its_end_and_stop() {
 
 #[test]
 fn everything_that_an_engine_says_in_a_hurry_is_told_once_and_in_order() {
-    let house = House::new();
+    let house = CommandTestHome::new();
     let script = (0..500).map(|n| format!("progress step {n}\n")).collect::<String>() + "say end";
     let done = house.piped(&["run", "parrot", "-"], script.as_bytes());
     assert_eq!((done.code, done.out.as_str()), (0, "end\n"), "{}", done.err);

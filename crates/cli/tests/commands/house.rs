@@ -18,19 +18,19 @@ use serde_json::Value;
 /// Longer than anything here takes on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(90);
 
-pub(crate) struct House {
+pub(crate) struct CommandTestHome {
     home: tempfile::TempDir,
 }
 
 /// What a command did.
 #[derive(Debug)]
-pub(crate) struct Done {
+pub(crate) struct CommandOutput {
     pub(crate) code: i32,
     pub(crate) out: String,
     pub(crate) err: String,
 }
 
-impl House {
+impl CommandTestHome {
     pub(crate) fn new() -> Self {
         Self::with("listen = \"127.0.0.1:0\"\n")
     }
@@ -60,25 +60,33 @@ impl House {
     }
 
     /// Runs a command to its end.
-    pub(crate) fn abide<S: AsRef<OsStr>>(&self, words: &[S]) -> Done {
+    pub(crate) fn abide<S: AsRef<OsStr>>(&self, words: &[S]) -> CommandOutput {
         Self::done(self.command(words))
     }
 
-    pub(crate) fn done(mut command: Command) -> Done {
+    pub(crate) fn done(mut command: Command) -> CommandOutput {
         let output = command.output().unwrap();
         let text = |bytes| String::from_utf8(bytes).unwrap();
-        Done { code: output.status.code().unwrap_or(-1), out: text(output.stdout), err: text(output.stderr) }
+        CommandOutput {
+            code: output.status.code().unwrap_or(-1),
+            out: text(output.stdout),
+            err: text(output.stderr),
+        }
     }
 
     /// Runs a command with this on its standard input.
-    pub(crate) fn piped<S: AsRef<OsStr>>(&self, words: &[S], input: &[u8]) -> Done {
+    pub(crate) fn piped<S: AsRef<OsStr>>(&self, words: &[S], input: &[u8]) -> CommandOutput {
         let mut command = self.command(words);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         child.stdin.take().unwrap().write_all(input).unwrap();
         let output = child.wait_with_output().unwrap();
         let text = |bytes| String::from_utf8(bytes).unwrap();
-        Done { code: output.status.code().unwrap_or(-1), out: text(output.stdout), err: text(output.stderr) }
+        CommandOutput {
+            code: output.status.code().unwrap_or(-1),
+            out: text(output.stdout),
+            err: text(output.stderr),
+        }
     }
 
     /// What a command prints as JSON, after it succeeded.
@@ -104,14 +112,14 @@ impl House {
     }
 
     /// A command that goes on, read line by line.
-    pub(crate) fn watch(&self, words: &[&str]) -> Watched {
+    pub(crate) fn watch(&self, words: &[&str]) -> WatchedCommand {
         let mut command = self.command(words);
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let (sender, lines) = channel();
         read("out", child.stdout.take().unwrap(), sender.clone());
         read("err", child.stderr.take().unwrap(), sender);
-        Watched { child, lines, out: Vec::new(), err: Vec::new() }
+        WatchedCommand { child, lines, out: Vec::new(), err: Vec::new() }
     }
 
     fn daemon(&self) -> Option<Pid> {
@@ -131,7 +139,7 @@ impl House {
     }
 }
 
-impl Drop for House {
+impl Drop for CommandTestHome {
     fn drop(&mut self) {
         let down = self.abide(&["down"]);
         if down.code != 0
@@ -169,14 +177,14 @@ fn read(stream: &'static str, pipe: impl Read + Send + 'static, sender: Sender<(
 }
 
 /// A command that goes on.
-pub(crate) struct Watched {
+pub(crate) struct WatchedCommand {
     pub(crate) child: Child,
     lines: Receiver<(&'static str, String)>,
     pub(crate) out: Vec<String>,
     pub(crate) err: Vec<String>,
 }
 
-impl Watched {
+impl WatchedCommand {
     /// Reads on until a line contains this.
     pub(crate) fn says(&mut self, wanted: &str) {
         loop {
@@ -220,7 +228,7 @@ impl Watched {
     }
 }
 
-impl Drop for Watched {
+impl Drop for WatchedCommand {
     fn drop(&mut self) {
         let _ended_already = self.child.kill();
         let _reaped = self.child.wait();

@@ -4,17 +4,17 @@ use std::{ffi::OsString, os::unix::ffi::OsStringExt};
 
 use serde_json::Value;
 
-use crate::house::{Done, House};
+use crate::house::{CommandOutput, CommandTestHome};
 
 #[track_caller]
-fn refused(done: &Done, code: i32, said: &str) {
+fn refused(done: &CommandOutput, code: i32, said: &str) {
     assert_eq!((done.code, done.out.as_str()), (code, ""), "{}", done.err);
     assert!(done.err.contains(said), "{said}: {}", done.err);
 }
 
 #[test]
 fn a_run_that_is_not_there_is_answered_with_where_to_look() {
-    let house = House::new();
+    let house = CommandTestHome::new();
     refused(&house.abide(&["show", "last"]), 1, "there are no runs yet");
     house.detached("say a");
     house.detached("say b");
@@ -33,7 +33,7 @@ fn a_run_that_is_not_there_is_answered_with_where_to_look() {
 
 #[test]
 fn an_answer_that_cannot_count_is_refused() {
-    let house = House::new();
+    let house = CommandTestHome::new();
     let run = house.asking("ask choose_one Tea? | yes | no\nsay end");
     let id = house.json(&["inbox"])[0]["interaction_id"].as_str().unwrap().to_owned();
     refused(&house.abide(&["reply", &run, ""]), 2, "the answer is empty");
@@ -55,7 +55,7 @@ fn an_answer_that_cannot_count_is_refused() {
 
 #[test]
 fn a_run_that_makes_no_sense_is_refused_before_it_is_one() {
-    let house = House::new();
+    let house = CommandTestHome::new();
     refused(&house.abide(&["run", "parott", "say hello"]), 2, "did you mean parrot?");
     refused(&house.abide(&["run", "parrot", ""]), 2, "the prompt is empty");
     refused(&house.abide(&["run", "parrot"]), 2, "standard input is empty");
@@ -68,7 +68,7 @@ fn a_run_that_makes_no_sense_is_refused_before_it_is_one() {
 
 #[test]
 fn an_argument_that_is_no_text_is_a_usage_error() {
-    let house = House::new();
+    let house = CommandTestHome::new();
     let bytes = OsString::from_vec(vec![b'a', 0xff]);
     let done = house.abide(&[OsString::from("run"), OsString::from("parrot"), bytes.clone()]);
     refused(&done, 2, "UTF-8");
@@ -77,7 +77,7 @@ fn an_argument_that_is_no_text_is_a_usage_error() {
 
 #[test]
 fn a_usage_error_is_json_too_where_json_is_wanted() {
-    let house = House::new();
+    let house = CommandTestHome::new();
     let done = house.abide(&["show", "--json"]);
     assert_eq!(done.code, 2);
     assert_eq!(serde_json::from_str::<Value>(&done.err).unwrap()["code"], "USAGE");
@@ -85,7 +85,7 @@ fn a_usage_error_is_json_too_where_json_is_wanted() {
 
 #[test]
 fn a_prompt_comes_from_a_pipe_with_and_without_a_dash() {
-    let house = House::new();
+    let house = CommandTestHome::new();
     for words in [&["run", "parrot", "-"][..], &["run", "parrot"]] {
         let done = house.piped(words, b"say from a pipe\n");
         assert_eq!((done.code, done.out.as_str()), (0, "from a pipe\n"), "{}", done.err);

@@ -4,7 +4,7 @@ use std::{io::Read, process::Stdio};
 
 use serde_json::Value;
 
-use crate::{house::House, person::Person};
+use crate::{house::CommandTestHome, person::TerminalUser};
 
 /// The names of an object's fields.
 fn fields(value: &Value) -> Vec<&str> {
@@ -13,7 +13,7 @@ fn fields(value: &Value) -> Vec<&str> {
 
 #[test]
 fn everything_is_there_as_json_in_the_shapes_of_the_interface() {
-    let house = House::new();
+    let house = CommandTestHome::new();
     let up = house.json(&["up", "--detach"]);
     assert!(up["url"].as_str().unwrap().starts_with("http://127.0.0.1:"));
     let ran = house.json(&["run", "parrot", "say hello"]);
@@ -50,27 +50,27 @@ fn everything_is_there_as_json_in_the_shapes_of_the_interface() {
 
 #[test]
 fn colours_are_for_terminals_and_for_those_who_want_them() {
-    let house = House::new();
+    let house = CommandTestHome::new();
     assert_eq!(house.abide(&["run", "parrot", "say hello"]).code, 0);
     assert!(!house.abide(&["ls"]).out.contains('\x1b'));
     assert!(!house.abide(&["show", "last"]).out.contains('\x1b'));
-    let mut coloured = Person::runs(&house, &["ls"]);
+    let mut coloured = TerminalUser::runs(&house, &["ls"]);
     assert_eq!(coloured.ends(), Some(0));
     assert!(coloured.all.contains("\x1b[32msucceeded\x1b[0m"), "{:?}", coloured.all);
-    let mut plain = Person::runs_with(&house, &["ls"], &[("NO_COLOR", "1")]);
+    let mut plain = TerminalUser::runs_with(&house, &["ls"], &[("NO_COLOR", "1")]);
     assert_eq!(plain.ends(), Some(0));
     assert!(plain.all.contains("succeeded") && !plain.all.contains('\x1b'), "{:?}", plain.all);
     let mut dumb =
-        Person::runs_with(&house, &["run", "parrot", "progress x\nsay hello"], &[("TERM", "dumb")]);
+        TerminalUser::runs_with(&house, &["run", "parrot", "progress x\nsay hello"], &[("TERM", "dumb")]);
     assert_eq!(dumb.ends(), Some(0));
     assert!(dumb.all.contains("hello") && !dumb.all.contains('\x1b'), "{:?}", dumb.all);
 }
 
 #[test]
 fn what_an_agent_prints_does_not_reach_the_terminal_as_orders_but_files_get_it_as_it_is() {
-    let house = House::new();
+    let house = CommandTestHome::new();
     let nasty = "say a\x1b]0;owned\x07\x1b[2Jb\nprogress p\x1b[5m\nask open_text q\x1b[31m? | o\x1b[7m";
-    let mut person = Person::runs_with(&house, &["run", "parrot", nasty], &[("NO_COLOR", "1")]);
+    let mut person = TerminalUser::runs_with(&house, &["run", "parrot", nasty], &[("NO_COLOR", "1")]);
     person.sees("a␛]0;owned␇␛[2Jb");
     person.sees("q␛[31m?");
     person.answers("1\r");
@@ -79,7 +79,7 @@ fn what_an_agent_prints_does_not_reach_the_terminal_as_orders_but_files_get_it_a
         assert!(!person.all.contains(order), "{order:?}: {:?}", person.all);
     }
     for words in [&["show", "last"][..], &["logs", "last"], &["ls"], &["attach", "last"]] {
-        let mut looking = Person::runs_with(&house, words, &[("NO_COLOR", "1")]);
+        let mut looking = TerminalUser::runs_with(&house, words, &[("NO_COLOR", "1")]);
         looking.ends();
         assert!(
             !looking.all.contains("\x1b]") && !looking.all.contains("\x1b[2J"),
@@ -93,7 +93,7 @@ fn what_an_agent_prints_does_not_reach_the_terminal_as_orders_but_files_get_it_a
 
 #[test]
 fn whoever_stops_reading_is_not_complained_to() {
-    let house = House::new();
+    let house = CommandTestHome::new();
     let script = (0..2000).map(|n| format!("say line {n}\n")).collect::<String>();
     assert_eq!(house.piped(&["run", "parrot", "-"], script.as_bytes()).code, 0);
     for words in
@@ -114,11 +114,11 @@ fn whoever_stops_reading_is_not_complained_to() {
 
 #[test]
 fn wide_characters_count_twice_where_a_line_is_cut_to_the_terminal() {
-    let house = House::new();
+    let house = CommandTestHome::new();
     let wide = "数据库已经迁移完成".repeat(20);
     assert_eq!(house.abide(&["run", "parrot", &format!("say {wide}")]).code, 0);
     assert_eq!(house.abide(&["run", "parrot", &format!("say {}", "plain ".repeat(40))]).code, 0);
-    let mut person = Person::runs(&house, &["ls"]);
+    let mut person = TerminalUser::runs(&house, &["ls"]);
     assert_eq!(person.ends(), Some(0));
     // Without what only colours.
     let seen: String = person.all.split('\x1b').enumerate().fold(String::new(), |text, (number, part)| {
@@ -138,7 +138,7 @@ fn wide_characters_count_twice_where_a_line_is_cut_to_the_terminal() {
 
 #[test]
 fn the_settings_of_a_run_are_part_of_its_story() {
-    let house = House::new();
+    let house = CommandTestHome::new();
     let words = [
         "run",
         "parrot",
@@ -176,7 +176,7 @@ fn the_settings_of_a_run_are_part_of_its_story() {
 
 #[test]
 fn every_command_has_examples() {
-    let house = House::new();
+    let house = CommandTestHome::new();
     let commands = subcommands(&house, &[]);
     for known in
         ["up", "run", "reply", "agent", "rpc", "mcp", "sessions", "config", "doctor", "verify", "backup"]
@@ -199,7 +199,7 @@ fn every_command_has_examples() {
 }
 
 /// The commands that the help of a command lists.
-fn subcommands(house: &House, words: &[&str]) -> Vec<String> {
+fn subcommands(house: &CommandTestHome, words: &[&str]) -> Vec<String> {
     let help = house.abide(&[words, &["--help"]].concat()).out;
     let listed = help.lines().skip_while(|line| *line != "Commands:").skip(1);
     let names = listed.take_while(|line| !line.is_empty()).filter_map(|line| line.strip_prefix("  "));

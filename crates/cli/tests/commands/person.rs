@@ -12,9 +12,9 @@ use pty_process::{
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::house::{House, PATIENCE};
+use crate::house::{CommandTestHome, PATIENCE};
 
-pub(crate) struct Person {
+pub(crate) struct TerminalUser {
     terminal: Pty,
     child: Child,
     /// What was seen and not yet looked for.
@@ -23,12 +23,12 @@ pub(crate) struct Person {
     pub(crate) all: String,
 }
 
-impl Person {
-    pub(crate) fn runs(house: &House, words: &[&str]) -> Self {
+impl TerminalUser {
+    pub(crate) fn runs(house: &CommandTestHome, words: &[&str]) -> Self {
         Self::runs_with(house, words, &[])
     }
 
-    pub(crate) fn runs_with(house: &House, words: &[&str], env: &[(&str, &str)]) -> Self {
+    pub(crate) fn runs_with(house: &CommandTestHome, words: &[&str], env: &[(&str, &str)]) -> Self {
         let (terminal, inside) = pty_process::blocking::open().unwrap();
         terminal.resize(Size::new(40, 160)).unwrap();
         let program = Command::new(env!("CARGO_BIN_EXE_abide"));
@@ -84,7 +84,7 @@ impl Person {
     }
 }
 
-impl Drop for Person {
+impl Drop for TerminalUser {
     fn drop(&mut self) {
         let _ended_already = self.child.kill();
         let _reaped = self.child.wait();

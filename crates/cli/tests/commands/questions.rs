@@ -2,14 +2,14 @@
 
 use serde_json::Value;
 
-use crate::{house::House, person::Person};
+use crate::{house::CommandTestHome, person::TerminalUser};
 
 const TEA: &str = "ask choose_one Tea or coffee? | tea | coffee (safe)\nsay you said $reply";
 
 #[test]
 fn a_question_is_asked_on_the_terminal_and_answered_by_number() {
-    let house = House::new();
-    let mut person = Person::runs(&house, &["run", "parrot", TEA]);
+    let house = CommandTestHome::new();
+    let mut person = TerminalUser::runs(&house, &["run", "parrot", TEA]);
     person.sees("Tea or coffee?");
     person.sees("1) tea");
     person.sees("2) coffee");
@@ -23,8 +23,8 @@ fn a_question_is_asked_on_the_terminal_and_answered_by_number() {
 
 #[test]
 fn a_question_is_answered_by_any_text_and_by_a_number_that_is_no_option_not_at_all() {
-    let house = House::new();
-    let mut person = Person::runs(&house, &["run", "parrot", TEA]);
+    let house = CommandTestHome::new();
+    let mut person = TerminalUser::runs(&house, &["run", "parrot", TEA]);
     person.answers("7\r");
     person.sees("there is no option 7");
     person.answers("neither, thank you\r");
@@ -34,9 +34,9 @@ fn a_question_is_answered_by_any_text_and_by_a_number_that_is_no_option_not_at_a
 
 #[test]
 fn an_empty_line_takes_the_default_and_is_no_answer_where_there_is_none() {
-    let house = House::new();
+    let house = CommandTestHome::new();
     let script = "ask open_text Name?\nask choose_one Tea or coffee? | tea | coffee (safe)\nsay $reply";
-    let mut person = Person::runs(&house, &["run", "parrot", script]);
+    let mut person = TerminalUser::runs(&house, &["run", "parrot", script]);
     person.sees("Name?");
     person.answers("\r");
     person.sees("nothing was typed");
@@ -54,9 +54,9 @@ fn an_empty_line_takes_the_default_and_is_no_answer_where_there_is_none() {
 
 #[test]
 fn an_answer_has_several_lines_whether_they_are_typed_or_pasted() {
-    let house = House::new();
+    let house = CommandTestHome::new();
     let script = "ask open_text First?\nask open_text Second?\nsay end";
-    let mut person = Person::runs(&house, &["run", "parrot", script]);
+    let mut person = TerminalUser::runs(&house, &["run", "parrot", script]);
     person.sees("First?");
     person.answers("one\\\r");
     person.sees("… ");
@@ -73,9 +73,9 @@ fn an_answer_has_several_lines_whether_they_are_typed_or_pasted() {
 
 #[test]
 fn what_was_typed_before_the_question_was_there_is_not_its_answer() {
-    let house = House::new();
+    let house = CommandTestHome::new();
     let script = "progress busy\nsleep 1\nask open_text Name?\nsay $reply";
-    let mut person = Person::runs(&house, &["run", "parrot", script]);
+    let mut person = TerminalUser::runs(&house, &["run", "parrot", script]);
     person.sees("busy");
     person.types("too early\r");
     person.sees("Name?");
@@ -86,8 +86,8 @@ fn what_was_typed_before_the_question_was_there_is_not_its_answer() {
 
 #[test]
 fn a_question_that_is_answered_elsewhere_goes_away() {
-    let house = House::new();
-    let mut person = Person::runs(&house, &["run", "parrot", TEA]);
+    let house = CommandTestHome::new();
+    let mut person = TerminalUser::runs(&house, &["run", "parrot", TEA]);
     person.sees("> ");
     person.types("cof");
     let replied = house.abide(&["reply", "last", "1"]);
@@ -100,13 +100,13 @@ fn a_question_that_is_answered_elsewhere_goes_away() {
 
 #[test]
 fn ctrl_c_leaves_the_run_to_itself_and_says_how_to_come_back() {
-    let house = House::new();
-    let mut person = Person::runs(&house, &["run", "parrot", TEA]);
+    let house = CommandTestHome::new();
+    let mut person = TerminalUser::runs(&house, &["run", "parrot", TEA]);
     person.sees("> ");
     person.types("\x03");
     person.sees("abide attach run_");
     assert_eq!(person.ends(), Some(130));
-    let mut again = Person::runs(&house, &["attach", "last"]);
+    let mut again = TerminalUser::runs(&house, &["attach", "last"]);
     again.sees("Tea or coffee?");
     again.answers("tea\r");
     again.sees("you said tea");
@@ -115,8 +115,8 @@ fn ctrl_c_leaves_the_run_to_itself_and_says_how_to_come_back() {
 
 #[test]
 fn ctrl_d_leaves_the_question_open() {
-    let house = House::new();
-    let mut person = Person::runs(&house, &["run", "parrot", TEA]);
+    let house = CommandTestHome::new();
+    let mut person = TerminalUser::runs(&house, &["run", "parrot", TEA]);
     person.answers("\x04");
     person.sees("abide reply int_");
     assert_eq!(person.ends(), Some(101));
@@ -125,7 +125,7 @@ fn ctrl_d_leaves_the_question_open() {
 
 #[test]
 fn without_a_terminal_a_run_that_asks_ends_the_command_with_101_and_a_reply_goes_on() {
-    let house = House::new();
+    let house = CommandTestHome::new();
     let asked = house.abide(&["run", "parrot", TEA]);
     assert_eq!((asked.code, asked.out.as_str()), (101, ""), "{}", asked.err);
     for said in ["? Tea or coffee?", "  1) tea", "  2) coffee", "answer with: abide reply int_"] {
@@ -154,8 +154,8 @@ fn without_a_terminal_a_run_that_asks_ends_the_command_with_101_and_a_reply_goes
 
 #[test]
 fn a_gate_inside_a_turn_is_asked_too() {
-    let house = House::new();
-    let mut person = Person::runs(&house, &["run", "parrot", "gate May I?\nsay it said $reply"]);
+    let house = CommandTestHome::new();
+    let mut person = TerminalUser::runs(&house, &["run", "parrot", "gate May I?\nsay it said $reply"]);
     person.sees("May I?");
     person.answers("yes\r");
     person.sees("it said ");

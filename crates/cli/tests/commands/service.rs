@@ -5,11 +5,11 @@ use std::{net::TcpListener, os::unix::fs::PermissionsExt, process::Stdio};
 use abide_testkit::wait;
 use serde_json::Value;
 
-use crate::house::House;
+use crate::house::CommandTestHome;
 
 #[test]
 fn a_command_that_needs_a_daemon_starts_it_and_the_next_one_uses_it() {
-    let house = House::new();
+    let house = CommandTestHome::new();
     let none = house.abide(&["status"]);
     assert_eq!((none.code, none.out.as_str()), (1, ""));
     assert!(none.err.contains("abide up --detach"), "{}", none.err);
@@ -26,7 +26,7 @@ fn a_command_that_needs_a_daemon_starts_it_and_the_next_one_uses_it() {
 
 #[test]
 fn of_many_that_start_a_daemon_at_once_one_does_and_all_use_it() {
-    let house = House::new();
+    let house = CommandTestHome::new();
     // Some by hand, some because they need one.
     let ways: [&[&str]; 6] = [
         &["ls", "--json"],
@@ -52,7 +52,7 @@ fn of_many_that_start_a_daemon_at_once_one_does_and_all_use_it() {
 
 #[test]
 fn a_daemon_that_is_started_by_hand_at_the_same_moment_is_used() {
-    let house = House::new();
+    let house = CommandTestHome::new();
     let mut by_hand = house.watch(&["up"]);
     let listed = house.abide(&["ls", "--json"]);
     assert_eq!((listed.code, listed.out.as_str()), (0, "[]\n"), "{}", listed.err);
@@ -67,7 +67,7 @@ fn a_daemon_that_is_started_by_hand_at_the_same_moment_is_used() {
 
 #[test]
 fn a_home_has_one_daemon() {
-    let house = House::new();
+    let house = CommandTestHome::new();
     house.up();
     let again = house.abide(&["up"]);
     assert_eq!((again.code, again.out.as_str()), (1, ""));
@@ -81,7 +81,7 @@ fn a_home_has_one_daemon() {
 #[test]
 fn a_daemon_that_cannot_start_says_why() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
-    let house = House::with(&format!("listen = \"{}\"\n", taken.local_addr().unwrap()));
+    let house = CommandTestHome::with(&format!("listen = \"{}\"\n", taken.local_addr().unwrap()));
     let failed = house.abide(&["ls"]);
     assert_eq!((failed.code, failed.out.as_str()), (1, ""));
     for said in ["did not start", "cannot listen on", "--listen 127.0.0.1:0", "background.log"] {
@@ -94,7 +94,7 @@ fn a_daemon_that_cannot_start_says_why() {
 
 #[test]
 fn a_daemon_with_another_token_is_told_from_this_homes_own() {
-    let house = House::new();
+    let house = CommandTestHome::new();
     house.up();
     let token = std::fs::read_to_string(house.path().join("token")).unwrap();
     std::fs::write(house.path().join("token"), "0".repeat(64)).unwrap();
@@ -106,7 +106,7 @@ fn a_daemon_with_another_token_is_told_from_this_homes_own() {
 
 #[test]
 fn a_daemon_of_another_version_is_mentioned_and_used() {
-    let house = House::new();
+    let house = CommandTestHome::new();
     house.up();
     let path = house.path().join("daemon.json");
     let mut address: Value = serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
@@ -119,7 +119,7 @@ fn a_daemon_of_another_version_is_mentioned_and_used() {
 
 #[test]
 fn down_ends_the_turn_at_work_and_its_run_waits_for_a_person() {
-    let house = House::new();
+    let house = CommandTestHome::new();
     let mut run = house.watch(&["run", "parrot", "progress busy\nsleep 600\nsay never"]);
     run.says("busy");
     let down = house.abide(&["down"]);
@@ -134,7 +134,7 @@ fn down_ends_the_turn_at_work_and_its_run_waits_for_a_person() {
 
 #[test]
 fn down_and_keep_leaves_the_turn_at_work_and_the_next_daemon_takes_it_up() {
-    let house = House::new();
+    let house = CommandTestHome::new();
     let mut run = house.watch(&["run", "parrot", "progress busy\nsleep 1\nappend ran once\nsay done"]);
     run.says("busy");
     let down = house.json(&["down", "--keep"]);
@@ -149,7 +149,7 @@ fn down_and_keep_leaves_the_turn_at_work_and_the_next_daemon_takes_it_up() {
 
 #[test]
 fn completions_are_there_for_every_shell() {
-    let house = House::new();
+    let house = CommandTestHome::new();
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         let done = house.abide(&["completions", shell]);
         assert_eq!(done.code, 0);
@@ -160,7 +160,7 @@ fn completions_are_there_for_every_shell() {
 
 #[test]
 fn up_opens_the_page_in_the_persons_browser() {
-    let house = House::new();
+    let house = CommandTestHome::new();
     let (browser, opened) = (house.path().join("browser"), house.path().join("opened"));
     // Renamed when it is whole, so that it is never read half.
     let script = format!("#!/bin/sh\necho \"$1\" > {0}.part && mv {0}.part {0}\n", opened.display());
@@ -168,7 +168,7 @@ fn up_opens_the_page_in_the_persons_browser() {
     std::fs::set_permissions(&browser, std::fs::Permissions::from_mode(0o755)).unwrap();
     let mut command = house.command(&["up", "--detach", "--open"]);
     command.env("BROWSER", &browser);
-    let done = House::done(command);
+    let done = CommandTestHome::done(command);
     assert_eq!(done.code, 0, "{}", done.err);
     let url = wait::until_some("the browser is started", || std::fs::read_to_string(&opened).ok());
     assert!(url.starts_with(done.out.trim()) && url.starts_with("http://127.0.0.1:"), "{url} {}", done.out);

@@ -1,11 +1,11 @@
 //! Runs that are talked to: chats, messages, interrupts, and coming back.
 
-use crate::{house::House, person::Person};
+use crate::{house::CommandTestHome, person::TerminalUser};
 
 #[test]
 fn a_chat_on_a_terminal_goes_on_until_the_person_leaves() {
-    let house = House::new();
-    let mut person = Person::runs(&house, &["run", "parrot", "--mode", "chat", "say one"]);
+    let house = CommandTestHome::new();
+    let mut person = TerminalUser::runs(&house, &["run", "parrot", "--mode", "chat", "say one"]);
     person.sees("one");
     person.answers("say two\r");
     person.sees("two\r\n> ");
@@ -22,13 +22,13 @@ fn a_chat_on_a_terminal_goes_on_until_the_person_leaves() {
 
 #[test]
 fn a_chat_without_a_terminal_gives_its_answer_and_takes_messages_later() {
-    let house = House::new();
+    let house = CommandTestHome::new();
     let first = house.abide(&["run", "parrot", "--mode", "chat", "say one"]);
     assert_eq!((first.code, first.out.as_str()), (0, "one\n"), "{}", first.err);
     assert!(first.err.contains("abide send run_"), "{}", first.err);
     let sent = house.json(&["send", "last", "say two"]);
     assert_eq!(sent["duplicate"], false);
-    let mut person = Person::runs(&house, &["attach", "last"]);
+    let mut person = TerminalUser::runs(&house, &["attach", "last"]);
     person.sees("two");
     person.answers("say three\r");
     person.sees("three\r\n> ");
@@ -42,9 +42,9 @@ fn a_chat_without_a_terminal_gives_its_answer_and_takes_messages_later() {
 
 #[test]
 fn what_a_chat_says_before_it_asks_is_told_once() {
-    let house = House::new();
+    let house = CommandTestHome::new();
     let script = "say thinking\nask open_text Name?\nsay hello $reply";
-    let mut person = Person::runs(&house, &["run", "parrot", "--mode", "chat", script]);
+    let mut person = TerminalUser::runs(&house, &["run", "parrot", "--mode", "chat", script]);
     person.sees("Name?");
     person.answers("Ada\r");
     person.sees("hello Ada\r\n> ");
@@ -55,9 +55,9 @@ fn what_a_chat_says_before_it_asks_is_told_once() {
 
 #[test]
 fn a_detached_run_is_come_back_to() {
-    let house = House::new();
+    let house = CommandTestHome::new();
     let run = house.detached("progress busy\nask open_text Name?\nsay hello $reply");
-    let mut person = Person::runs(&house, &["attach", &run[run.len() - 6..]]);
+    let mut person = TerminalUser::runs(&house, &["attach", &run[run.len() - 6..]]);
     person.sees(&run);
     person.sees("Name?");
     person.answers("Ada\r");
@@ -69,7 +69,7 @@ fn a_detached_run_is_come_back_to() {
 
 #[test]
 fn an_interrupted_run_waits_for_somebody_to_say_what_next() {
-    let house = House::new();
+    let house = CommandTestHome::new();
     let mut run = house.watch(&["run", "parrot", "progress busy\nsleep 600\nsay never"]);
     run.says("busy");
     assert_eq!(house.json(&["interrupt", "last"])["accepted"], true);
@@ -84,7 +84,7 @@ fn an_interrupted_run_waits_for_somebody_to_say_what_next() {
 
 #[test]
 fn a_failed_run_says_why_and_ends_with_1() {
-    let house = House::new();
+    let house = CommandTestHome::new();
     let failed = house.abide(&["run", "parrot", "fail no luck"]);
     assert_eq!((failed.code, failed.out.as_str()), (1, ""), "{}", failed.err);
     assert!(failed.err.contains("no luck (ENGINE_FAILED)"), "{}", failed.err);

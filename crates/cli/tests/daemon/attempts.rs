@@ -2,10 +2,10 @@
 
 use serde_json::{Value, json};
 
-use crate::stage::{Door, ENDINGS, Stage};
+use crate::stage::{DaemonTestHome, ENDINGS, ReplyPath};
 
 /// The attempts of a run, one for each turn that a process served.
-fn attempts(stage: &Stage, run: &str) -> Vec<Value> {
+fn attempts(stage: &DaemonTestHome, run: &str) -> Vec<Value> {
     let turns = stage.get(&format!("/v1/runs/{run}/turns?limit=1"));
     let mut found = Vec::new();
     let mut page = turns;
@@ -22,15 +22,15 @@ fn e6_every_attempt_of_every_turn_has_its_end() {
     let script = "ask open_text One?\nask open_text Two?\nsay It is $reply.";
     for (engine, processes) in [("parrot", 3), ("parrot-sticky", 1)] {
         for ending in ENDINGS {
-            let mut stage = Stage::new();
+            let mut stage = DaemonTestHome::new();
             let run = stage.create(engine, script, json!({}));
             let waiting = stage.wait(&run, "waiting_user");
             // At once: the process that asked may still be leaving.
-            stage.reply(&waiting, "one", Door::Http);
+            stage.reply(&waiting, "one", ReplyPath::Http);
             stage.wait(&run, "waiting_user");
             stage.restart(ending);
             let waiting = stage.wait(&run, "waiting_user");
-            stage.reply(&waiting, "two", Door::Http);
+            stage.reply(&waiting, "two", ReplyPath::Http);
             stage.wait(&run, "succeeded");
             stage.wait_for_no_keeper();
             let attempts = stage.wait_for(|stage| {

@@ -4,7 +4,7 @@ use std::{fs, os::unix::fs::PermissionsExt};
 
 use serde_json::{Value, json};
 
-use crate::stage::Stage;
+use crate::stage::DaemonTestHome;
 
 /// A program in the place of the parrot, which says what the body prints between its session and its answer.
 fn hostile(body: &str) -> (tempfile::TempDir, String) {
@@ -26,7 +26,7 @@ echo '{{"type":"turn"}}'
 }
 
 /// All entries of a run's journal.
-fn events(stage: &Stage, run: &str) -> Vec<Value> {
+fn events(stage: &DaemonTestHome, run: &str) -> Vec<Value> {
     let mut events: Vec<Value> = Vec::new();
     loop {
         let after = events.last().map_or(0, |event| event["seq"].as_u64().unwrap_or(0));
@@ -52,7 +52,7 @@ printf '{"type":"progress","text":"'; head -c 100000000 /dev/zero | tr '\0' x; e
 echo '{"type":"result","text":"done"}'
 "#,
     );
-    let stage = Stage::with(&[("ABIDE_ENGINES_PARROT_COMMAND", &command)]);
+    let stage = DaemonTestHome::with(&[("ABIDE_ENGINES_PARROT_COMMAND", &command)]);
     let run = stage.create("parrot", "anything", json!({}));
     let done = stage.wait(&run, "succeeded");
     assert_eq!(done["result"]["text"], "done");
@@ -85,7 +85,7 @@ done
 echo '{"type":"result","text":"done"}'
 "#,
     );
-    let stage = Stage::with(&[("ABIDE_ENGINES_PARROT_COMMAND", &command)]);
+    let stage = DaemonTestHome::with(&[("ABIDE_ENGINES_PARROT_COMMAND", &command)]);
     let run = stage.create("parrot", "anything", json!({}));
     let waiting = stage.wait(&run, "waiting_user");
     let question = stage.questions(&run).remove(0);
@@ -114,7 +114,7 @@ read answer
 case "$answer" in *'"approved":false'*) echo '{"type":"result","text":"refused"}';; esac
 "#,
     );
-    let stage = Stage::with(&[("ABIDE_ENGINES_PARROT_COMMAND", &command)]);
+    let stage = DaemonTestHome::with(&[("ABIDE_ENGINES_PARROT_COMMAND", &command)]);
     let run = stage.create("parrot", "anything", json!({}));
     let done = stage.wait(&run, "succeeded");
     assert_eq!(done["result"]["text"], "refused");
@@ -135,7 +135,7 @@ read answer
 sleep 1000
 "#,
     );
-    let stage = Stage::with(&[("ABIDE_ENGINES_PARROT_COMMAND", &command)]);
+    let stage = DaemonTestHome::with(&[("ABIDE_ENGINES_PARROT_COMMAND", &command)]);
     let run = stage.create("parrot", "anything", json!({}));
     let failed = stage.wait(&run, "failed");
     assert_eq!(failed["error"]["code"], "ENGINE_FAILED");

@@ -2,18 +2,18 @@
 
 use serde_json::json;
 
-use crate::stage::{Ending, Stage};
+use crate::stage::{DaemonEnding, DaemonTestHome};
 
 #[test]
 fn a_damaged_run_does_not_stop_the_deadlines_of_others() {
-    let mut stage = Stage::new();
+    let mut stage = DaemonTestHome::new();
     let options = json!({ "interactive_require_user_reply": false, "session_timeout_sec": 2 });
     let asks = "ask open_text/engine_judgement What now?\nsay done";
     let damaged = stage.create("parrot", asks, options.clone());
     stage.wait(&damaged, "waiting_user");
     let sound = stage.create("parrot", asks, options);
     stage.wait(&sound, "waiting_user");
-    stage.down(Ending::Kept);
+    stage.down(DaemonEnding::Kept);
     let store = rusqlite::Connection::open(stage.home.path().join("abide.db")).expect("it opens");
     let changed = store
         .execute("UPDATE runs SET body = '{\"nothing\": 1}' WHERE run_id = ?1", [&damaged])

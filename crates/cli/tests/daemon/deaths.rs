@@ -1,29 +1,29 @@
 //! A process dies while a request inside its turn is open (A10): its child, its keeper or both, with a daemon and without.
 
-use abide_testkit::daemon::Left;
+use abide_testkit::daemon::HomeProcess;
 use serde_json::{Value, json};
 
-use crate::stage::{Door, Ending, Stage};
+use crate::stage::{DaemonEnding, DaemonTestHome, ReplyPath};
 
 const SCRIPT: &str = "append log before\ngate May I?\nappend log after $reply\nsay done";
 
 /// Whom death takes.
 #[derive(Clone, Copy, Debug)]
-enum Victims {
+enum CrashVictims {
     Child,
     Keeper,
     Both,
 }
 
-fn kill(stage: &Stage, victims: Victims) {
+fn kill(stage: &DaemonTestHome, victims: CrashVictims) {
     let processes = stage.home.processes();
-    let is_keeper = |left: &&Left| left.command.contains("__keeper");
-    let is_child = |left: &&Left| left.command.contains("__parrot") && !is_keeper(left);
-    let mut chosen: Vec<&Left> = Vec::new();
-    if let Victims::Keeper | Victims::Both = victims {
+    let is_keeper = |left: &&HomeProcess| left.command.contains("__keeper");
+    let is_child = |left: &&HomeProcess| left.command.contains("__parrot") && !is_keeper(left);
+    let mut chosen: Vec<&HomeProcess> = Vec::new();
+    if let CrashVictims::Keeper | CrashVictims::Both = victims {
         chosen.extend(processes.iter().filter(is_keeper));
     }
-    if let Victims::Child | Victims::Both = victims {
+    if let CrashVictims::Child | CrashVictims::Both = victims {
         chosen.extend(processes.iter().filter(is_child));
     }
     assert!(!chosen.is_empty(), "{victims:?}: {processes:?}");
@@ -33,8 +33,13 @@ fn kill(stage: &Stage, victims: Victims) {
 }
 
 /// A run at its gate, of which somebody dies.
-fn dies(mode: &str, engine: &str, victims: Victims, down: Option<Ending>) -> (Stage, String) {
-    let mut stage = Stage::new();
+fn dies(
+    mode: &str,
+    engine: &str,
+    victims: CrashVictims,
+    down: Option<DaemonEnding>,
+) -> (DaemonTestHome, String) {
+    let mut stage = DaemonTestHome::new();
     let run = stage.create_in(mode, engine, SCRIPT);
     stage.wait(&run, "waiting_user");
     match down {
@@ -48,13 +53,13 @@ fn dies(mode: &str, engine: &str, victims: Victims, down: Option<Ending>) -> (St
     (stage, run)
 }
 
-const DEATHS: [(Victims, Option<Ending>); 6] = [
-    (Victims::Child, None),
-    (Victims::Keeper, None),
-    (Victims::Both, None),
-    (Victims::Child, Some(Ending::Killed)),
-    (Victims::Keeper, Some(Ending::Kept)),
-    (Victims::Both, Some(Ending::Killed)),
+const DEATHS: [(CrashVictims, Option<DaemonEnding>); 6] = [
+    (CrashVictims::Child, None),
+    (CrashVictims::Keeper, None),
+    (CrashVictims::Both, None),
+    (CrashVictims::Child, Some(DaemonEnding::Killed)),
+    (CrashVictims::Keeper, Some(DaemonEnding::Kept)),
+    (CrashVictims::Both, Some(DaemonEnding::Killed)),
 ];
 
 #[test]
@@ -71,7 +76,7 @@ fn a10_a_request_is_void_when_its_process_dies_and_the_person_is_asked() {
         );
         assert_eq!(questions[1]["options"][0]["label"], "continue");
         assert_eq!(waiting["error"], Value::Null);
-        stage.reply(&waiting, "continue", Door::Http);
+        stage.reply(&waiting, "continue", ReplyPath::Http);
         let done = stage.wait(&run, if mode == "chat" { "idle" } else { "succeeded" });
         assert_eq!(done["turn_index"], 2, "continuing is a new turn");
         assert_eq!(stage.lines(), ["before"], "{victims:?} {down:?}: nothing was approved");

@@ -2,15 +2,15 @@
 
 use serde_json::{Value, json};
 
-use crate::stage::{Door, ENDINGS, Stage};
+use crate::stage::{DaemonTestHome, ENDINGS, ReplyPath};
 
 const SCRIPT: &str = "append log before\ngate May I?\nappend log after $reply\nsay done";
 
 #[test]
 fn a_gate_stays_open_over_a_restart_and_its_own_process_is_answered() {
-    for (ending, door) in ENDINGS.into_iter().zip([Door::Http, Door::CommandLine]) {
+    for (ending, door) in ENDINGS.into_iter().zip([ReplyPath::Http, ReplyPath::CommandLine]) {
         for engine in ["parrot", "parrot-sticky"] {
-            let mut stage = Stage::new();
+            let mut stage = DaemonTestHome::new();
             let run = stage.create(engine, SCRIPT, json!({}));
             let waiting = stage.wait(&run, "waiting_user");
             // Strict: an engine that cannot wait without its process has until its deadline, another for ever.
@@ -31,7 +31,7 @@ fn a_gate_stays_open_over_a_restart_and_its_own_process_is_answered() {
 fn a_gate_that_nobody_answers_is_declined_and_never_by_a_person() {
     for ending in ENDINGS {
         for engine in ["parrot", "parrot-sticky"] {
-            let mut stage = Stage::new();
+            let mut stage = DaemonTestHome::new();
             let options = json!({ "interactive_require_user_reply": false, "session_timeout_sec": 1 });
             let run = stage.create(engine, SCRIPT, options);
             stage.wait(&run, "waiting_user");

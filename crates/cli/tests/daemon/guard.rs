@@ -3,13 +3,13 @@
 
 use std::{fs, os::unix::fs::PermissionsExt, path::Path};
 
-use abide_testkit::{daemon::Home, wait};
+use abide_testkit::{daemon::TestHome, wait};
 use serde_json::{Value, json};
 
 /// A home whose parrot cannot be examined for as long as the file `slow` is there, so that the effect is in progress.
-fn home() -> Home {
+fn home() -> TestHome {
     let program = Path::new(env!("CARGO_BIN_EXE_abide"));
-    let home = Home::new(program);
+    let home = TestHome::new(program);
     let wrapper = home.path().join("wrapper");
     let script = format!(
         "#!/bin/sh\nwhile [ -e '{}' ]; do sleep 0.05; done\nexec '{}' __parrot \"$@\"\n",
@@ -24,17 +24,17 @@ fn home() -> Home {
     home
 }
 
-fn record(home: &Home) -> String {
+fn record(home: &TestHome) -> String {
     let bytes = fs::read(home.path().join("crash-guard/performing")).unwrap_or_default();
     String::from_utf8_lossy(&bytes).replace('\0', "")
 }
 
-fn state(home: &Home) -> Value {
+fn state(home: &TestHome) -> Value {
     let text = fs::read_to_string(home.path().join("crash-guard/state.json")).expect("it is written");
     serde_json::from_str(&text).expect("it is JSON")
 }
 
-fn doctor(home: &Home) -> String {
+fn doctor(home: &TestHome) -> String {
     home.run(&["doctor", "parrot", "--timeout", "1"]).stdout
 }
 
@@ -71,7 +71,7 @@ fn an_effect_during_which_three_daemons_died_is_set_aside_and_never_dropped() {
     let client = home.client().expect("it answers");
     let shown = client.get(&format!("/v1/runs/{run}")).expect("it answers");
     assert_eq!(shown.text("/status"), "running", "{}", shown.body);
-    assert_eq!(alive.terminate(), abide_testkit::daemon::Death::Exited(Some(0)));
+    assert_eq!(alive.terminate(), abide_testkit::daemon::DaemonExit::Exited(Some(0)));
     // Its time comes.
     let mut later = state(&home);
     later["suspects"][0]["retry_at"] = json!(1);

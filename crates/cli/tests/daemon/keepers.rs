@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use abide_testkit::wait;
 use serde_json::{Value, json};
 
-use crate::stage::{Door, Ending, Stage};
+use crate::stage::{DaemonEnding, DaemonTestHome, ReplyPath};
 
 /// How long a start may take on a busy machine. Each keeper that does not answer would take longer.
 const START: Duration = Duration::from_secs(8);
@@ -18,11 +18,11 @@ fn e7_a_turn_that_ended_while_neither_daemon_nor_keeper_lived_ends_as_it_did() {
         ("fail no luck", "failed", json!("ENGINE_FAILED")),
         ("crash", "failed", json!("ENGINE_FAILED")),
     ] {
-        let mut stage = Stage::new();
+        let mut stage = DaemonTestHome::new();
         let script = format!("append log 1\nsleep 1\nprint 100000\nappend log 2\n{last}");
         let run = stage.create("parrot", &script, json!({}));
         wait::until("the script has begun", || stage.lines() == ["1"]);
-        stage.down(Ending::Killed);
+        stage.down(DaemonEnding::Killed);
         let record = stage.home.place_of(&run, 1).join("exit.json");
         wait::until("the end is recorded", || record.exists());
         let keeper = stage.home.keeper_of(&run, 1).expect("it waits to be collected");
@@ -47,11 +47,11 @@ fn e7_a_turn_of_a_held_process_that_ended_before_its_keeper_died_ends_as_it_did(
         ("ask open_text What now?", "failed", json!("INTERACTION_PROCESS_LOST")),
         ("fail no luck", "failed", json!("ENGINE_FAILED")),
     ] {
-        let mut stage = Stage::new();
+        let mut stage = DaemonTestHome::new();
         let script = format!("append log 1\nsleep 1\nappend log 2\n{last}");
         let run = stage.create("parrot-sticky", &script, json!({}));
         wait::until("the script has begun", || stage.lines() == ["1"]);
-        stage.down(Ending::Killed);
+        stage.down(DaemonEnding::Killed);
         let spool = stage.home.place_of(&run, 1).join("spool.0");
         wait::until("the turn has ended", || {
             let printed = std::fs::read(&spool).unwrap_or_default();
@@ -74,7 +74,7 @@ fn e7_a_turn_of_a_held_process_that_ended_before_its_keeper_died_ends_as_it_did(
 #[test]
 #[expect(clippy::disallowed_methods, reason = "what is claimed is a duration")]
 fn a12_keepers_that_do_not_answer_cost_their_own_runs_only_and_go_on_when_they_do() {
-    let mut stage = Stage::new();
+    let mut stage = DaemonTestHome::new();
     let works = stage.create("parrot", "sleep 5\nsay worked", json!({}));
     let waits = stage.create("parrot-sticky", "ask open_text Which?\nsay It is $reply.", json!({}));
     let dies = stage.create("parrot", "sleep 1000\nsay never", json!({}));
@@ -83,7 +83,7 @@ fn a12_keepers_that_do_not_answer_cost_their_own_runs_only_and_go_on_when_they_d
         wait::until("its process is known", || !stage.pids(run).is_empty());
     }
     let keepers = [&works, &waits, &dies].map(|run| stage.wait_for_keeper(run));
-    stage.down(Ending::Killed);
+    stage.down(DaemonEnding::Killed);
     for keeper in &keepers {
         stage.home.signal(keeper, "STOP");
     }
@@ -99,7 +99,7 @@ fn a12_keepers_that_do_not_answer_cost_their_own_runs_only_and_go_on_when_they_d
     }
     // A wait stays answerable, and what is stopped can be cancelled.
     let waiting = stage.wait(&waits, "waiting_user");
-    stage.reply(&waiting, "red", Door::Http);
+    stage.reply(&waiting, "red", ReplyPath::Http);
     let canceled =
         stage.home.client().and_then(|client| client.post(&format!("/v1/runs/{dies}/cancel"), &json!({})));
     assert_eq!(canceled.expect("the daemon answers").status, 200);

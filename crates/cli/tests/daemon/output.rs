@@ -5,13 +5,13 @@ use std::{fs, path::Path};
 use abide_testkit::wait;
 use serde_json::{Value, json};
 
-use crate::stage::{Ending, Stage};
+use crate::stage::{DaemonEnding, DaemonTestHome};
 
 /// More than a spool held before its retention was taken literally, and many checkpoints.
 const SCRIPT: &str = "append log 1\nprint 200000000\nappend log 2\nsay done";
 
 /// Makes a checkpoint unusable.
-type Change = fn(&mut Value);
+type CheckpointChange = fn(&mut Value);
 
 /// Waits until the reader has stored another checkpoint than this one.
 fn next_checkpoint(place: &Path, last: &[u8]) -> Vec<u8> {
@@ -22,25 +22,25 @@ fn next_checkpoint(place: &Path, last: &[u8]) -> Vec<u8> {
 }
 
 /// Starts a run, and ends the daemon when the first output has been released.
-fn released(stage: &mut Stage) -> String {
+fn released(stage: &mut DaemonTestHome) -> String {
     let run = stage.create("parrot", SCRIPT, json!({}));
     let place = stage.home.place_of(&run, 1);
     next_checkpoint(&place, b"");
     wait::until("the first output is released", || place.exists() && !place.join("spool.0").exists());
-    stage.down(Ending::Killed);
+    stage.down(DaemonEnding::Killed);
     run
 }
 
 #[test]
 fn e7_a_turn_with_much_output_survives_restarts_and_its_output_does_not_pile_up() {
-    let mut stage = Stage::new();
+    let mut stage = DaemonTestHome::new();
     let run = released(&mut stage);
     let place = stage.home.place_of(&run, 1);
     let checkpoint = fs::read(place.join("checkpoint")).unwrap();
     assert!(checkpoint.len() < 100 << 10, "a checkpoint has {} bytes", checkpoint.len());
     stage.up();
     next_checkpoint(&place, &checkpoint);
-    stage.restart(Ending::Killed);
+    stage.restart(DaemonEnding::Killed);
     let done = stage.wait(&run, "succeeded");
     assert_eq!(
         (&done["result"]["text"], stage.lines()),
@@ -54,12 +54,12 @@ fn e7_a_turn_with_much_output_survives_restarts_and_its_output_does_not_pile_up(
 
 #[test]
 fn e8_a_checkpoint_that_cannot_be_used_ends_the_turn_and_says_why() {
-    let changes: [(&str, Change); 2] = [
+    let changes: [(&str, CheckpointChange); 2] = [
         ("parrot/0", |checkpoint| checkpoint["version"] = json!("parrot/0")),
         ("older than", |checkpoint| checkpoint["committed"] = json!(1u64 << 60)),
     ];
     for (reason, change) in changes {
-        let mut stage = Stage::new();
+        let mut stage = DaemonTestHome::new();
         let run = released(&mut stage);
         let path = stage.home.place_of(&run, 1).join("checkpoint");
         let mut checkpoint: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
@@ -79,11 +79,11 @@ fn e8_a_checkpoint_that_cannot_be_used_ends_the_turn_and_says_why() {
 
 #[test]
 fn a_checkpoint_of_another_version_is_ignored_where_the_first_byte_is_kept() {
-    let mut stage = Stage::new();
+    let mut stage = DaemonTestHome::new();
     let run = stage.create("parrot", "print 100000\nsleep 1\nsay done", json!({}));
     stage.wait(&run, "running");
     stage.wait_for_keeper(&run);
-    stage.down(Ending::Killed);
+    stage.down(DaemonEnding::Killed);
     fs::write(stage.home.place_of(&run, 1).join("checkpoint"), "{}").unwrap();
     stage.up();
     assert_eq!(stage.wait(&run, "succeeded")["result"]["text"], "done");

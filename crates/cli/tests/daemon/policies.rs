@@ -2,13 +2,13 @@
 
 use serde_json::{Value, json};
 
-use crate::stage::{ENDINGS, Ending, Stage};
+use crate::stage::{DaemonEnding, DaemonTestHome, ENDINGS};
 
 const ENGINES: [&str; 2] = ["parrot", "parrot-sticky"];
 
 /// A run that asks this, over a restart in the middle of the wait.
-fn asks(engine: &str, question: &str, ending: Ending) -> (Stage, String) {
-    let mut stage = Stage::new();
+fn asks(engine: &str, question: &str, ending: DaemonEnding) -> (DaemonTestHome, String) {
+    let mut stage = DaemonTestHome::new();
     let prompt = format!("append log before\nask {question}\nappend log after $reply\nsay done");
     let options = json!({ "interactive_require_user_reply": false, "session_timeout_sec": 1 });
     let run = stage.create(engine, &prompt, options);

@@ -3,10 +3,10 @@
 
 use std::path::Path;
 
-use abide_testkit::{daemon::Home, skip::skip, wait};
+use abide_testkit::{daemon::TestHome, skip::skip, wait};
 use serde_json::{Value, json};
 
-use crate::stage::{Door, Ending, Stage};
+use crate::stage::{DaemonEnding, DaemonTestHome, ReplyPath};
 
 const SCRIPT: &str = "append log before\nask open_text What now?\nappend log after $reply\nsay It is $reply.";
 
@@ -26,12 +26,12 @@ fn store() -> Option<String> {
 #[test]
 fn a_run_on_postgres_outlives_the_kill_of_its_daemon_in_each_kind_of_wait() {
     let Some(store) = store() else { return };
-    let mut stage = Stage::with(&[("ABIDE_STORE", &store)]);
-    for (engine, door) in [("parrot", Door::Http), ("parrot-sticky", Door::CommandLine)] {
+    let mut stage = DaemonTestHome::with(&[("ABIDE_STORE", &store)]);
+    for (engine, door) in [("parrot", ReplyPath::Http), ("parrot-sticky", ReplyPath::CommandLine)] {
         let _removed_or_never_there = std::fs::remove_file(stage.home.workspace("w").join("log"));
         let run = stage.create(engine, SCRIPT, json!({}));
         let waiting = stage.wait(&run, "waiting_user");
-        stage.restart(Ending::Killed);
+        stage.restart(DaemonEnding::Killed);
         let still = stage.wait(&run, "waiting_user");
         assert_eq!(still["pending_interaction_id"], waiting["pending_interaction_id"]);
         stage.reply(&still, "red", door);
@@ -51,8 +51,8 @@ fn a_run_on_postgres_outlives_the_kill_of_its_daemon_in_each_kind_of_wait() {
 }
 
 /// Two homes with one schema (SECURITY 15).
-fn two_homes(store: &str) -> [Home; 2] {
-    let home = || Home::new(Path::new(env!("CARGO_BIN_EXE_abide"))).with("ABIDE_STORE", store);
+fn two_homes(store: &str) -> [TestHome; 2] {
+    let home = || TestHome::new(Path::new(env!("CARGO_BIN_EXE_abide"))).with("ABIDE_STORE", store);
     [home(), home()]
 }
 

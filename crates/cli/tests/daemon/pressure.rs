@@ -2,21 +2,21 @@
 
 use serde_json::{Value, json};
 
-use crate::stage::{Door, Ending, Stage};
+use crate::stage::{DaemonEnding, DaemonTestHome, ReplyPath};
 
 /// More than any disk has.
 const EVERYTHING: &str = "9000000000000000000";
 
 #[test]
 fn with_too_little_space_no_run_starts_and_new_input_is_refused_until_there_is_more() {
-    let mut stage = Stage::new();
+    let mut stage = DaemonTestHome::new();
     let asking = stage.create("parrot", "gate May I?\nsay told: $reply", json!({}));
     let chat = stage.create_in("chat", "parrot", "say hello");
     let resumable = stage.create("parrot", "ask open_text What?\nsay It is $reply.", json!({}));
     stage.wait(&chat, "idle");
     stage.wait(&resumable, "waiting_user");
     stage.wait(&asking, "waiting_user");
-    stage.down(Ending::Kept);
+    stage.down(DaemonEnding::Kept);
     stage.up_with(&[("ABIDE_LIMITS_MIN_FREE_BYTES", EVERYTHING)]);
 
     let post = |path: &str, body: &Value| {
@@ -38,14 +38,14 @@ fn with_too_little_space_no_run_starts_and_new_input_is_refused_until_there_is_m
 
     // What is open can be answered: the process that waits goes on, and a run without one is queued.
     let waiting = stage.wait(&asking, "waiting_user");
-    stage.reply(&waiting, "yes", Door::Http);
+    stage.reply(&waiting, "yes", ReplyPath::Http);
     stage.wait(&asking, "succeeded");
     let waiting = stage.wait(&resumable, "waiting_user");
-    stage.reply(&waiting, "red", Door::Http);
+    stage.reply(&waiting, "red", ReplyPath::Http);
     let queued = stage.wait(&resumable, "queued");
     assert!(queued["held_back"].as_str().is_some_and(|why| why.contains("bytes are free")), "{queued}");
 
-    stage.down(Ending::Kept);
+    stage.down(DaemonEnding::Kept);
     stage.up();
     assert_eq!(stage.wait(&resumable, "succeeded")["result"]["text"], "It is red.");
 }

@@ -10,10 +10,10 @@ use std::{
 
 use serde_json::{Value, json};
 
-use crate::stage::{Door, Ending, Stage};
+use crate::stage::{DaemonEnding, DaemonTestHome, ReplyPath};
 
 /// A program that is a parrot, except that a check of its first lines may do something else.
-fn parrot(stage: &Stage, name: &str, check: &str) -> PathBuf {
+fn parrot(stage: &DaemonTestHome, name: &str, check: &str) -> PathBuf {
     let path = stage.home.path().join(name);
     let abide = env!("CARGO_BIN_EXE_abide");
     let script = format!("#!/bin/sh\n{check}\nexec {abide} __parrot \"$@\"\n");
@@ -22,7 +22,7 @@ fn parrot(stage: &Stage, name: &str, check: &str) -> PathBuf {
     path
 }
 
-fn calls(stage: &Stage, program: &Path) {
+fn calls(stage: &DaemonTestHome, program: &Path) {
     let config = format!("[engines.parrot]\ncommand = [{:?}]\n", program.display().to_string());
     fs::write(stage.home.path().join("config.toml"), config).expect("it can be written");
 }
@@ -34,12 +34,12 @@ fn profile(run: &Value) -> (&str, &str) {
 
 #[test]
 fn a3_a_probe_that_fails_once_is_tried_again() {
-    let mut stage = Stage::new();
+    let mut stage = DaemonTestHome::new();
     let mark = stage.home.path().join("failed-once");
     let once = format!("[ -e {0} ] || {{ touch {0}; echo not now >&2; exit 1; }}", mark.display());
     let program = parrot(&stage, "flaky", &once);
     calls(&stage, &program);
-    stage.restart(Ending::Kept);
+    stage.restart(DaemonEnding::Kept);
     let run = stage.create("parrot", "say done", json!({}));
     let done = stage.wait(&run, "succeeded");
     assert_eq!(profile(&done).0, "resumable", "{done}");
@@ -47,25 +47,25 @@ fn a3_a_probe_that_fails_once_is_tried_again() {
 
 #[test]
 fn a3_a_probe_that_fails_to_the_end_holds_the_process() {
-    let mut stage = Stage::new();
+    let mut stage = DaemonTestHome::new();
     let never = "case \"$*\" in *--version*|*--help*) echo broken >&2; exit 3;; esac";
     let program = parrot(&stage, "broken", never);
     calls(&stage, &program);
-    stage.restart(Ending::Kept);
+    stage.restart(DaemonEnding::Kept);
     let run = stage.create("parrot", "ask open_text What now?\nsay It is $reply.", json!({}));
     let waiting = stage.wait(&run, "waiting_user");
     let (kind, reason) = profile(&waiting);
     assert_eq!(kind, "sticky_process", "{waiting}");
     assert!(reason.contains("the probe failed") && reason.contains("broken"), "{reason}");
-    stage.reply(&waiting, "red", Door::Http);
+    stage.reply(&waiting, "red", ReplyPath::Http);
     assert_eq!(stage.wait(&run, "succeeded")["result"]["text"], "It is red.");
 }
 
 #[test]
 fn a3_only_a_missing_program_is_not_found() {
-    let mut stage = Stage::new();
+    let mut stage = DaemonTestHome::new();
     calls(&stage, &stage.home.path().join("nowhere"));
-    stage.restart(Ending::Kept);
+    stage.restart(DaemonEnding::Kept);
     let run = stage.create("parrot", "say done", json!({}));
     let failed = stage.wait(&run, "failed");
     assert_eq!(failed["error"]["code"], "ENGINE_NOT_FOUND", "{failed}");
@@ -73,19 +73,19 @@ fn a3_only_a_missing_program_is_not_found() {
 
 #[test]
 fn a9_every_turn_uses_the_command_that_the_run_was_begun_with() {
-    let mut stage = Stage::new();
+    let mut stage = DaemonTestHome::new();
     let first = parrot(&stage, "first", "echo first >> \"$ABIDE_HOME/called\"");
     let second = parrot(&stage, "second", "echo second >> \"$ABIDE_HOME/called\"");
     calls(&stage, &first);
-    stage.restart(Ending::Kept);
+    stage.restart(DaemonEnding::Kept);
     let run = stage.create("parrot", "ask open_text What now?\nsay It is $reply.", json!({}));
     stage.wait(&run, "waiting_user");
-    stage.down(Ending::Kept);
+    stage.down(DaemonEnding::Kept);
     calls(&stage, &second);
     fs::remove_file(stage.home.path().join("called")).expect("it was called");
     stage.up();
     let waiting = stage.wait(&run, "waiting_user");
-    stage.reply(&waiting, "red", Door::Http);
+    stage.reply(&waiting, "red", ReplyPath::Http);
     assert_eq!(stage.wait(&run, "succeeded")["result"]["text"], "It is red.");
     let called = fs::read_to_string(stage.home.path().join("called")).unwrap_or_default();
     assert!(called.contains("first"), "the second turn is the first one's program: {called}");
@@ -93,7 +93,7 @@ fn a9_every_turn_uses_the_command_that_the_run_was_begun_with() {
     let gone = stage.create("parrot", "ask open_text What now?", json!({}));
     let waiting = stage.wait(&gone, "waiting_user");
     fs::remove_file(&second).expect("it can be removed");
-    stage.reply(&waiting, "red", Door::Http);
+    stage.reply(&waiting, "red", ReplyPath::Http);
     let failed = stage.wait(&gone, "failed");
     assert_eq!(failed["error"]["code"], "ENGINE_NOT_FOUND", "{failed}");
     let message = failed["error"]["message"].as_str().unwrap_or_default();
@@ -104,11 +104,11 @@ fn a9_every_turn_uses_the_command_that_the_run_was_begun_with() {
 #[test]
 #[expect(clippy::disallowed_methods, reason = "what is claimed is a duration")]
 fn a3_a_program_that_never_answers_holds_up_neither_the_list_of_engines_nor_a_stop() {
-    let mut stage = Stage::new();
+    let mut stage = DaemonTestHome::new();
     let hangs = "case \"$*\" in *--version*|*--help*) exec sleep 1000;; esac";
     let program = parrot(&stage, "hanging", hangs);
     calls(&stage, &program);
-    stage.restart(Ending::Kept);
+    stage.restart(DaemonEnding::Kept);
     let began = Instant::now();
     let listed = stage.home.client().and_then(|client| client.get("/v1/engines")).expect("an answer");
     assert_eq!(listed.status, 200);

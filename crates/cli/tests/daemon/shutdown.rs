@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::stage::{Door, Stage};
+use crate::stage::{DaemonTestHome, ReplyPath};
 
 const BUSY: &str = "append log before\nprogress busy\nsleep 600\nappend log never";
 const GATE: &str = "append log before\ngate May I?\nappend log after $reply";
@@ -24,7 +24,7 @@ fn summary(told: &Value) -> [&str; 3] {
 #[test]
 fn a_turn_at_work_is_interrupted_and_a_person_says_how_it_goes_on() {
     for engine in ["parrot", "parrot-sticky"] {
-        let mut stage = Stage::new();
+        let mut stage = DaemonTestHome::new();
         let run = stage.create(engine, BUSY, json!({}));
         stage.wait_for_progress(&run, "busy");
         let stopped = stage.shut_down();
@@ -38,7 +38,7 @@ fn a_turn_at_work_is_interrupted_and_a_person_says_how_it_goes_on() {
         let options: Vec<&Value> =
             question["options"].as_array().expect("it has options").iter().map(|it| &it["label"]).collect();
         assert_eq!(options, ["continue", "stop"]);
-        stage.reply(&waiting, "append log more", Door::CommandLine);
+        stage.reply(&waiting, "append log more", ReplyPath::CommandLine);
         if engine == "parrot" {
             let done = stage.wait(&run, "succeeded");
             assert_eq!(done["turn_index"], 2);
@@ -55,7 +55,7 @@ fn a_turn_at_work_is_interrupted_and_a_person_says_how_it_goes_on() {
 
 #[test]
 fn to_continue_resumes_the_session_and_to_stop_ends_the_run() {
-    let mut stage = Stage::new();
+    let mut stage = DaemonTestHome::new();
     let goes_on = stage.create("parrot", BUSY, json!({}));
     let gives_up = stage.create("parrot", BUSY, json!({}));
     stage.wait_for_progress(&goes_on, "busy");
@@ -63,19 +63,19 @@ fn to_continue_resumes_the_session_and_to_stop_ends_the_run() {
     stage.shut_down();
     stage.up();
     let waiting = stage.wait(&goes_on, "waiting_user");
-    stage.reply(&waiting, "continue", Door::Http);
+    stage.reply(&waiting, "continue", ReplyPath::Http);
     let done = stage.wait(&goes_on, "succeeded");
     let heard = done["result"]["text"].as_str().unwrap_or_default().to_owned();
     assert!(heard.starts_with("heard: The last turn was stopped"), "{heard}");
     let waiting = stage.wait(&gives_up, "waiting_user");
-    stage.reply(&waiting, "stop", Door::CommandLine);
+    stage.reply(&waiting, "stop", ReplyPath::CommandLine);
     assert_eq!(stage.wait(&gives_up, "canceled")["error"]["code"], "CANCELED_BY_USER");
 }
 
 #[test]
 fn an_auto_run_fails_with_stopped_by_shutdown() {
     for engine in ["parrot", "parrot-sticky"] {
-        let mut stage = Stage::new();
+        let mut stage = DaemonTestHome::new();
         let run = stage.create_in("auto", engine, BUSY);
         stage.wait_for_progress(&run, "busy");
         let stopped = stage.shut_down();
@@ -92,7 +92,7 @@ fn an_auto_run_fails_with_stopped_by_shutdown() {
 #[test]
 fn a_chat_becomes_idle_and_goes_on_with_the_next_message() {
     for engine in ["parrot", "parrot-sticky"] {
-        let mut stage = Stage::new();
+        let mut stage = DaemonTestHome::new();
         let run = stage.create_in("chat", engine, BUSY);
         stage.wait_for_progress(&run, "busy");
         let stopped = stage.shut_down();
@@ -112,7 +112,7 @@ fn a_chat_becomes_idle_and_goes_on_with_the_next_message() {
 #[test]
 fn a_request_inside_a_turn_is_void_and_a_resumable_run_asks() {
     for mode in ["interactive", "chat"] {
-        let mut stage = Stage::new();
+        let mut stage = DaemonTestHome::new();
         let run = stage.create_in(mode, "parrot", GATE);
         stage.wait(&run, "waiting_user");
         let stopped = stage.shut_down();
@@ -122,7 +122,7 @@ fn a_request_inside_a_turn_is_void_and_a_resumable_run_asks() {
         let questions = stage.questions(&run);
         assert_eq!((questions.len(), &questions[0]["state"]), (2, &json!("closed")));
         assert_eq!((&questions[0]["closed_because"], &questions[0]["reply"]), (&json!("void"), &Value::Null));
-        stage.reply(&waiting, "continue", Door::Http);
+        stage.reply(&waiting, "continue", ReplyPath::Http);
         stage.wait(&run, if mode == "chat" { "idle" } else { "succeeded" });
         assert_eq!((stage.turns(&run).len(), stage.lines()), (2, vec!["before".to_owned()]));
     }
@@ -136,7 +136,7 @@ fn a_sticky_wait_fails_with_stopped_by_shutdown() {
         ("chat", GATE),
         ("chat", "append log before"),
     ] {
-        let mut stage = Stage::new();
+        let mut stage = DaemonTestHome::new();
         let run = stage.create_in(mode, "parrot-sticky", script);
         stage.wait(&run, if script.contains('?') { "waiting_user" } else { "idle" });
         let stopped = stage.shut_down();
@@ -151,7 +151,7 @@ fn a_sticky_wait_fails_with_stopped_by_shutdown() {
 
 #[test]
 fn what_holds_no_process_stays() {
-    let mut stage = Stage::new();
+    let mut stage = DaemonTestHome::new();
     let asking = stage.create("parrot", "ask open_text What now?\nsay It is $reply.", json!({}));
     let waiting = stage.wait(&asking, "waiting_user");
     // All slots are taken, so the last one is queued.
@@ -167,13 +167,13 @@ fn what_holds_no_process_stays() {
     assert_eq!(stage.wait(&queued, "succeeded")["result"]["text"], "done");
     let still = stage.wait(&asking, "waiting_user");
     assert_eq!(still["pending_interaction_id"], waiting["pending_interaction_id"]);
-    stage.reply(&still, "red", Door::Http);
+    stage.reply(&still, "red", ReplyPath::Http);
     assert_eq!(stage.wait(&asking, "succeeded")["result"]["text"], "It is red.");
 }
 
 #[test]
 fn an_engine_that_ignores_the_stop_is_ended() {
-    let mut stage = Stage::new();
+    let mut stage = DaemonTestHome::new();
     let run = stage.create("parrot", "hang", json!({}));
     stage.wait_for_progress(&run, "hangs");
     let stopped = stage.shut_down();
@@ -185,7 +185,7 @@ fn an_engine_that_ignores_the_stop_is_ended() {
 
 #[test]
 fn people_are_told_what_became_of_each_run() {
-    let mut stage = Stage::new();
+    let mut stage = DaemonTestHome::new();
     let asks = stage.create("parrot", BUSY, json!({}));
     let fails = stage.create_in("auto", "parrot", BUSY);
     stage.wait_for_progress(&asks, "busy");

@@ -3,20 +3,20 @@
 use std::path::Path;
 
 use abide_testkit::{
-    daemon::{Feed, Home, Left, Response, Running},
+    daemon::{EventReader, HomeProcess, TestDaemon, TestHome, TestHttpResponse},
     wait,
 };
 use serde_json::{Value, json};
 
-pub(crate) struct Stage {
-    pub(crate) home: Home,
-    daemon: Option<Running>,
-    feed: Feed,
+pub(crate) struct DaemonTestHome {
+    pub(crate) home: TestHome,
+    daemon: Option<TestDaemon>,
+    feed: EventReader,
 }
 
 /// How a daemon ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ending {
+pub(crate) enum DaemonEnding {
     /// As by a power failure.
     Killed,
     /// In order, leaving everything to the keepers.
@@ -24,16 +24,16 @@ pub(crate) enum Ending {
 }
 
 /// Both, for stories that must not depend on it.
-pub(crate) const ENDINGS: [Ending; 2] = [Ending::Killed, Ending::Kept];
+pub(crate) const ENDINGS: [DaemonEnding; 2] = [DaemonEnding::Killed, DaemonEnding::Kept];
 
 /// How somebody answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Door {
+pub(crate) enum ReplyPath {
     Http,
     CommandLine,
 }
 
-impl Stage {
+impl DaemonTestHome {
     pub(crate) fn new() -> Self {
         Self::with(&[])
     }
@@ -41,15 +41,15 @@ impl Stage {
     /// A daemon with these settings in its environment.
     pub(crate) fn with(settings: &[(&str, &str)]) -> Self {
         let program = Path::new(env!("CARGO_BIN_EXE_abide"));
-        let home = Home::new(program).with("ABIDE_SLOTS_MAX_RUNNING", "4");
+        let home = TestHome::new(program).with("ABIDE_SLOTS_MAX_RUNNING", "4");
         let home = settings.iter().fold(home, |home, (name, value)| home.with(name, value));
         let daemon = Some(home.start());
-        let feed = Feed::open("/v1/events", home.finder());
+        let feed = EventReader::open("/v1/events", home.finder());
         Self { home, daemon, feed }
     }
 
     /// Answers the open question of a run over HTTP, whatever is said to that.
-    pub(crate) fn try_reply(&self, run: &Value, text: &str) -> Response {
+    pub(crate) fn try_reply(&self, run: &Value, text: &str) -> TestHttpResponse {
         let interaction = run["pending_interaction_id"].as_str().expect("a question is open");
         let path = format!("/v1/interactions/{interaction}/reply");
         let body = json!({ "text": text });
@@ -66,11 +66,11 @@ impl Stage {
     }
 
     /// Ends the daemon.
-    pub(crate) fn down(&mut self, ending: Ending) {
+    pub(crate) fn down(&mut self, ending: DaemonEnding) {
         let daemon = self.daemon.take().expect("a daemon is there");
         match ending {
-            Ending::Killed => drop(daemon.kill()),
-            Ending::Kept => drop(daemon.terminate()),
+            DaemonEnding::Killed => drop(daemon.kill()),
+            DaemonEnding::Kept => drop(daemon.terminate()),
         }
     }
 
@@ -89,7 +89,7 @@ impl Stage {
     }
 
     /// Another daemon takes the place of the one that is there.
-    pub(crate) fn restart(&mut self, ending: Ending) {
+    pub(crate) fn restart(&mut self, ending: DaemonEnding) {
         self.down(ending);
         self.up();
     }
@@ -219,7 +219,7 @@ impl Stage {
     }
 
     /// Waits until the keeper of a run's first attempt is there.
-    pub(crate) fn wait_for_keeper(&self, run: &str) -> Left {
+    pub(crate) fn wait_for_keeper(&self, run: &str) -> HomeProcess {
         wait::until_some("the keeper is there", || self.home.keeper_of(run, 1))
     }
 
@@ -237,10 +237,10 @@ impl Stage {
     }
 
     /// Answers the open question.
-    pub(crate) fn reply(&self, run: &Value, text: &str, door: Door) {
+    pub(crate) fn reply(&self, run: &Value, text: &str, door: ReplyPath) {
         let interaction = run["pending_interaction_id"].as_str().expect("a question is open");
         match door {
-            Door::Http => {
+            ReplyPath::Http => {
                 let path = format!("/v1/interactions/{interaction}/reply");
                 let reply = |key: &str| {
                     let body = json!({ "text": text, "idempotency_key": key });
@@ -250,7 +250,7 @@ impl Stage {
                 assert_eq!(reply("once").text("/resolution"), "idempotent");
                 assert_eq!(reply("other").text("/code"), "STALE_INTERACTION");
             }
-            Door::CommandLine => {
+            ReplyPath::CommandLine => {
                 let end = self.home.run(&["reply", interaction, text]);
                 assert_eq!(end.code, Some(0), "{end:?}");
             }
@@ -289,7 +289,7 @@ impl Stage {
     }
 }
 
-impl Drop for Stage {
+impl Drop for DaemonTestHome {
     fn drop(&mut self) {
         // The reader holds the home as long as its connection lasts.
         if let Some(daemon) = self.daemon.take() {

@@ -1,22 +1,22 @@
 //! Interrupt, supersede, steer and a lost turn, on the real binary (E8) (E9).
 
-use abide_testkit::daemon::Left;
+use abide_testkit::daemon::HomeProcess;
 use serde_json::{Value, json};
 
-use crate::stage::{Door, Stage};
+use crate::stage::{DaemonTestHome, ReplyPath};
 
 const BUSY: &str = "append log before\nprogress busy\nsleep 600\nappend log never";
 
 #[test]
 fn an_interrupt_stops_the_turn_and_the_session_goes_on_as_the_person_says() {
     for engine in ["parrot", "parrot-sticky"] {
-        let stage = Stage::new();
+        let stage = DaemonTestHome::new();
         let run = stage.create(engine, BUSY, json!({}));
         stage.wait_for_progress(&run, "busy");
         stage.order(&run, "interrupt");
         let waiting = stage.wait(&run, "waiting_user");
         assert_eq!(stage.turns(&run)[0]["execution_status"], "interrupted", "{engine}");
-        stage.reply(&waiting, "append log after", Door::CommandLine);
+        stage.reply(&waiting, "append log after", ReplyPath::CommandLine);
         stage.wait(&run, "succeeded");
         let turns = stage.turns(&run);
         assert_eq!(
@@ -34,7 +34,7 @@ fn an_interrupt_stops_the_turn_and_the_session_goes_on_as_the_person_says() {
 #[test]
 fn e9_a_message_supersedes_the_turn_and_nothing_of_it_is_shown() {
     for engine in ["parrot", "parrot-sticky"] {
-        let stage = Stage::new();
+        let stage = DaemonTestHome::new();
         let run = stage.create(engine, BUSY, json!({}));
         stage.wait_for_progress(&run, "busy");
         let message = stage.send(&run, "append log instead\nsay new", "supersede");
@@ -57,7 +57,7 @@ fn e9_a_message_supersedes_the_turn_and_nothing_of_it_is_shown() {
 #[test]
 fn a_message_steers_the_turn_at_work() {
     for engine in ["parrot", "parrot-sticky"] {
-        let stage = Stage::new();
+        let stage = DaemonTestHome::new();
         // The message comes in the middle of the work: the turn sleeps much longer than it takes to be told.
         let run = stage.create(engine, "progress asleep\nsleep 10\nsay done", json!({}));
         stage.wait_for_progress(&run, "asleep");
@@ -75,11 +75,11 @@ fn a_message_steers_the_turn_at_work() {
 
 #[test]
 fn e8_a_turn_whose_keeper_dies_needs_a_person_and_is_never_run_again() {
-    let stage = Stage::new();
+    let stage = DaemonTestHome::new();
     let run = stage.create("parrot", BUSY, json!({}));
     stage.wait_for_progress(&run, "busy");
     let processes = stage.home.processes();
-    let ours = |left: &&Left| left.command.contains("__keeper") || left.command.contains("__parrot");
+    let ours = |left: &&HomeProcess| left.command.contains("__keeper") || left.command.contains("__parrot");
     for victim in processes.iter().filter(ours) {
         stage.home.kill(victim);
     }
@@ -87,7 +87,7 @@ fn e8_a_turn_whose_keeper_dies_needs_a_person_and_is_never_run_again() {
     assert_eq!(stage.turns(&run)[0]["execution_status"], "recovery_required", "{:?}", stage.turns(&run));
     let questions = stage.questions(&run);
     assert_eq!((questions.len(), &questions[0]["asked_by"]), (1, &json!("abide")), "{questions:?}");
-    stage.reply(&waiting, "continue", Door::Http);
+    stage.reply(&waiting, "continue", ReplyPath::Http);
     stage.wait(&run, "succeeded");
     assert_eq!(stage.lines(), ["before"], "what was lost is not run again");
     // Nobody is there to ask for an auto run.

@@ -3,14 +3,14 @@
 use abide_testkit::wait;
 use serde_json::{Value, json};
 
-use crate::stage::{Door, ENDINGS, Ending, Stage};
+use crate::stage::{DaemonEnding, DaemonTestHome, ENDINGS, ReplyPath};
 
 const SCRIPT: &str = "append log before\nask open_text What now?\nappend log after $reply\nsay It is $reply.";
 
 #[test]
 fn a_resumable_run_waits_without_a_process_and_goes_on_with_a_new_one() {
-    for (ending, door) in ENDINGS.into_iter().zip([Door::Http, Door::CommandLine]) {
-        let mut stage = Stage::new();
+    for (ending, door) in ENDINGS.into_iter().zip([ReplyPath::Http, ReplyPath::CommandLine]) {
+        let mut stage = DaemonTestHome::new();
         let run = stage.create("parrot", SCRIPT, json!({ "session_timeout_sec": 1 }));
         let waiting = stage.wait(&run, "waiting_user");
         assert_eq!(
@@ -34,8 +34,8 @@ fn a_resumable_run_waits_without_a_process_and_goes_on_with_a_new_one() {
 
 #[test]
 fn a_sticky_run_keeps_its_process_and_its_slot_and_the_same_process_is_answered() {
-    for (ending, door) in ENDINGS.into_iter().zip([Door::CommandLine, Door::Http]) {
-        let mut stage = Stage::new();
+    for (ending, door) in ENDINGS.into_iter().zip([ReplyPath::CommandLine, ReplyPath::Http]) {
+        let mut stage = DaemonTestHome::new();
         let run = stage.create("parrot-sticky", SCRIPT, json!({}));
         let waiting = stage.wait(&run, "waiting_user");
         assert_eq!(waiting["profile"]["kind"], "sticky_process");
@@ -58,7 +58,7 @@ fn a_sticky_run_keeps_its_process_and_its_slot_and_the_same_process_is_answered(
 #[test]
 fn a_sticky_run_that_nobody_answers_fails_with_its_process() {
     for ending in ENDINGS {
-        let mut stage = Stage::new();
+        let mut stage = DaemonTestHome::new();
         let run = stage.create("parrot-sticky", SCRIPT, json!({ "session_timeout_sec": 1 }));
         stage.wait(&run, "waiting_user");
         stage.restart(ending);
@@ -74,8 +74,8 @@ fn a_sticky_run_that_nobody_answers_fails_with_its_process() {
 
 #[test]
 fn a_sticky_process_that_died_while_no_daemon_was_there_is_lost() {
-    for (ending, keeper_too) in [(Ending::Killed, false), (Ending::Kept, true)] {
-        let mut stage = Stage::new();
+    for (ending, keeper_too) in [(DaemonEnding::Killed, false), (DaemonEnding::Kept, true)] {
+        let mut stage = DaemonTestHome::new();
         let run = stage.create("parrot-sticky", SCRIPT, json!({}));
         stage.wait(&run, "waiting_user");
         stage.down(ending);
@@ -100,7 +100,7 @@ fn a_sticky_process_that_died_while_no_daemon_was_there_is_lost() {
 fn a_running_turn_survives_and_what_it_said_meanwhile_is_heard() {
     for ending in ENDINGS {
         for engine in ["parrot", "parrot-sticky"] {
-            let mut stage = Stage::new();
+            let mut stage = DaemonTestHome::new();
             // Long enough that the turn is at work when the daemon ends, and over when the next one has come.
             let script = "append log 1\nsleep 4\nprogress on\nappend log 2\nsay done";
             let run = stage.create(engine, script, json!({}));

@@ -2,47 +2,47 @@
 
 use abide_domain::{
     delivery::DeliveryStatus,
-    process::Exit,
-    run::Status,
+    process::ExitStatus,
+    run::RunStatus,
     settings::{
         ExecutionMode::{Chat, Interactive},
         OnBusy,
     },
     turn::ExecutionStatus,
 };
-use abide_testkit::model::{Answer, Gate, Script};
+use abide_testkit::model::{ModelScript, ScriptedAnswer, TestGate};
 
-use crate::{stage::Stage, stories::asking};
+use crate::{stage::ProgramTestDaemon, stories::asking};
 
 /// A model that begins, digs until the gate opens, and rests.
-fn digging(gate: &Gate) -> Script {
-    Script::new()
-        .once(|heard| heard.asks("begin"), Answer::say("Begun."))
-        .once(|heard| heard.asks("dig") && !heard.asks("rest"), Answer::say("Dug.").held(gate))
-        .when(|heard| heard.asks("rest"), Answer::say("Resting."))
+fn digging(gate: &TestGate) -> ModelScript {
+    ModelScript::new()
+        .once(|heard| heard.asks("begin"), ScriptedAnswer::say("Begun."))
+        .once(|heard| heard.asks("dig") && !heard.asks("rest"), ScriptedAnswer::say("Dug.").held(gate))
+        .when(|heard| heard.asks("rest"), ScriptedAnswer::say("Resting."))
 }
 
 /// How often the model was asked to dig and nothing else.
-fn times_dug(stage: &Stage) -> usize {
+fn times_dug(stage: &ProgramTestDaemon) -> usize {
     stage.model.turns().iter().filter(|heard| heard.asks("dig") && !heard.asks("rest")).count()
 }
 
 /// A person stops the turn; the session is not lost, and the stopped work is not begun again (E1).
 pub(crate) fn an_interrupted_turn_is_over_and_the_chat_goes_on(engine: &str) {
-    let gate = Gate::new();
-    let Some(stage) = Stage::of(engine, digging(&gate)) else { return };
+    let gate = TestGate::new();
+    let Some(stage) = ProgramTestDaemon::of(engine, digging(&gate)) else { return };
     let run = stage.start(Chat, "begin");
-    stage.wait(run, Status::Idle);
+    stage.wait(run, RunStatus::Idle);
     stage.say(run, "dig");
     gate.reached();
     stage.wait_until(run, "a process", |run| run.live().is_some() && run.owed.is_empty());
     stage.interrupt(run);
-    stage.wait_until(run, "rest", |run| run.status() == Status::Idle && run.turn_index == 2);
+    stage.wait_until(run, "rest", |run| run.status() == RunStatus::Idle && run.turn_index == 2);
     let stopped = stage.turns(run).remove(1);
     assert_eq!(stopped.execution_status, ExecutionStatus::Interrupted, "{stopped:?}");
     stage.say(run, "rest");
     let rested = stage.wait_until(run, "an answer", |run| {
-        run.status() == Status::Idle && run.turn_index == 3 && run.owed.is_empty()
+        run.status() == RunStatus::Idle && run.turn_index == 3 && run.owed.is_empty()
     });
     assert_eq!(rested.result.as_deref().map(str::trim), Some("Resting."));
     let heard = stage.model.turns();
@@ -54,16 +54,16 @@ pub(crate) fn an_interrupted_turn_is_over_and_the_chat_goes_on(engine: &str) {
 
 /// A newer message ends the turn at work, whose answer is never shown (E9).
 pub(crate) fn e9_a_newer_message_supersedes_the_turn_at_work(engine: &str) {
-    let gate = Gate::new();
-    let Some(stage) = Stage::of(engine, digging(&gate)) else { return };
+    let gate = TestGate::new();
+    let Some(stage) = ProgramTestDaemon::of(engine, digging(&gate)) else { return };
     let run = stage.start(Chat, "begin");
-    stage.wait(run, Status::Idle);
+    stage.wait(run, RunStatus::Idle);
     stage.say(run, "dig");
     gate.reached();
     stage.wait_until(run, "a process", |run| run.live().is_some() && run.owed.is_empty());
     stage.break_in(run, "rest", OnBusy::Supersede);
     let rested = stage.wait_until(run, "an answer", |run| {
-        run.status() == Status::Idle && run.turn_index == 3 && run.owed.is_empty()
+        run.status() == RunStatus::Idle && run.turn_index == 3 && run.owed.is_empty()
     });
     gate.open();
     assert_eq!(rested.result.as_deref().map(str::trim), Some("Resting."));
@@ -78,24 +78,24 @@ pub(crate) fn e9_a_newer_message_supersedes_the_turn_at_work(engine: &str) {
 
 /// The answer comes as soon as the question is there, while the process that asked is still leaving (E6).
 pub(crate) fn e6_an_answer_during_the_end_of_a_process_leaves_no_attempt_without_its_end(engine: &str) {
-    let script = Script::new()
+    let script = ModelScript::new()
         .once(|heard| heard.asks("paint the shed"), asking("Which colour?"))
-        .once(|heard| heard.asks("crimson"), Answer::say("All is painted."));
-    let Some(stage) = Stage::of(engine, script) else { return };
+        .once(|heard| heard.asks("crimson"), ScriptedAnswer::say("All is painted."));
+    let Some(stage) = ProgramTestDaemon::of(engine, script) else { return };
     let run = stage.start(Interactive, "paint the shed");
-    stage.wait_until(run, "its question", |run| run.status() == Status::WaitingUser);
+    stage.wait_until(run, "its question", |run| run.status() == RunStatus::WaitingUser);
     stage.reply(run, "crimson");
-    stage.wait(run, Status::Succeeded);
+    stage.wait(run, RunStatus::Succeeded);
     stage.wait_until(run, "the end of all processes", |_| stage.held().is_empty());
     every_attempt_has_its_end(&stage, run);
 }
 
 /// Every process that was started for a run and is gone has an exit code and a time in the ledger. The latest turn of a
 /// chat may still have its process.
-fn every_attempt_has_its_end(stage: &Stage, run: abide_domain::id::RunId) {
+fn every_attempt_has_its_end(stage: &ProgramTestDaemon, run: abide_domain::id::RunId) {
     let held = stage.wait_until(run, "rest", |_| true).live().map(|live| live.attempt);
     let attempts = stage.turns(run).into_iter().flat_map(|turn| turn.attempts);
     for record in attempts.filter(|record| Some(record.attempt) != held) {
-        assert!(matches!(record.exit, Some(Exit::Code(_))) && record.ended_at.is_some(), "{record:?}");
+        assert!(matches!(record.exit, Some(ExitStatus::Code(_))) && record.ended_at.is_some(), "{record:?}");
     }
 }

@@ -2,16 +2,16 @@
 
 use std::{collections::BTreeMap, fs, path::Path};
 
-use abide::catalogue::{EngineConfig, Protocol};
+use abide::catalogue::{AgentProtocol, EngineConfig};
 use serde_json::json;
 
-use crate::programs::Program;
+use crate::programs::InstalledProgram;
 
 /// The name of the key that the model may ask for.
 pub(crate) const KEY: &str = "a-key-for-tests";
 
 /// The configuration of this engine, with its files written below `home`.
-pub(crate) fn dress(program: &Program, home: &Path, model: &str) -> EngineConfig {
+pub(crate) fn dress(program: &InstalledProgram, home: &Path, model: &str) -> EngineConfig {
     let mut env: BTreeMap<String, String> = program.env.clone();
     let mut set = |name: &str, value: &str| env.insert(name.to_owned(), value.to_owned());
     let folder = |name: &str| {
@@ -100,7 +100,7 @@ pub(crate) fn dress(program: &Program, home: &Path, model: &str) -> EngineConfig
     }
     set("HOME", &home.to_string_lossy());
     set("TMPDIR", &folder("tmp").to_string_lossy());
-    let protocol = program.engine.ends_with("-acp").then_some(Protocol::Acp);
+    let protocol = program.engine.ends_with("-acp").then_some(AgentProtocol::Acp);
     EngineConfig {
         command: Some(program.command.clone()),
         args,

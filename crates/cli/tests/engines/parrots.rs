@@ -3,19 +3,19 @@
 use abide_domain::{
     engine::ProfileKind,
     failure::FailureCode,
-    interaction::{Asker, Kind},
-    run::{RunState, Status, Working},
+    interaction::{InteractionKind, InteractionOrigin},
+    run::{RunState, RunStatus, RunningPhase},
     settings::{
         ExecutionMode::{Chat, Interactive},
         OnBusy,
     },
 };
-use abide_testkit::model::Script;
+use abide_testkit::model::ModelScript;
 
-use crate::stage::Stage;
+use crate::stage::ProgramTestDaemon;
 
-fn stage(engine: &str) -> Stage {
-    Stage::of(engine, Script::new()).expect("the parrot is a part of this program")
+fn stage(engine: &str) -> ProgramTestDaemon {
+    ProgramTestDaemon::of(engine, ModelScript::new()).expect("the parrot is a part of this program")
 }
 
 #[test]
@@ -25,13 +25,13 @@ fn a_parrot_asks_and_goes_on_where_it_stopped() {
         let stage = stage(engine);
         let script = "say Hello.\nask choose_one Which colour? | red | blue (safe)\nappend log.txt $reply\nsay It is $reply.";
         let run = stage.start(Interactive, script);
-        let waiting = stage.wait(run, Status::WaitingUser);
+        let waiting = stage.wait(run, RunStatus::WaitingUser);
         assert_eq!(waiting.profile.as_ref().map(|profile| profile.kind), Some(kind));
         let question = stage.question(run).question;
-        assert_eq!((question.kind, question.prompt.as_str()), (Kind::ChooseOne, "Which colour?"));
+        assert_eq!((question.kind, question.prompt.as_str()), (InteractionKind::ChooseOne, "Which colour?"));
         assert_eq!(waiting.live().is_some(), kind == ProfileKind::StickyProcess, "{engine}");
         stage.reply(run, "crimson");
-        let done = stage.wait(run, Status::Succeeded);
+        let done = stage.wait(run, RunStatus::Succeeded);
         assert_eq!(done.result.as_deref().map(str::trim), Some("It is crimson."), "{engine}");
         let log = std::fs::read_to_string(stage.workspace.join("log.txt")).expect("it was written");
         assert_eq!(log, "crimson\n", "carried out once");
@@ -43,10 +43,12 @@ fn a_gate_keeps_the_process_of_either_parrot() {
     for engine in ["parrot", "parrot-sticky"] {
         let stage = stage(engine);
         let run = stage.start(Interactive, "gate May I?\nsay I was told: $reply");
-        let waiting = stage.wait_until(run, "a gate", |run| run.status() == Status::WaitingUser);
-        assert!(waiting.live().is_some() && matches!(stage.question(run).asker, Asker::Gate { .. }));
+        let waiting = stage.wait_until(run, "a gate", |run| run.status() == RunStatus::WaitingUser);
+        assert!(
+            waiting.live().is_some() && matches!(stage.question(run).asker, InteractionOrigin::Gate { .. })
+        );
         stage.reply(run, "yes");
-        let done = stage.wait(run, Status::Succeeded);
+        let done = stage.wait(run, RunStatus::Succeeded);
         assert_eq!(done.result.as_deref().map(str::trim), Some("I was told: yes"), "{engine}");
     }
 }
@@ -55,12 +57,12 @@ fn a_gate_keeps_the_process_of_either_parrot() {
 fn a_parrot_without_a_session_or_with_a_lost_one_is_reported() {
     let stage = stage("parrot");
     let mute = stage.start(Interactive, "mute-session\nask open_text What now?");
-    let failed = stage.wait(mute, Status::Failed);
+    let failed = stage.wait(mute, RunStatus::Failed);
     assert_eq!(failed.error().map(|failure| failure.code), Some(FailureCode::SessionResumeFailed));
     let lost = stage.start(Interactive, "lose-session\nask open_text What now?");
-    stage.wait(lost, Status::WaitingUser);
+    stage.wait(lost, RunStatus::WaitingUser);
     stage.reply(lost, "go on");
-    let failed = stage.wait(lost, Status::Failed);
+    let failed = stage.wait(lost, RunStatus::Failed);
     assert_eq!(failed.error().map(|failure| failure.code), Some(FailureCode::SessionResumeFailed));
     assert_eq!(stage.open_questions(), 0);
 }
@@ -70,13 +72,13 @@ fn a_parrot_that_fails_crashes_or_hangs_is_no_success() {
     let stage = stage("parrot");
     for script in ["fail It broke.", "crash"] {
         let run = stage.start(Interactive, script);
-        let failed = stage.wait(run, Status::Failed);
+        let failed = stage.wait(run, RunStatus::Failed);
         assert_eq!(failed.error().map(|failure| failure.code), Some(FailureCode::EngineFailed), "{script}");
     }
     let run = stage.start(Interactive, "progress Soon.\nhang");
     stage.wait_until(run, "a process", |run| run.live().is_some());
     stage.cancel(run);
-    stage.wait(run, Status::Canceled);
+    stage.wait(run, RunStatus::Canceled);
     stage.wait_until(run, "the end of all processes", |_| stage.held().is_empty());
 }
 
@@ -88,10 +90,10 @@ fn a_message_steers_a_parrot_at_work() {
         let run = stage.start(Chat, "say First.\nprogress Busy.\nsleep 5\nsay Last.");
         stage.wait_until(run, "work", |run| {
             // Its session is named before anything else, so it reads what it is told.
-            matches!(run.state, RunState::Running(Working::Active(_))) && run.handle.is_some()
+            matches!(run.state, RunState::Running(RunningPhase::Active(_))) && run.handle.is_some()
         });
         stage.break_in(run, "say Second.", OnBusy::Steer);
-        let done = stage.wait(run, Status::Idle);
+        let done = stage.wait(run, RunStatus::Idle);
         assert_eq!(done.turn_index, 1, "{engine}: the message started no turn");
         let answer = done.result.unwrap_or_default();
         assert!(answer.contains("First.") && answer.contains("Second."), "{engine}: {answer:?}");

@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 /// An installed program.
 #[derive(Clone, Debug, Deserialize)]
-pub(crate) struct Program {
+pub(crate) struct InstalledProgram {
     pub(crate) engine: String,
     #[serde(default)]
     pub(crate) command: Vec<String>,
@@ -18,10 +18,10 @@ pub(crate) struct Program {
 
 /// The program of that name; none, said aloud, where it is not installed and need not be.
 #[expect(clippy::disallowed_methods, reason = "the tests are told by their environment where programs are")]
-pub(crate) fn installed(name: &str) -> Option<Program> {
+pub(crate) fn installed(name: &str) -> Option<InstalledProgram> {
     let required = std::env::var("ABIDE_REQUIRE_ENGINES").is_ok_and(|value| value == "1");
     let found = std::env::var("ABIDE_TEST_ENGINES").ok().and_then(|path| std::fs::read(path).ok());
-    let programs: Vec<Program> =
+    let programs: Vec<InstalledProgram> =
         found.map(|bytes| serde_json::from_slice(&bytes).expect("the list is JSON")).unwrap_or_default();
     let program = programs.iter().find(|program| program.engine == name).cloned();
     let program = program.or_else(|| stand_in(name));
@@ -29,28 +29,33 @@ pub(crate) fn installed(name: &str) -> Option<Program> {
     let program = program.or_else(|| {
         let own =
             programs.iter().find(|program| Some(program.engine.as_str()) == name.strip_suffix("-acp"))?;
-        let mut spoken = Program { engine: name.to_owned(), ..own.clone() };
+        let mut spoken = InstalledProgram { engine: name.to_owned(), ..own.clone() };
         spoken.command.push("--acp".to_owned());
         Some(spoken)
     });
     match program {
-        Some(Program { missing: None, .. }) => program,
-        Some(Program { missing: Some(reason), .. }) => not_verified(name, &reason, required),
+        Some(InstalledProgram { missing: None, .. }) => program,
+        Some(InstalledProgram { missing: Some(reason), .. }) => not_verified(name, &reason, required),
         None => not_verified(name, "run `cargo xtask test`, which installs it", required),
     }
 }
 
 /// The stand-in for a program that can no longer be had, or an engine that is a part of our own program.
-fn stand_in(name: &str) -> Option<Program> {
+fn stand_in(name: &str) -> Option<InstalledProgram> {
     let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../engines/tests/stand-ins").join(name);
     if name.starts_with("parrot") || name == "native" {
         // Examples are not told where the binary is, and have no use for it.
         let own = option_env!("CARGO_BIN_EXE_abide")?;
         let mut command = vec![own.to_owned()];
         command.extend(name.starts_with("parrot").then(|| "__parrot".to_owned()));
-        return Some(Program { engine: name.to_owned(), command, env: BTreeMap::new(), missing: None });
+        return Some(InstalledProgram {
+            engine: name.to_owned(),
+            command,
+            env: BTreeMap::new(),
+            missing: None,
+        });
     }
-    path.exists().then(|| Program {
+    path.exists().then(|| InstalledProgram {
         engine: name.to_owned(),
         command: vec![path.to_string_lossy().into_owned()],
         env: BTreeMap::new(),
@@ -58,7 +63,7 @@ fn stand_in(name: &str) -> Option<Program> {
     })
 }
 
-fn not_verified(name: &str, reason: &str, required: bool) -> Option<Program> {
+fn not_verified(name: &str, reason: &str, required: bool) -> Option<InstalledProgram> {
     assert!(!required, "{name} is NOT VERIFIED: {reason}");
     skip(&format!("{name} is not installed: {reason}"));
     None

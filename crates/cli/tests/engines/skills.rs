@@ -6,12 +6,12 @@ use std::fs;
 
 use abide_domain::{
     failure::FailureCode,
-    run::Status,
+    run::RunStatus,
     settings::ExecutionMode::{Chat, Interactive},
 };
-use abide_testkit::model::{Answer, Script};
+use abide_testkit::model::{ModelScript, ScriptedAnswer};
 
-use crate::stage::Stage;
+use crate::stage::ProgramTestDaemon;
 
 const DESCRIPTION: &str = "counts the herons on every pond before anything else";
 
@@ -36,15 +36,15 @@ finds_skills!(codex_acp, "codex-acp");
 finds_skills!(gemini_acp, "gemini-acp");
 
 fn a_skill_is_found_by_the_engine_and_its_original_stays_as_it_was(engine: &str) {
-    let script = Script::new()
-        .once(|heard| heard.asks("survey the marsh"), Answer::say("Surveyed."))
-        .once(|heard| heard.asks("and the lake"), Answer::say("The lake too."));
-    let Some(stage) = Stage::of(engine, script) else { return };
+    let script = ModelScript::new()
+        .once(|heard| heard.asks("survey the marsh"), ScriptedAnswer::say("Surveyed."))
+        .once(|heard| heard.asks("and the lake"), ScriptedAnswer::say("The lake too."));
+    let Some(stage) = ProgramTestDaemon::of(engine, script) else { return };
     let (source, words) = skill(&stage);
     let run = stage.start_with(Chat, "survey the marsh", |settings| {
         settings.skill = Some(source.to_string_lossy().into_owned());
     });
-    stage.wait(run, Status::Idle);
+    stage.wait(run, RunStatus::Idle);
     let heard = stage.model.turns();
     let first = heard.first().expect("the model was asked");
     assert!(first.mentions("the skill `heron-count`"), "the prompt names the skill");
@@ -57,7 +57,7 @@ fn a_skill_is_found_by_the_engine_and_its_original_stays_as_it_was(engine: &str)
     fs::remove_dir_all(&source).expect("the original can go");
     stage.say(run, "and the lake");
     let done = stage.wait_until(run, "its second answer", |run| {
-        run.status() == Status::Idle && run.turn_index == 2 && run.owed.is_empty()
+        run.status() == RunStatus::Idle && run.turn_index == 2 && run.owed.is_empty()
     });
     assert_eq!(done.result.as_deref().map(str::trim), Some("The lake too."));
 }
@@ -66,13 +66,14 @@ fn a_skill_is_found_by_the_engine_and_its_original_stays_as_it_was(engine: &str)
 /// `.claude/skills` alone, and reads the file that its prompt names.
 #[test]
 fn an_agent_that_looks_for_skills_elsewhere_is_told_which_file_to_follow() {
-    let script = Script::new().once(|heard| heard.asks("survey the marsh"), Answer::say("Surveyed."));
-    let Some(stage) = Stage::of("claude-acp", script) else { return };
+    let script =
+        ModelScript::new().once(|heard| heard.asks("survey the marsh"), ScriptedAnswer::say("Surveyed."));
+    let Some(stage) = ProgramTestDaemon::of("claude-acp", script) else { return };
     let (source, words) = skill(&stage);
     let run = stage.start_with(Chat, "survey the marsh", |settings| {
         settings.skill = Some(source.to_string_lossy().into_owned());
     });
-    stage.wait(run, Status::Idle);
+    stage.wait(run, RunStatus::Idle);
     let heard = stage.model.turns();
     let first = heard.first().expect("the model was asked");
     let file = ".agents/skills/heron-count/SKILL.md";
@@ -84,10 +85,10 @@ fn an_agent_that_looks_for_skills_elsewhere_is_told_which_file_to_follow() {
 
 #[test]
 fn a_skill_that_cannot_be_used_fails_the_run_before_any_process() {
-    let Some(stage) = Stage::of("codex", Script::new()) else { return };
+    let Some(stage) = ProgramTestDaemon::of("codex", ModelScript::new()) else { return };
     for (skill, words) in [("/no/such/skill", "cannot be found"), ("/", "a name of its own")] {
         let run = stage.start_with(Interactive, "hello", |settings| settings.skill = Some(skill.to_owned()));
-        let failed = stage.wait(run, Status::Failed);
+        let failed = stage.wait(run, RunStatus::Failed);
         let failure = failed.error().expect("it says why").clone();
         assert_eq!(failure.code, FailureCode::WorkspaceUnusable, "{}", failure.message);
         assert!(failure.message.contains(words), "{}", failure.message);
@@ -96,7 +97,7 @@ fn a_skill_that_cannot_be_used_fails_the_run_before_any_process() {
 }
 
 /// A skill outside the workspace, and what its file says.
-fn skill(stage: &Stage) -> (std::path::PathBuf, String) {
+fn skill(stage: &ProgramTestDaemon) -> (std::path::PathBuf, String) {
     let source = stage.home.path().join("given/heron-count");
     fs::create_dir_all(&source).expect("the home can be written");
     let words =

@@ -5,38 +5,42 @@ use std::os::unix::fs::PermissionsExt;
 use abide_domain::{
     engine::ProfileKind,
     failure::FailureCode,
-    interaction::{Asker, Parked},
-    run::{Run, Status},
+    interaction::{InteractionOrigin, RuntimeQuestion},
+    run::{Run, RunStatus},
     settings::ExecutionMode::{Auto, Chat, Interactive},
 };
-use abide_testkit::model::{Answer, Script};
+use abide_testkit::model::{ModelScript, ScriptedAnswer};
 
 use crate::{
-    stage::Stage,
+    stage::ProgramTestDaemon,
     stories::{asking, kill},
 };
 
 /// A permission is asked for inside the turn, by a process that waits; a yes lets it happen, a no does not.
 fn permissions_are_asked_for_inside_the_turn(engine: &str) {
-    let script = Script::new()
-        .once(|heard| heard.asks("write yes"), Answer::shell("echo done > yes.txt"))
-        .once(|heard| heard.asks("write no"), Answer::shell("echo done > no.txt"))
-        .when(|heard| !heard.returned().is_empty(), Answer::say("I have tried."));
-    let Some(stage) = Stage::of(engine, script) else { return };
+    let script = ModelScript::new()
+        .once(|heard| heard.asks("write yes"), ScriptedAnswer::shell("echo done > yes.txt"))
+        .once(|heard| heard.asks("write no"), ScriptedAnswer::shell("echo done > no.txt"))
+        .when(|heard| !heard.returned().is_empty(), ScriptedAnswer::say("I have tried."));
+    let Some(stage) = ProgramTestDaemon::of(engine, script) else { return };
     for (prompt, answer, file, happens) in
         [("write yes", "yes", "yes.txt", true), ("write no", "no, leave it", "no.txt", false)]
     {
         let run = stage.start(Interactive, prompt);
-        let waiting = stage.wait_until(run, "a request", |run| run.status() == Status::WaitingUser);
-        assert!(matches!(stage.question(run).asker, Asker::Gate { .. }), "{:?}", stage.question(run));
+        let waiting = stage.wait_until(run, "a request", |run| run.status() == RunStatus::WaitingUser);
+        assert!(
+            matches!(stage.question(run).asker, InteractionOrigin::Gate { .. }),
+            "{:?}",
+            stage.question(run)
+        );
         assert!(waiting.live().is_some(), "the process waits");
         assert!(!stage.workspace.join(file).exists(), "nothing happens before the answer");
         stage.reply(run, answer);
-        let settled = [Status::Succeeded, Status::WaitingUser];
+        let settled = [RunStatus::Succeeded, RunStatus::WaitingUser];
         let after =
             stage.wait_until(run, "an end", |run| settled.contains(&run.status()) && run.owed.is_empty());
         assert_eq!(stage.workspace.join(file).exists(), happens, "after {answer:?}");
-        if after.status() == Status::WaitingUser {
+        if after.status() == RunStatus::WaitingUser {
             // Some agents stop altogether when they are told no; then a person says how to go on.
             assert!(!happens);
             stage.cancel(run);
@@ -61,10 +65,10 @@ fn gemini_over_acp_asks_for_permission_inside_the_turn() {
 
 /// A program that hides its resume is held: the run is not rejected, and the reply goes to the same process (A3).
 fn without_resume_the_process_is_held(engine: &str) {
-    let script = Script::new()
+    let script = ModelScript::new()
         .once(|heard| heard.asks("paint the shed"), asking("Which colour?"))
-        .once(|heard| heard.asks("crimson"), Answer::say("All is painted."));
-    let Some(stage) = Stage::altered(engine, script, |config, home| {
+        .once(|heard| heard.asks("crimson"), ScriptedAnswer::say("All is painted."));
+    let Some(stage) = ProgramTestDaemon::altered(engine, script, |config, home| {
         let command = config.command.take().expect("a program that is installed has a command");
         let quoted: Vec<String> = command.iter().map(|word| format!("'{word}'")).collect();
         let words = quoted.join(" ");
@@ -81,13 +85,13 @@ fn without_resume_the_process_is_held(engine: &str) {
         return;
     };
     let run = stage.start(Interactive, "paint the shed");
-    let waiting = stage.wait(run, Status::WaitingUser);
+    let waiting = stage.wait(run, RunStatus::WaitingUser);
     let profile = waiting.profile.clone().expect("it was resolved before the first turn");
     assert_eq!(profile.kind, ProfileKind::StickyProcess, "{}", profile.reason);
     let held = waiting.live().expect("the process is held").process.clone();
     assert!(waiting.deadline().is_some(), "a held process is not held for ever");
     stage.reply(run, "crimson");
-    stage.wait(run, Status::Succeeded);
+    stage.wait(run, RunStatus::Succeeded);
     let pids: Vec<u32> = stage
         .turns(run)
         .iter()
@@ -137,15 +141,15 @@ fn codex_without_resume_runs_and_cannot_be_asked_back() {
             .expect("it can be made executable");
         config.command = Some(vec![path.to_string_lossy().into_owned()]);
     };
-    let script = Script::new()
-        .once(|heard| heard.asks("just do it"), Answer::say("Done."))
+    let script = ModelScript::new()
+        .once(|heard| heard.asks("just do it"), ScriptedAnswer::say("Done."))
         .once(|heard| heard.asks("paint"), asking("Which colour?"));
-    let Some(stage) = Stage::altered("codex", script, hide) else { return };
+    let Some(stage) = ProgramTestDaemon::altered("codex", script, hide) else { return };
     let run = stage.start(Auto, "just do it");
-    let done = stage.wait(run, Status::Succeeded);
+    let done = stage.wait(run, RunStatus::Succeeded);
     assert_eq!(done.profile.map(|profile| profile.kind), Some(ProfileKind::StickyProcess));
     let run = stage.start(Interactive, "paint");
-    let failed = stage.wait(run, Status::Failed);
+    let failed = stage.wait(run, RunStatus::Failed);
     assert_eq!(failed.error().map(|failure| failure.code), Some(FailureCode::InteractionProcessLost));
     assert_eq!(stage.open_questions(), 0);
 }
@@ -155,22 +159,22 @@ const SHELLS: [&str; 6] = ["exec_command", "shell_command", "Bash", "bash", "run
 
 /// The sandbox of the first turn holds on the second (A4). The same call without it does what it says.
 fn the_sandbox_holds_on_the_second_turn(engine: &str) {
-    let script = Script::new()
-        .when(|heard| heard.asks("look"), Answer::say("I have looked."))
-        .when(|heard| heard.asks("touch"), Answer::shell("touch touched.txt; echo tried"))
-        .when(|heard| !heard.returned().is_empty(), Answer::say("I have tried."));
-    let Some(stage) = Stage::of(engine, script) else { return };
+    let script = ModelScript::new()
+        .when(|heard| heard.asks("look"), ScriptedAnswer::say("I have looked."))
+        .when(|heard| heard.asks("touch"), ScriptedAnswer::shell("touch touched.txt; echo tried"))
+        .when(|heard| !heard.returned().is_empty(), ScriptedAnswer::say("I have tried."));
+    let Some(stage) = ProgramTestDaemon::of(engine, script) else { return };
     let run = stage.start_with(Chat, "look", |settings| settings.sandbox = Some("read-only".to_owned()));
-    stage.wait(run, Status::Idle);
+    stage.wait(run, RunStatus::Idle);
     stage.say(run, "touch");
-    let settled = [Status::Idle, Status::WaitingUser];
+    let settled = [RunStatus::Idle, RunStatus::WaitingUser];
     let after = stage
         .wait_until(run, "an end of turn 2", |run| settled.contains(&run.status()) && run.turn_index == 2);
     assert!(!stage.workspace.join("touched.txt").exists(), "nothing was written on turn 2");
-    if after.status() == Status::WaitingUser {
-        assert!(matches!(stage.question(run).asker, Asker::Gate { .. }), "the call was tried");
+    if after.status() == RunStatus::WaitingUser {
+        assert!(matches!(stage.question(run).asker, InteractionOrigin::Gate { .. }), "the call was tried");
         stage.reply(run, "no");
-        stage.wait(run, Status::Idle);
+        stage.wait(run, RunStatus::Idle);
         assert!(!stage.workspace.join("touched.txt").exists(), "nothing was written after a no");
     } else {
         // Some programs do not even offer a shell to their model in this sandbox.
@@ -185,9 +189,9 @@ fn the_sandbox_holds_on_the_second_turn(engine: &str) {
     let wide = stage.start_with(Chat, "look", |settings| {
         settings.sandbox = Some("danger-full-access".to_owned());
     });
-    stage.wait(wide, Status::Idle);
+    stage.wait(wide, RunStatus::Idle);
     stage.say(wide, "touch");
-    stage.wait_until(wide, "turn 2", |run| run.status() == Status::Idle && run.turn_index == 2);
+    stage.wait_until(wide, "turn 2", |run| run.status() == RunStatus::Idle && run.turn_index == 2);
     assert!(stage.workspace.join("touched.txt").exists(), "the same call works without the sandbox");
 }
 
@@ -219,15 +223,15 @@ fn opencode_is_as_narrow_on_the_second_turn() {
 /// Codex over ACP says that it has resumed a session whose file is gone, and notices at the first prompt.
 #[test]
 fn a11_codex_over_acp_reports_a_session_whose_file_is_gone() {
-    let script = Script::new().once(|heard| heard.asks("paint"), asking("Which colour?"));
-    let Some(stage) = Stage::of("codex-acp", script) else { return };
+    let script = ModelScript::new().once(|heard| heard.asks("paint"), asking("Which colour?"));
+    let Some(stage) = ProgramTestDaemon::of("codex-acp", script) else { return };
     let run = stage.start(Interactive, "paint the shed");
-    let waiting = stage.wait(run, Status::WaitingUser);
+    let waiting = stage.wait(run, RunStatus::WaitingUser);
     let id = waiting.handle.expect("the handle is known").handle_value;
     let removed = remove_named(&stage.home.path().join("codex/sessions"), &id);
     assert_eq!(removed, 1, "the session has one file");
     stage.reply(run, "red");
-    let failed = stage.wait(run, Status::Failed);
+    let failed = stage.wait(run, RunStatus::Failed);
     let failure = failed.error().expect("it says why").clone();
     assert_eq!(failure.code, FailureCode::SessionResumeFailed, "{}", failure.message);
     assert_eq!(stage.open_questions(), 0);
@@ -252,19 +256,19 @@ fn remove_named(folder: &std::path::Path, part: &str) -> usize {
 /// folder. Ours survive that.
 #[test]
 fn gemini_does_not_lose_a_session_that_was_resumed_later() {
-    let Some(stage) = Stage::of("gemini", Script::new()) else { return };
+    let Some(stage) = ProgramTestDaemon::of("gemini", ModelScript::new()) else { return };
     let run = stage.start(Chat, "stone 1 of the wall");
-    stage.wait(run, Status::Idle);
+    stage.wait(run, RunStatus::Idle);
     stage.next_minute();
     stage.say(run, "stone 2 of the wall");
-    stage.wait_until(run, "turn 2", |run| run.status() == Status::Idle && run.turn_index == 2);
+    stage.wait_until(run, "turn 2", |run| run.status() == RunStatus::Idle && run.turn_index == 2);
     for number in 0..2 {
         // Another session's start is what clears away.
         let other = stage.start(Interactive, &format!("something else {number}"));
-        stage.wait(other, Status::Succeeded);
+        stage.wait(other, RunStatus::Succeeded);
     }
     stage.say(run, "stone 3 of the wall");
-    stage.wait_until(run, "turn 3", |run| run.status() == Status::Idle && run.turn_index == 3);
+    stage.wait_until(run, "turn 3", |run| run.status() == RunStatus::Idle && run.turn_index == 3);
     let heard = stage.model.turns();
     let last = heard.last().expect("the model was asked");
     let stones = last.user_texts().iter().filter(|text| text.contains("of the wall")).count();
@@ -274,13 +278,14 @@ fn gemini_does_not_lose_a_session_that_was_resumed_later() {
 /// The request of a process that dies is void, and the person is asked whether to go on in the same session (A10).
 #[test]
 fn a10_the_request_of_a_process_that_dies_is_void() {
-    let script = Script::new().once(|heard| heard.asks("write"), Answer::shell("echo done > yes.txt"));
-    let Some(stage) = Stage::of("claude", script) else { return };
+    let script =
+        ModelScript::new().once(|heard| heard.asks("write"), ScriptedAnswer::shell("echo done > yes.txt"));
+    let Some(stage) = ProgramTestDaemon::of("claude", script) else { return };
     let run = stage.start(Interactive, "write");
-    let waiting = stage.wait_until(run, "a request", |run| run.status() == Status::WaitingUser);
+    let waiting = stage.wait_until(run, "a request", |run| run.status() == RunStatus::WaitingUser);
     kill(waiting.live().expect("it waits").process.pid, rustix::process::Signal::KILL);
     let asks = |run: &Run| {
-        let void = Asker::Abide(Parked::RequestVoid);
+        let void = InteractionOrigin::Abide(RuntimeQuestion::RequestVoid);
         run.interactions.iter().any(|question| question.is_open() && question.asker == void)
     };
     let waiting = stage.wait_until(run, "a void request", asks);

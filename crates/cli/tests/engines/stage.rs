@@ -12,30 +12,30 @@ use std::{
 use abide::{
     catalogue::{EngineCatalogue, EngineConfig},
     clock::SystemClock,
-    isolation::Isolator,
-    processes::{Keepers, Readiness},
-    workspace::Folders,
+    isolation::ProgramIsolator,
+    processes::{KeeperProcesses, StandbyPolicy},
+    workspace::LocalWorkspaces,
 };
-use abide_daemon::{Desk, Performer, World};
+use abide_daemon::{DaemonDeps, EffectExecutor, RunService};
 use abide_domain::{
-    event::{Event, NewRun},
+    event::{NewRun, RunEvent},
     id::RunId,
-    inbound::{Message, MessageKey},
+    inbound::{InboundMessage, MessageKey},
     interaction::Interaction,
-    reply::{Answerer, Reply},
-    run::{Run, Status},
-    settings::{DEFAULT_SESSION_TIMEOUT, ExecutionMode, OnBusy, Settings, Unanswered},
+    reply::{InteractionReply, ReplyAuthor},
+    run::{Run, RunStatus},
+    settings::{DEFAULT_SESSION_TIMEOUT, ExecutionMode, OnBusy, RunSettings, UnansweredPolicy},
     turn::Turn,
 };
-use abide_keeper::launch::Launcher;
+use abide_keeper::launch::KeeperLauncher;
 use abide_ports::{
     clock::Clock,
-    engine::Isolation,
+    engine::IsolationMode,
     processes::Processes,
-    store::{Page, Store},
+    store::{PageRequest, Store},
 };
 use abide_store::memory::MemoryStore;
-use abide_testkit::model::{ModelServer, Script};
+use abide_testkit::model::{ModelScript, ModelServer};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
@@ -47,28 +47,28 @@ use crate::{
 /// Longer than any turn of any engine on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(240);
 
-pub(crate) struct Stage {
+pub(crate) struct ProgramTestDaemon {
     pub(crate) engine: String,
     pub(crate) model: ModelServer,
     pub(crate) workspace: PathBuf,
     pub(crate) home: TempDir,
     store: Arc<dyn Store>,
-    desk: Arc<Desk>,
-    performer: Performer,
-    processes: Arc<Keepers>,
+    desk: Arc<RunService>,
+    performer: EffectExecutor,
+    processes: Arc<KeeperProcesses>,
     runtime: Runtime,
 }
 
-impl Stage {
+impl ProgramTestDaemon {
     /// A stage for that engine; none, said aloud, where its program is not installed.
-    pub(crate) fn of(engine: &str, script: Script) -> Option<Self> {
+    pub(crate) fn of(engine: &str, script: ModelScript) -> Option<Self> {
         Self::altered(engine, script, |_, _| {})
     }
 
     /// The same with something about the engine's configuration changed.
     pub(crate) fn altered(
         engine: &str,
-        script: Script,
+        script: ModelScript,
         alter: impl FnOnce(&mut EngineConfig, &Path),
     ) -> Option<Self> {
         let program = installed(engine)?;
@@ -84,9 +84,9 @@ impl Stage {
             .build()
             .expect("a runtime can be made");
         let binary = PathBuf::from(env!("CARGO_BIN_EXE_abide"));
-        let processes = Arc::new(Keepers {
+        let processes = Arc::new(KeeperProcesses {
             directory: home.path().join("keepers"),
-            launcher: Launcher {
+            launcher: KeeperLauncher {
                 program: binary.clone(),
                 arguments: vec!["__keeper".to_owned()],
                 groups: None,
@@ -97,24 +97,24 @@ impl Stage {
                 ("TERM".to_owned(), "dumb".to_owned()),
             ],
             // Every engine works where the keepers cannot be seen.
-            isolator: Some(Isolator::new(&home.path().join("keepers"), &binary, "/usr/bin:/bin")),
+            isolator: Some(ProgramIsolator::new(&home.path().join("keepers"), &binary, "/usr/bin:/bin")),
             retention: 1 << 30,
             children: Mutex::default(),
-            readiness: Readiness::One(Arc::default()),
+            readiness: StandbyPolicy::One(Arc::default()),
         });
         let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
         let clock = Arc::new(SystemClock);
         let configured = BTreeMap::from([(engine.to_owned(), config)]);
         let (desk, performer) = runtime.block_on(async {
-            let desk = Desk::open(store.clone(), clock.clone(), 4).await.expect("the desk opens");
+            let desk = RunService::open(store.clone(), clock.clone(), 4).await.expect("the desk opens");
             let desk = Arc::new(desk);
-            let performer = Performer::new(World {
+            let performer = EffectExecutor::new(DaemonDeps {
                 desk: desk.clone(),
                 store: store.clone(),
                 clock,
-                catalogue: Arc::new(EngineCatalogue::new(&configured, &binary, Isolation::Auto)),
+                catalogue: Arc::new(EngineCatalogue::new(&configured, &binary, IsolationMode::Auto)),
                 processes: processes.clone(),
-                workspaces: Arc::new(Folders),
+                workspaces: Arc::new(LocalWorkspaces),
                 private: home.path().join("runs").to_string_lossy().into_owned(),
                 recovery_max: abide_domain::time::Seconds(300),
                 contents: Arc::<abide_testkit::actor::ContentsInMemory>::default(),
@@ -136,15 +136,15 @@ impl Stage {
         &self,
         mode: ExecutionMode,
         prompt: &str,
-        alter: impl FnOnce(&mut Settings),
+        alter: impl FnOnce(&mut RunSettings),
     ) -> RunId {
         let run_id = RunId(SystemClock.stamp().fresh);
-        let mut settings = Settings {
+        let mut settings = RunSettings {
             engine: self.engine.clone(),
             workspace: self.workspace.to_string_lossy().into_owned(),
             execution_mode: mode,
             conversation_ref: None,
-            unanswered: Unanswered::Strict,
+            unanswered: UnansweredPolicy::Strict,
             session_timeout_sec: DEFAULT_SESSION_TIMEOUT,
             turn_timeout_sec: None,
             on_busy: OnBusy::Queue,
@@ -188,7 +188,7 @@ impl Stage {
     /// Stops the turn at work.
     pub(crate) fn interrupt(&self, run: RunId) {
         self.runtime.block_on(async {
-            let event = Event::InterruptRequested { by: "tester".to_owned() };
+            let event = RunEvent::InterruptRequested { by: "tester".to_owned() };
             let outcome = self.desk.take(run, event).await.expect("the wish is taken");
             self.performer.follow_up(&outcome).await;
         });
@@ -197,8 +197,8 @@ impl Stage {
     /// Answers the open question of a run.
     pub(crate) fn reply(&self, run: RunId, text: &str) {
         let interaction_id = self.question(run).interaction_id;
-        let by = Answerer::Person("tester".to_owned());
-        let reply = Reply { interaction_id, text: text.to_owned(), by, idempotency_key: None };
+        let by = ReplyAuthor::Person("tester".to_owned());
+        let reply = InteractionReply { interaction_id, text: text.to_owned(), by, idempotency_key: None };
         self.runtime.block_on(async {
             let outcome = self.desk.reply(reply).await.expect("the reply is taken");
             self.performer.follow_up(&outcome).await;
@@ -208,14 +208,14 @@ impl Stage {
     /// Ends a run on a person's wish.
     pub(crate) fn cancel(&self, run: RunId) {
         self.runtime.block_on(async {
-            let event = Event::CancelRequested { by: "tester".to_owned() };
+            let event = RunEvent::CancelRequested { by: "tester".to_owned() };
             let outcome = self.desk.take(run, event).await.expect("the wish is taken");
             self.performer.follow_up(&outcome).await;
         });
     }
 
     /// Waits until a run has this status and nothing is owed to it any more.
-    pub(crate) fn wait(&self, run: RunId, status: Status) -> Run {
+    pub(crate) fn wait(&self, run: RunId, status: RunStatus) -> Run {
         self.wait_until(run, &format!("{status:?}"), |run| run.status() == status && run.owed.is_empty())
     }
 
@@ -232,8 +232,10 @@ impl Stage {
                     if wanted(&state) {
                         return Ok(state);
                     }
-                    let over =
-                        matches!(state.status(), Status::Succeeded | Status::Failed | Status::Canceled);
+                    let over = matches!(
+                        state.status(),
+                        RunStatus::Succeeded | RunStatus::Failed | RunStatus::Canceled
+                    );
                     if over && state.owed.is_empty() && self.processes.names().is_empty() {
                         return Err(state);
                     }
@@ -251,20 +253,20 @@ impl Stage {
 
     /// The open question of a run.
     pub(crate) fn question(&self, run: RunId) -> Interaction {
-        let open = self.runtime.block_on(self.store.open_interactions(Page::first(100)));
+        let open = self.runtime.block_on(self.store.open_interactions(PageRequest::first(100)));
         let open = open.expect("memory can be read").items;
         open.into_iter().find(|question| question.run_id == run).expect("the run has an open question")
     }
 
     /// The open questions of all runs.
     pub(crate) fn open_questions(&self) -> usize {
-        let open = self.runtime.block_on(self.store.open_interactions(Page::first(100)));
+        let open = self.runtime.block_on(self.store.open_interactions(PageRequest::first(100)));
         open.expect("memory can be read").items.len()
     }
 
     /// What the ledger says of a run's turns.
     pub(crate) fn turns(&self, run: RunId) -> Vec<Turn> {
-        let turns = self.runtime.block_on(self.store.turns_of(run, Page::first(100)));
+        let turns = self.runtime.block_on(self.store.turns_of(run, PageRequest::first(100)));
         turns.expect("memory can be read").items
     }
 
@@ -282,7 +284,7 @@ impl Stage {
     }
 }
 
-impl Drop for Stage {
+impl Drop for ProgramTestDaemon {
     fn drop(&mut self) {
         for name in self.processes.names() {
             let _nothing_more_to_do = self.processes.end(&name);
@@ -290,7 +292,7 @@ impl Drop for Stage {
     }
 }
 
-fn message(text: &str) -> Message {
+fn message(text: &str) -> InboundMessage {
     let message_id = SystemClock.stamp().fresh.to_string();
-    Message { key: MessageKey { channel: "test".to_owned(), message_id }, text: text.to_owned() }
+    InboundMessage { key: MessageKey { channel: "test".to_owned(), message_id }, text: text.to_owned() }
 }

@@ -3,31 +3,31 @@
 use abide_domain::{
     engine::ProfileKind,
     failure::FailureCode,
-    interaction::{Asker, Parked},
-    run::Status,
+    interaction::{InteractionOrigin, RuntimeQuestion},
+    run::RunStatus,
     settings::ExecutionMode::{Chat, Interactive},
     turn::ExecutionStatus,
 };
-use abide_testkit::model::{Answer, Gate, Script};
+use abide_testkit::model::{ModelScript, ScriptedAnswer, TestGate};
 
-use crate::stage::Stage;
+use crate::stage::ProgramTestDaemon;
 
 /// An answer that ends the turn with a question.
-pub(crate) fn asking(prompt: &str) -> Answer {
-    Answer::say(format!(
+pub(crate) fn asking(prompt: &str) -> ScriptedAnswer {
+    ScriptedAnswer::say(format!(
         "I have looked around.\n\n```abide-question\n{{\"kind\": \"choose_one\", \"prompt\": \"{prompt}\", \
          \"options\": [\"red\", {{\"label\": \"blue\", \"safe\": true}}]}}\n```\n"
     ))
 }
 
 pub(crate) fn a_new_process_gets_the_answer_and_can_ask_again(engine: &str) {
-    let script = Script::new()
+    let script = ModelScript::new()
         .once(|heard| heard.asks("paint the shed"), asking("Which colour?"))
         .once(|heard| heard.asks("crimson"), asking("And the door?"))
-        .once(|heard| heard.asks("ivory"), Answer::say("All is painted."));
-    let Some(stage) = Stage::of(engine, script) else { return };
+        .once(|heard| heard.asks("ivory"), ScriptedAnswer::say("All is painted."));
+    let Some(stage) = ProgramTestDaemon::of(engine, script) else { return };
     let run = stage.start(Interactive, "paint the shed");
-    let waiting = stage.wait(run, Status::WaitingUser);
+    let waiting = stage.wait(run, RunStatus::WaitingUser);
     let question = stage.question(run).question;
     assert_eq!(question.prompt, "Which colour?");
     assert_eq!(question.options.len(), 2);
@@ -37,11 +37,11 @@ pub(crate) fn a_new_process_gets_the_answer_and_can_ask_again(engine: &str) {
     stage.wait_until(run, "the end of its process", |_| stage.held().is_empty() == resumable);
     stage.reply(run, "crimson");
     stage.wait_until(run, "its second question", |run| {
-        run.status() == Status::WaitingUser && run.turn_index == 2 && run.owed.is_empty()
+        run.status() == RunStatus::WaitingUser && run.turn_index == 2 && run.owed.is_empty()
     });
     assert_eq!(stage.question(run).question.prompt, "And the door?");
     stage.reply(run, "ivory");
-    let done = stage.wait(run, Status::Succeeded);
+    let done = stage.wait(run, RunStatus::Succeeded);
     assert_eq!(done.result.as_deref().map(str::trim), Some("All is painted."));
     let heard = stage.model.turns();
     let last = heard.last().expect("the model was asked");
@@ -60,15 +60,15 @@ pub(crate) fn a_new_process_gets_the_answer_and_can_ask_again(engine: &str) {
 }
 
 pub(crate) fn a_lost_session_is_detected_and_reported(engine: &str) {
-    let script = Script::new().once(|heard| heard.asks("paint"), asking("Which colour?"));
-    let Some(stage) = Stage::of(engine, script) else { return };
+    let script = ModelScript::new().once(|heard| heard.asks("paint"), asking("Which colour?"));
+    let Some(stage) = ProgramTestDaemon::of(engine, script) else { return };
     let run = stage.start(Interactive, "paint the shed");
-    let waiting = stage.wait(run, Status::WaitingUser);
+    let waiting = stage.wait(run, RunStatus::WaitingUser);
     // Whatever the program calls its memory, the files that name the session are it.
     let id = waiting.handle.expect("the handle is known").handle_value;
     forget(stage.home.path(), &id);
     stage.reply(run, "red");
-    let failed = stage.wait(run, Status::Failed);
+    let failed = stage.wait(run, RunStatus::Failed);
     let failure = failed.error().expect("it says why").clone();
     assert_eq!(failure.code, FailureCode::SessionResumeFailed, "{}", failure.message);
     assert_eq!(stage.open_questions(), 0);
@@ -76,17 +76,17 @@ pub(crate) fn a_lost_session_is_detected_and_reported(engine: &str) {
 
 pub(crate) fn exit_code_0_without_a_result_is_a_failure(engine: &str) {
     let stops = [
-        ("wait for the tide", rustix::process::Signal::INT, Gate::new()),
-        ("wait for the moon", rustix::process::Signal::TERM, Gate::new()),
+        ("wait for the tide", rustix::process::Signal::INT, TestGate::new()),
+        ("wait for the moon", rustix::process::Signal::TERM, TestGate::new()),
     ];
-    let mut script =
-        Script::new().when(|heard| heard.asks("break"), Answer::status(400, "the model says no"));
+    let mut script = ModelScript::new()
+        .when(|heard| heard.asks("break"), ScriptedAnswer::status(400, "the model says no"));
     for (prompt, _, gate) in &stops {
-        script = script.when(|heard| heard.asks(prompt), Answer::say("too late").held(gate));
+        script = script.when(|heard| heard.asks(prompt), ScriptedAnswer::say("too late").held(gate));
     }
-    let Some(stage) = Stage::of(engine, script) else { return };
+    let Some(stage) = ProgramTestDaemon::of(engine, script) else { return };
     let broken = stage.start(Interactive, "break");
-    let failed = stage.wait(broken, Status::Failed);
+    let failed = stage.wait(broken, RunStatus::Failed);
     assert_eq!(failed.error().map(|failure| failure.code), Some(FailureCode::EngineFailed));
     // Some programs leave with 0 when they are told to stop, without ever having said a result.
     let mut interrupted = Vec::new();
@@ -96,15 +96,19 @@ pub(crate) fn exit_code_0_without_a_result_is_a_failure(engine: &str) {
         let live = stage.wait_until(stopped, "a process", |run| run.live().is_some());
         kill(live.live().expect("it was just there").process.pid, *signal);
         // Others say that they were interrupted; then only a person knows what should happen next.
-        let settled = [Status::Failed, Status::WaitingUser];
+        let settled = [RunStatus::Failed, RunStatus::WaitingUser];
         let after = stage.wait_until(stopped, "an end", |run| settled.contains(&run.status()));
         let turn = stage.turns(stopped).remove(0);
-        if after.status() == Status::WaitingUser {
+        if after.status() == RunStatus::WaitingUser {
             assert_eq!(turn.execution_status, ExecutionStatus::Interrupted, "{prompt}: {turn:?}");
-            assert_eq!(stage.question(stopped).asker, Asker::Abide(Parked::Interrupted), "{prompt}");
+            assert_eq!(
+                stage.question(stopped).asker,
+                InteractionOrigin::Abide(RuntimeQuestion::Interrupted),
+                "{prompt}"
+            );
             interrupted.push(*signal);
             stage.cancel(stopped);
-            stage.wait(stopped, Status::Canceled);
+            stage.wait(stopped, RunStatus::Canceled);
         } else {
             let code = after.error().map(|failure| failure.code);
             assert_eq!(code, Some(FailureCode::EngineFailed), "{prompt}: {after:?}");
@@ -125,50 +129,52 @@ const TELLS_OF_SIGNALS: [(&str, &[rustix::process::Signal]); 2] = [
 ];
 
 pub(crate) fn a_wrong_key_is_reported_as_auth_required(engine: &str) {
-    let script = Script::new().when(|heard| heard.asks("knock"), Answer::status(401, "Unauthorized"));
-    let Some(stage) = Stage::of(engine, script) else { return };
+    let script =
+        ModelScript::new().when(|heard| heard.asks("knock"), ScriptedAnswer::status(401, "Unauthorized"));
+    let Some(stage) = ProgramTestDaemon::of(engine, script) else { return };
     let run = stage.start(Interactive, "knock");
-    let failed = stage.wait(run, Status::Failed);
+    let failed = stage.wait(run, RunStatus::Failed);
     let failure = failed.error().expect("it says why").clone();
     assert_eq!(failure.code, FailureCode::EngineAuthRequired, "{}", failure.message);
 }
 
 pub(crate) fn a_missing_program_and_a_missing_workspace_are_distinguished(engine: &str) {
-    let Some(stage) = Stage::altered(engine, Script::new(), |config, home| {
+    let Some(stage) = ProgramTestDaemon::altered(engine, ModelScript::new(), |config, home| {
         config.command = Some(vec![home.join("no-such-program").to_string_lossy().into_owned()]);
     }) else {
         return;
     };
     let run = stage.start(Interactive, "hello");
-    let failed = stage.wait(run, Status::Failed);
+    let failed = stage.wait(run, RunStatus::Failed);
     assert_eq!(failed.error().map(|failure| failure.code), Some(FailureCode::EngineNotFound));
     drop(stage);
-    let Some(stage) = Stage::of(engine, Script::new()) else { return };
+    let Some(stage) = ProgramTestDaemon::of(engine, ModelScript::new()) else { return };
     let gone = stage.home.path().join("no-such-folder");
     let run = stage.start_with(Interactive, "hello", |settings| {
         settings.workspace = gone.to_string_lossy().into_owned();
     });
-    let failed = stage.wait(run, Status::Failed);
+    let failed = stage.wait(run, RunStatus::Failed);
     assert_eq!(failed.error().map(|failure| failure.code), Some(FailureCode::WorkspaceUnusable));
 }
 
 pub(crate) fn a_chat_continues_after_its_engine_was_killed_in_a_turn(engine: &str) {
-    let gate = Gate::new();
-    let script = Script::new()
-        .once(|heard| heard.asks("begin"), Answer::say("Begun."))
-        .once(|heard| heard.asks("dig"), Answer::say("Dug.").held(&gate))
-        .when(|heard| heard.asks("rest"), Answer::say("Resting."));
-    let Some(stage) = Stage::of(engine, script) else { return };
+    let gate = TestGate::new();
+    let script = ModelScript::new()
+        .once(|heard| heard.asks("begin"), ScriptedAnswer::say("Begun."))
+        .once(|heard| heard.asks("dig"), ScriptedAnswer::say("Dug.").held(&gate))
+        .when(|heard| heard.asks("rest"), ScriptedAnswer::say("Resting."));
+    let Some(stage) = ProgramTestDaemon::of(engine, script) else { return };
     let run = stage.start(Chat, "begin");
-    stage.wait(run, Status::Idle);
+    stage.wait(run, RunStatus::Idle);
     stage.say(run, "dig");
     gate.reached();
     let live = stage.wait_until(run, "a process", |run| run.live().is_some() && run.owed.is_empty());
     kill(live.live().expect("it was just there").process.pid, rustix::process::Signal::KILL);
-    stage.wait_until(run, "rest after the blow", |run| run.status() == Status::Idle && run.turn_index == 2);
+    stage
+        .wait_until(run, "rest after the blow", |run| run.status() == RunStatus::Idle && run.turn_index == 2);
     stage.say(run, "rest");
     let rested = stage.wait_until(run, "an answer", |run| {
-        run.status() == Status::Idle && run.turn_index == 3 && run.owed.is_empty()
+        run.status() == RunStatus::Idle && run.turn_index == 3 && run.owed.is_empty()
     });
     assert_eq!(rested.result.as_deref().map(str::trim), Some("Resting."));
     let heard = stage.model.turns();
@@ -183,11 +189,11 @@ pub(crate) fn leftover_processes_of_a_tool_are_ended(engine: &str) {
     // A number that no other process on this machine has in its command line.
     let mark = 100_000 + std::process::id() % 100_000;
     let command = format!("setsid sleep 7{mark} >/dev/null 2>&1 & sleep 0.2; echo left it there");
-    let stays = Gate::new();
-    let script = Script::new()
-        .once(|heard| heard.asks("leave something"), Answer::shell(&command))
-        .when(|heard| !heard.returned().is_empty(), Answer::say("It is there.").held(&stays));
-    let Some(stage) = Stage::of(engine, script) else { return };
+    let stays = TestGate::new();
+    let script = ModelScript::new()
+        .once(|heard| heard.asks("leave something"), ScriptedAnswer::shell(&command))
+        .when(|heard| !heard.returned().is_empty(), ScriptedAnswer::say("It is there.").held(&stays));
+    let Some(stage) = ProgramTestDaemon::of(engine, script) else { return };
     let run = stage.start_with(Interactive, "leave something", |settings| {
         settings.sandbox = Some("danger-full-access".to_owned());
     });
@@ -195,7 +201,7 @@ pub(crate) fn leftover_processes_of_a_tool_are_ended(engine: &str) {
     let left = is_running(&format!("sleep\07{mark}"));
     assert_eq!(left, !TIDIES_UP.contains(&engine), "the tool has left something");
     stage.cancel(run);
-    stage.wait(run, Status::Canceled);
+    stage.wait(run, RunStatus::Canceled);
     assert!(!is_running(&format!("sleep\07{mark}")), "what the tool has left is gone");
 }
 
@@ -203,13 +209,13 @@ pub(crate) fn leftover_processes_of_a_tool_are_ended(engine: &str) {
 const TIDIES_UP: [&str; 1] = ["native"];
 
 pub(crate) fn twenty_turns_in_a_row_keep_the_whole_history(engine: &str) {
-    let Some(stage) = Stage::of(engine, Script::new()) else { return };
+    let Some(stage) = ProgramTestDaemon::of(engine, ModelScript::new()) else { return };
     let run = stage.start(Chat, "stone 1 of the wall");
-    stage.wait(run, Status::Idle);
+    stage.wait(run, RunStatus::Idle);
     for turn in 2..=20 {
         stage.say(run, &format!("stone {turn} of the wall"));
         stage.wait_until(run, &format!("turn {turn}"), |run| {
-            run.status() == Status::Idle && run.turn_index == turn && run.owed.is_empty()
+            run.status() == RunStatus::Idle && run.turn_index == turn && run.owed.is_empty()
         });
     }
     let heard = stage.model.turns();

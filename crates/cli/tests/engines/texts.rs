@@ -1,21 +1,22 @@
 //! What prompts and answers look like at their worst: very long, like an option, or the same over and over.
 
 use abide_domain::{
-    run::Status,
+    run::RunStatus,
     settings::ExecutionMode::{Chat, Interactive},
 };
-use abide_testkit::model::{Answer, Script};
+use abide_testkit::model::{ModelScript, ScriptedAnswer};
 
-use crate::stage::Stage;
+use crate::stage::ProgramTestDaemon;
 
 /// An answer of 20,000 words with characters of several bytes arrives to the last word.
 pub(crate) fn a_very_long_answer_arrives_whole(engine: &str) {
     let words: Vec<String> = (0..20_000).map(|number| format!("w\u{f6}rd{number}\u{2192}\u{65e5}")).collect();
     let long = words.join(" ");
-    let script = Script::new().once(|heard| heard.asks("tell me everything"), Answer::say(&long));
-    let Some(stage) = Stage::of(engine, script) else { return };
+    let script =
+        ModelScript::new().once(|heard| heard.asks("tell me everything"), ScriptedAnswer::say(&long));
+    let Some(stage) = ProgramTestDaemon::of(engine, script) else { return };
     let run = stage.start(Interactive, "tell me everything");
-    let done = stage.wait(run, Status::Succeeded);
+    let done = stage.wait(run, RunStatus::Succeeded);
     let text = done.result.unwrap_or_default();
     let arrived: Vec<&str> = text.split_whitespace().collect();
     assert_eq!(arrived.len(), words.len());
@@ -24,12 +25,12 @@ pub(crate) fn a_very_long_answer_arrives_whole(engine: &str) {
 
 /// A prompt that begins with a dash is what the person says, on the first turn and on the next.
 pub(crate) fn a_prompt_that_looks_like_an_option_is_a_prompt(engine: &str) {
-    let Some(stage) = Stage::of(engine, Script::new()) else { return };
+    let Some(stage) = ProgramTestDaemon::of(engine, ModelScript::new()) else { return };
     let run = stage.start(Chat, "--help me with the shed");
-    stage.wait(run, Status::Idle);
+    stage.wait(run, RunStatus::Idle);
     stage.say(run, "-5 sheds are too few");
     stage.wait_until(run, "turn 2", |run| {
-        run.status() == Status::Idle && run.turn_index == 2 && run.owed.is_empty()
+        run.status() == RunStatus::Idle && run.turn_index == 2 && run.owed.is_empty()
     });
     let heard = stage.model.turns();
     let last = heard.last().expect("the model was asked");
@@ -42,13 +43,13 @@ pub(crate) fn a_prompt_that_looks_like_an_option_is_a_prompt(engine: &str) {
 /// Some programs stop a model that repeats itself. Then there may be a failure, but never a success without an answer.
 pub(crate) fn a_model_that_repeats_itself_is_no_success_without_an_answer(engine: &str) {
     let same = "the same sentence again and again and more of it. ".repeat(400);
-    let script = Script::new().when(|heard| heard.asks("repeat"), Answer::say(same));
-    let Some(stage) = Stage::of(engine, script) else { return };
+    let script = ModelScript::new().when(|heard| heard.asks("repeat"), ScriptedAnswer::say(same));
+    let Some(stage) = ProgramTestDaemon::of(engine, script) else { return };
     let run = stage.start(Interactive, "repeat yourself");
-    let over = [Status::Succeeded, Status::Failed];
+    let over = [RunStatus::Succeeded, RunStatus::Failed];
     let ended = stage.wait_until(run, "an end", |run| over.contains(&run.status()) && run.owed.is_empty());
     let (is_empty, failed) =
-        (ended.result.as_deref().unwrap_or_default().trim().is_empty(), ended.status() == Status::Failed);
+        (ended.result.as_deref().unwrap_or_default().trim().is_empty(), ended.status() == RunStatus::Failed);
     assert_eq!(is_empty, failed, "{:?} with {:?}", ended.status(), ended.result);
     if STOPS_REPETITION.contains(&engine) {
         let failure = ended.error().expect("it was stopped");

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 /// Longer than anything takes.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-pub(crate) struct Daemon {
+pub(crate) struct SocketTestDaemon {
     child: Child,
     pub(crate) address: String,
     pub(crate) token: String,
@@ -27,7 +27,7 @@ pub(crate) fn abide(home: &Path) -> Command {
     command
 }
 
-impl Daemon {
+impl SocketTestDaemon {
     pub(crate) fn start(home: &Path) -> Self {
         let mut child = abide(home)
             .args(["up", "--listen", "127.0.0.1:0"])
@@ -101,9 +101,9 @@ impl Daemon {
     }
 
     /// Events after a position, as they happen.
-    pub(crate) fn events(&self, path: &str, after: u64) -> Events {
+    pub(crate) fn events(&self, path: &str, after: u64) -> EventStream {
         let stream = self.send("GET", path, &format!("last-event-id: {after}\r\n"), "");
-        Events(BufReader::new(stream))
+        EventStream(BufReader::new(stream))
     }
 
     /// Ends it from outside, as an upgrade does: everything is left to the keepers.
@@ -122,7 +122,7 @@ impl Daemon {
     }
 }
 
-impl Drop for Daemon {
+impl Drop for SocketTestDaemon {
     fn drop(&mut self) {
         // After a failed test; one that was stopped is gone already.
         let _gone_already = self.child.kill();
@@ -131,9 +131,9 @@ impl Drop for Daemon {
 }
 
 /// Events as they come.
-pub(crate) struct Events(BufReader<TcpStream>);
+pub(crate) struct EventStream(BufReader<TcpStream>);
 
-impl Iterator for Events {
+impl Iterator for EventStream {
     type Item = Value;
 
     fn next(&mut self) -> Option<Value> {

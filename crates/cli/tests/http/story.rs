@@ -2,12 +2,12 @@
 
 use serde_json::{Value, json};
 
-use crate::daemon::{Daemon, abide};
+use crate::daemon::{SocketTestDaemon, abide};
 
 #[test]
 fn a_run_asks_is_answered_through_a_restart_and_ends() {
     let home = tempfile::tempdir().unwrap();
-    let daemon = Daemon::start(home.path());
+    let daemon = SocketTestDaemon::start(home.path());
     let prompt = "progress looking\nsay hi\nask choose_one Which? | red | green (safe)\n\
         append .abide/artifacts/log.txt $reply\nsay got $reply";
     let run = daemon.run("parrot", prompt);
@@ -24,7 +24,7 @@ fn a_run_asks_is_answered_through_a_restart_and_ends() {
     assert!(daemon.terminate().success());
     assert_eq!(events.next(), None, "a stream ends when the daemon goes");
 
-    let daemon = Daemon::start(home.path());
+    let daemon = SocketTestDaemon::start(home.path());
     let cursor = asked["seq"].as_u64().unwrap();
     let mut events = daemon.events(&path, cursor);
     let reply = format!("/v1/interactions/{interaction}/reply");
@@ -57,7 +57,7 @@ fn secrets_are_in_no_answer_and_no_event() {
     let home = tempfile::tempdir().unwrap();
     let config = format!("[engines.parrot]\nenv = {{ SOME_KEY = \"{SECRET}\" }}\n");
     std::fs::write(home.path().join("config.toml"), config).unwrap();
-    let daemon = Daemon::start(home.path());
+    let daemon = SocketTestDaemon::start(home.path());
     let run = daemon.run("parrot", "say hi");
     daemon.events(&format!("/v1/runs/{run}/events"), 0).find(|event| event["type"] == "turn_ended").unwrap();
     for path in ["/v1/events", "/v1/engines", "/v1/status", "/v1/runs", "/v1/nowhere", "/openapi.json"] {
@@ -79,7 +79,7 @@ fn an_address_that_others_can_reach_is_refused_unless_it_is_asked_for() {
 #[test]
 fn a_stop_says_what_it_ended() {
     let home = tempfile::tempdir().unwrap();
-    let daemon = Daemon::start(home.path());
+    let daemon = SocketTestDaemon::start(home.path());
     let run = daemon.run("parrot", "progress now\nsleep 600");
     daemon.events(&format!("/v1/runs/{run}/events"), 0).find(|event| event["type"] == "progressed").unwrap();
     let stopped: Value = daemon.stop();
@@ -91,7 +91,7 @@ fn engines_are_listed_with_how_they_wait_and_what_they_can_do() {
     let home = tempfile::tempdir().unwrap();
     let config = "[engines.codex]\nenabled = false\n[engines.claude]\ncommand = [\"/no/such/claude\"]\n";
     std::fs::write(home.path().join("config.toml"), config).unwrap();
-    let daemon = Daemon::start(home.path());
+    let daemon = SocketTestDaemon::start(home.path());
     let engines = daemon.get("/v1/engines")["items"].clone();
     let engine = |name: &str| {
         let found = engines.as_array().unwrap().iter().find(|engine| engine["name"] == name);

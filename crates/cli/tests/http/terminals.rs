@@ -7,15 +7,15 @@ use serde_json::{Value, json};
 use tungstenite::client::IntoClientRequest;
 use tungstenite::{Message, WebSocket};
 
-use crate::daemon::Daemon;
+use crate::daemon::SocketTestDaemon;
 
-struct Client {
+struct TerminalSocketClient {
     socket: WebSocket<TcpStream>,
     last: u64,
 }
 
-impl Client {
-    fn connect(daemon: &Daemon) -> Self {
+impl TerminalSocketClient {
+    fn connect(daemon: &SocketTestDaemon) -> Self {
         let mut request =
             format!("ws://{}/v1/rpc", daemon.address).into_client_request().expect("it is a URL");
         let token = format!("Bearer {}", daemon.token).parse().expect("it is text");
@@ -62,8 +62,8 @@ impl Client {
 #[test]
 fn commands_run_stream_and_are_cancelled_over_a_websocket() {
     let home = tempfile::tempdir().unwrap();
-    let daemon = Daemon::start(home.path());
-    let mut client = Client::connect(&daemon);
+    let daemon = SocketTestDaemon::start(home.path());
+    let mut client = TerminalSocketClient::connect(&daemon);
     let session = client.session();
     let ran = client
         .call("exec.run", &json!({ "session_id": session, "command": "cd /; X=1; echo out; echo err >&2" }));
@@ -97,12 +97,12 @@ fn commands_run_stream_and_are_cancelled_over_a_websocket() {
 #[test]
 fn a_client_that_does_not_read_holds_up_nobody_and_its_session_survives_it() {
     let home = tempfile::tempdir().unwrap();
-    let daemon = Daemon::start(home.path());
-    let mut slow = Client::connect(&daemon);
+    let daemon = SocketTestDaemon::start(home.path());
+    let mut slow = TerminalSocketClient::connect(&daemon);
     let loud = slow.session();
     let flood = json!({ "session_id": loud, "command": "head -c 60000000 /dev/zero | tr '\\0' x" });
     let streaming = slow.call("exec.stream", &flood);
-    let mut other = Client::connect(&daemon);
+    let mut other = TerminalSocketClient::connect(&daemon);
     let quiet = other.session();
     for _ in 0..20 {
         let ran = other.call("exec.run", &json!({ "session_id": quiet, "command": "echo here" }));
@@ -136,13 +136,13 @@ fn a_client_that_does_not_read_holds_up_nobody_and_its_session_survives_it() {
 #[test]
 fn sessions_outlive_the_daemon_that_made_them() {
     let home = tempfile::tempdir().unwrap();
-    let daemon = Daemon::start(home.path());
-    let mut client = Client::connect(&daemon);
+    let daemon = SocketTestDaemon::start(home.path());
+    let mut client = TerminalSocketClient::connect(&daemon);
     let session = client.session();
     client.call("exec.run", &json!({ "session_id": session, "command": "X=kept" }));
     assert!(daemon.terminate().success());
-    let daemon = Daemon::start(home.path());
-    let mut client = Client::connect(&daemon);
+    let daemon = SocketTestDaemon::start(home.path());
+    let mut client = TerminalSocketClient::connect(&daemon);
     let ran = client.call("exec.run", &json!({ "session_id": session, "command": "echo $X" }));
     assert_eq!(ran["result"]["stdout"], "kept\n", "{ran}");
     daemon.stop();
@@ -152,15 +152,15 @@ fn sessions_outlive_the_daemon_that_made_them() {
 #[test]
 fn answers_that_are_not_read_take_little_memory_and_hold_up_no_other_client() {
     let home = tempfile::tempdir().unwrap();
-    let daemon = Daemon::start(home.path());
-    let mut greedy = Client::connect(&daemon);
+    let daemon = SocketTestDaemon::start(home.path());
+    let mut greedy = TerminalSocketClient::connect(&daemon);
     let loud = greedy.session();
     let print = json!({ "session_id": loud, "command": "head -c 8000000 /dev/zero", "max_output_bytes": 10 });
     let exec = greedy.call("exec.run", &print)["result"]["exec_id"].clone();
     let range = json!({ "session_id": loud, "exec_id": exec, "limit": 33_554_432 });
     // A byte that is NUL takes six as JSON: these would be 3 GB.
     let asked: Vec<u64> = (0..500).map(|_| greedy.send("exec.output", &range)).collect();
-    let mut other = Client::connect(&daemon);
+    let mut other = TerminalSocketClient::connect(&daemon);
     let quiet = other.session();
     for _ in 0..20 {
         let ran = other.call("exec.run", &json!({ "session_id": quiet, "command": "echo here" }));
@@ -203,8 +203,8 @@ fn results_of_many_commands_at_once_take_little_memory() {
     const SESSIONS: usize = 12;
     const PRINTED: usize = 3_000_000;
     let home = tempfile::tempdir().unwrap();
-    let daemon = Daemon::start(home.path());
-    let mut client = Client::connect(&daemon);
+    let daemon = SocketTestDaemon::start(home.path());
+    let mut client = TerminalSocketClient::connect(&daemon);
     let sessions: Vec<String> = (0..SESSIONS).map(|_| client.session()).collect();
     let print = |session: &str, encoding: &str| {
         let command = format!("head -c {PRINTED} /dev/zero; head -c {PRINTED} /dev/zero >&2");

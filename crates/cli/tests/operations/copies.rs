@@ -2,9 +2,9 @@
 
 use serde_json::Value;
 
-use crate::place::{Place, text};
+use crate::place::{OperatorTestHome, text};
 
-fn verified(place: &Place, store: &str) -> Value {
+fn verified(place: &OperatorTestHome, store: &str) -> Value {
     let setting = format!("store=sqlite:{store}");
     let output = place.abide(&["--set", &setting, "verify", "--json"]);
     serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", text(&output.stderr)))
@@ -12,7 +12,7 @@ fn verified(place: &Place, store: &str) -> Value {
 
 #[test]
 fn a_backup_of_a_running_daemon_verifies_and_holds_its_runs() {
-    let place = Place::new("");
+    let place = OperatorTestHome::new("");
     let daemon = place.up(&[]);
     let run = daemon.run("ask open_text What now?");
     daemon.reaches(&run, "waiting_user");
@@ -49,7 +49,7 @@ fn a_backup_of_a_running_daemon_verifies_and_holds_its_runs() {
 
 #[test]
 fn tables_that_were_tampered_with_are_found_named_and_repaired() {
-    let place = Place::new("");
+    let place = OperatorTestHome::new("");
     let daemon = place.up(&[]);
     let run = daemon.run("say hello");
     daemon.reaches(&run, "succeeded");
@@ -72,7 +72,7 @@ fn tables_that_were_tampered_with_are_found_named_and_repaired() {
 
 #[test]
 fn a_home_without_a_store_is_not_given_one_by_looking() {
-    let place = Place::new("");
+    let place = OperatorTestHome::new("");
     for words in [&["verify"][..], &["backup", "copy.db"]] {
         let output = place.abide(words);
         assert_eq!(output.status.code(), Some(1));

@@ -1,6 +1,6 @@
 //! What `/metrics` tells is what happened, and what is, after a restart too.
 
-use crate::place::Place;
+use crate::place::OperatorTestHome;
 
 fn figure(text: &str, line: &str) -> f64 {
     let value = text.lines().find_map(|found| found.strip_prefix(line)).map(str::trim);
@@ -9,7 +9,7 @@ fn figure(text: &str, line: &str) -> f64 {
 
 #[test]
 fn figures_tell_what_happened_and_questions_are_still_counted_after_a_restart() {
-    let place = Place::new("");
+    let place = OperatorTestHome::new("");
     let daemon = place.up(&[]);
     let done = daemon.run("say hello");
     daemon.reaches(&done, "succeeded");
@@ -40,7 +40,7 @@ fn figures_tell_what_happened_and_questions_are_still_counted_after_a_restart() 
 
 #[test]
 fn figures_need_the_token() {
-    let place = Place::new("");
+    let place = OperatorTestHome::new("");
     let daemon = place.up(&[]);
     let refused = ureq::get(format!("{}/metrics", daemon.url)).call().unwrap_err();
     assert!(matches!(refused, ureq::Error::StatusCode(401)), "{refused}");

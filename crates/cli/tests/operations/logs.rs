@@ -1,10 +1,11 @@
 //! The log of a daemon in the background: in the home, in bounds, and about the run.
 
-use crate::place::Place;
+use crate::place::OperatorTestHome;
 
 #[test]
 fn a_daemon_in_the_background_logs_to_files_of_bounded_size_and_number() {
-    let place = Place::new("[log]\nlevel = \"debug\"\nformat = \"json\"\nmax_bytes = 4096\nfiles = 3\n");
+    let place =
+        OperatorTestHome::new("[log]\nlevel = \"debug\"\nformat = \"json\"\nmax_bytes = 4096\nfiles = 3\n");
     place.told(&["up", "--detach"]);
     let mut runs = vec![];
     for _ in 0..6 {

@@ -6,7 +6,7 @@ use std::fs;
 use abide_testkit::wait;
 use serde_json::{Value, json};
 
-use crate::place::{Place, text};
+use crate::place::{OperatorTestHome, text};
 
 fn new_run() -> Value {
     json!({ "engine": "parrot", "prompt": "say hello", "execution_mode": "interactive" })
@@ -14,7 +14,7 @@ fn new_run() -> Value {
 
 #[test]
 fn lost_input_is_refused_until_it_is_accepted_and_processes_of_lost_runs_are_ended() {
-    let place = Place::new("");
+    let place = OperatorTestHome::new("");
     let daemon = place.up(&[]);
     let body = json!({
         "engine": "parrot-sticky", "prompt": "ask open_text What now?", "execution_mode": "interactive",
@@ -56,7 +56,7 @@ fn lost_input_is_refused_until_it_is_accepted_and_processes_of_lost_runs_are_end
 }
 
 /// The names of the held processes of runs.
-fn held(place: &Place) -> Vec<String> {
+fn held(place: &OperatorTestHome) -> Vec<String> {
     let mut names = Vec::new();
     for folder in ["keepers", "keepers/runs"] {
         let entries = fs::read_dir(place.path().join(folder)).into_iter().flatten();
@@ -68,7 +68,7 @@ fn held(place: &Place) -> Vec<String> {
 
 #[test]
 fn a_daemon_in_the_background_can_be_told_to_accept_a_loss() {
-    let place = Place::new("");
+    let place = OperatorTestHome::new("");
     let daemon = place.up(&[]);
     let run = daemon.run("say hello");
     daemon.reaches(&run, "succeeded");
@@ -81,7 +81,7 @@ fn a_daemon_in_the_background_can_be_told_to_accept_a_loss() {
 
 #[test]
 fn a_daemon_whose_database_is_deleted_takes_no_more_input_and_says_why() {
-    let place = Place::new("");
+    let place = OperatorTestHome::new("");
     let daemon = place.up(&[]);
     let run = daemon.run("say hello");
     daemon.reaches(&run, "succeeded");
@@ -99,7 +99,7 @@ fn a_daemon_whose_database_is_deleted_takes_no_more_input_and_says_why() {
 
 #[test]
 fn a_deleted_database_is_told_in_the_log_and_its_daemon_can_be_stopped() {
-    let place = Place::new("");
+    let place = OperatorTestHome::new("");
     place.told(&["up", "--detach"]);
     fs::remove_file(place.path().join("abide.db")).unwrap();
     let log = place.path().join("logs").join("daemon.log");
@@ -113,7 +113,7 @@ fn a_deleted_database_is_told_in_the_log_and_its_daemon_can_be_stopped() {
 
 #[test]
 fn an_idle_daemon_whose_home_is_deleted_says_so_within_seconds() {
-    let place = Place::new("");
+    let place = OperatorTestHome::new("");
     let daemon = place.up(&[]);
     fs::remove_dir_all(place.path()).unwrap();
     let problem = wait::until_some("it notices", || {
@@ -126,7 +126,7 @@ fn an_idle_daemon_whose_home_is_deleted_says_so_within_seconds() {
 
 #[test]
 fn what_cannot_be_restored_is_refused_with_its_reason() {
-    let place = Place::new("");
+    let place = OperatorTestHome::new("");
     fs::write(place.path().join("garbage"), [0x5a; 9000]).unwrap();
     for (file, code) in [("garbage", "STORE_DAMAGED"), ("none", "FAILED")] {
         let refused = place.abide(&["restore", file, "--json"]);

@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::place::Place;
+use crate::place::OperatorTestHome;
 
 /// What other users could use, but for what workspaces hold.
 fn open_to_others(home: &Path) -> Vec<(PathBuf, u32)> {
@@ -37,7 +37,7 @@ fn open_up(path: &Path) {
 #[test]
 fn nothing_in_the_home_is_open_to_other_users_whatever_the_umask() {
     for umask in ["000", "022", "077"] {
-        let place = Place::new("").below("home").with_umask(umask);
+        let place = OperatorTestHome::new("").below("home").with_umask(umask);
         let daemon = place.up(&[]);
         let run = daemon.post(
             "/v1/runs",
@@ -57,7 +57,7 @@ fn nothing_in_the_home_is_open_to_other_users_whatever_the_umask() {
 
 #[test]
 fn a_home_and_a_token_that_others_can_read_are_repaired_with_a_warning() {
-    let place = Place::new("");
+    let place = OperatorTestHome::new("");
     place.up(&[]).down(&place);
     open_up(place.path());
     let said = place.up(&[]).down(&place);
@@ -72,7 +72,7 @@ fn a_home_and_a_token_that_others_can_read_are_repaired_with_a_warning() {
 
 #[test]
 fn a_token_of_another_user_is_refused() {
-    let place = Place::new("");
+    let place = OperatorTestHome::new("");
     place.up(&[]).down(&place);
     let token = place.path().join("token");
     if std::os::unix::fs::chown(&token, Some(4711), None).is_err() {

@@ -11,21 +11,21 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 /// A home.
-pub(crate) struct Place {
+pub(crate) struct OperatorTestHome {
     folder: TempDir,
     home: PathBuf,
     umask: Option<String>,
 }
 
 /// A daemon in the foreground; it is ended when this is let go of.
-pub(crate) struct Running {
+pub(crate) struct OperatorTestDaemon {
     child: Child,
     pub(crate) url: String,
     token: String,
     complaints: Option<std::thread::JoinHandle<String>>,
 }
 
-impl Place {
+impl OperatorTestHome {
     /// A home with this configuration.
     pub(crate) fn new(config: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
@@ -81,12 +81,12 @@ impl Place {
     }
 
     /// Starts the daemon and waits until it is ready.
-    pub(crate) fn up(&self, env: &[(&str, &str)]) -> Running {
+    pub(crate) fn up(&self, env: &[(&str, &str)]) -> OperatorTestDaemon {
         self.up_with(&[], env)
     }
 
     /// The same with more arguments.
-    pub(crate) fn up_with(&self, words: &[&str], env: &[(&str, &str)]) -> Running {
+    pub(crate) fn up_with(&self, words: &[&str], env: &[(&str, &str)]) -> OperatorTestDaemon {
         let mut command = self.program();
         command.arg("up").args(words).envs(env.iter().copied()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
@@ -103,7 +103,7 @@ impl Place {
             panic!("the daemon did not start: {}", complaints.join().unwrap());
         }
         let token = std::fs::read_to_string(self.path().join("token")).unwrap().trim().to_owned();
-        Running { child, url, token, complaints: Some(complaints) }
+        OperatorTestDaemon { child, url, token, complaints: Some(complaints) }
     }
 
     /// Every file of the home, with what is in it.
@@ -124,7 +124,7 @@ impl Place {
     }
 }
 
-impl Running {
+impl OperatorTestDaemon {
     /// The answer to a GET, as text.
     pub(crate) fn get(&self, path: &str) -> String {
         let answer = ureq::get(format!("{}{path}", self.url))
@@ -188,14 +188,14 @@ impl Running {
     }
 
     /// Stops it in order and gives what it wrote to standard error.
-    pub(crate) fn down(mut self, place: &Place) -> String {
+    pub(crate) fn down(mut self, place: &OperatorTestHome) -> String {
         place.told(&["down"]);
         self.child.wait().unwrap();
         self.complaints.take().unwrap().join().unwrap()
     }
 }
 
-impl Drop for Running {
+impl Drop for OperatorTestDaemon {
     fn drop(&mut self) {
         let _it_may_have_gone = self.child.kill();
         let _whatever_it_says = self.child.wait();

@@ -2,7 +2,7 @@
 
 use abide_testkit::wait;
 
-use crate::place::{Place, text};
+use crate::place::{OperatorTestHome, text};
 
 const TOKEN: &str = "token-hidden-of-this-home-0123456789abcdef";
 const VALUE: &str = "value-hidden-for-the-engine";
@@ -13,7 +13,7 @@ fn no_line_no_file_and_no_answer_repeats_the_token_or_an_engines_variable() {
     let config = format!(
         "[log]\nlevel = \"trace\"\nformat = \"json\"\n[engines.parrot]\nenv = {{ PARROT_KEY = \"{VALUE}\" }}\n"
     );
-    let place = Place::new(&config);
+    let place = OperatorTestHome::new(&config);
     std::fs::write(place.path().join("token"), TOKEN).unwrap();
     let daemon = place.up(&[]);
     let run = daemon.run("say hello\nfail it broke");
@@ -52,7 +52,7 @@ fn a_store_that_cannot_be_reached_is_complained_about_without_its_password() {
     // Nobody listens on port 1.
     let config =
         format!("store = \"postgres://abide:{PASSWORD}@127.0.0.1:1/abide\"\n[log]\nlevel = \"trace\"\n");
-    let place = Place::new(&config);
+    let place = OperatorTestHome::new(&config);
     for words in [&["up"][..], &["verify"], &["backup", "copy.db"], &["config", "show"], &["config", "check"]]
     {
         let output = place.abide(words);
@@ -64,7 +64,7 @@ fn a_store_that_cannot_be_reached_is_complained_about_without_its_password() {
 
 #[test]
 fn the_settings_of_a_daemon_in_the_background_are_on_no_command_line() {
-    let place = Place::new("");
+    let place = OperatorTestHome::new("");
     let store = format!("sqlite:{}", place.path().join("hidden-place.db").display());
     place.told(&["up", "--detach", "--store", &store]);
     let address = std::fs::read_to_string(place.path().join("daemon.json")).unwrap();
@@ -80,7 +80,7 @@ const FOREIGN: &str = "a-key-for-something-else";
 
 #[test]
 fn an_agent_is_not_handed_the_settings_and_the_token_of_the_daemon() {
-    let place = Place::new("");
+    let place = OperatorTestHome::new("");
     let store = format!("sqlite:{}", place.path().join(format!("{PASSWORD}.db")).display());
     let daemon = place.up(&[
         ("ABIDE_STORE", &store),
@@ -105,7 +105,7 @@ fn an_agent_is_not_handed_the_settings_and_the_token_of_the_daemon() {
 }
 
 /// The environments of the agents of a home: what has it in the environment and is neither daemon nor keeper.
-fn agents_of(place: &Place) -> Vec<String> {
+fn agents_of(place: &OperatorTestHome) -> Vec<String> {
     let read = |path: String| text(&std::fs::read(path).unwrap_or_default());
     let processes = std::fs::read_dir("/proc").unwrap().flatten();
     let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());

@@ -9,7 +9,7 @@ use std::{
 use abide_testkit::wait;
 use serde_json::Value;
 
-use crate::place::{Place, text};
+use crate::place::{OperatorTestHome, text};
 
 /// A collector on this machine: its address, and every request that it gets.
 fn collector() -> (String, Receiver<(String, Value)>) {
@@ -58,7 +58,7 @@ fn attribute(span: &Value, key: &str) -> Option<String> {
 #[test]
 fn a_run_its_turn_and_its_attempt_are_spans_within_each_other() {
     let (address, requests) = collector();
-    let place = Place::new(&format!("[otel]\nendpoint = \"{address}\"\n"));
+    let place = OperatorTestHome::new(&format!("[otel]\nendpoint = \"{address}\"\n"));
     let daemon = place.up(&[]);
     let run = daemon.run("say hello");
     daemon.reaches(&run, "succeeded");
@@ -106,7 +106,7 @@ fn number(id: &str) -> u128 {
 #[test]
 fn what_ended_just_before_the_daemon_goes_is_still_sent() {
     let (address, requests) = collector();
-    let place = Place::new(&format!("[otel]\nendpoint = \"{address}\"\n"));
+    let place = OperatorTestHome::new(&format!("[otel]\nendpoint = \"{address}\"\n"));
     let daemon = place.up(&[]);
     let run = daemon.run("say hello");
     daemon.reaches(&run, "succeeded");
@@ -118,7 +118,7 @@ fn what_ended_just_before_the_daemon_goes_is_still_sent() {
 #[test]
 fn a_collector_that_is_away_costs_spans_and_nothing_else() {
     // Nobody listens on port 1.
-    let place = Place::new("[otel]\nendpoint = \"http://127.0.0.1:1\"\n");
+    let place = OperatorTestHome::new("[otel]\nendpoint = \"http://127.0.0.1:1\"\n");
     let daemon = place.up(&[]);
     let run = daemon.run("say hello");
     daemon.reaches(&run, "succeeded");
@@ -130,7 +130,7 @@ fn a_collector_that_is_away_costs_spans_and_nothing_else() {
 
 #[test]
 fn an_endpoint_that_cannot_be_spoken_to_is_refused_at_the_start() {
-    let place = Place::new("[otel]\nendpoint = \"https://collector.example\"\n");
+    let place = OperatorTestHome::new("[otel]\nendpoint = \"https://collector.example\"\n");
     let output = place.abide(&["up"]);
     assert_eq!(output.status.code(), Some(1));
     let said = text(&output.stderr);

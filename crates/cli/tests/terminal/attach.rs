@@ -16,13 +16,13 @@ use crate::support::{home, survivors};
 const PATIENCE: Timespec = Timespec { tv_sec: 40, tv_nsec: 0 };
 
 /// A terminal with `abide sessions attach` in it.
-struct Person {
+struct AttachedTerminal {
     terminal: Pty,
     child: Child,
     seen: String,
 }
 
-impl Person {
+impl AttachedTerminal {
     fn attach(home: &Path, session: &str) -> Self {
         let (terminal, inside) = pty_process::blocking::open().unwrap();
         terminal.resize(Size::new(33, 99)).unwrap();
@@ -62,7 +62,7 @@ fn a_person_attaches_types_leaves_and_finds_everything_again() {
     let home = home.path();
     let made = abide(home, &["sessions", "new", "--pty", "--shell", "/bin/sh", "--env", "PS1=ready> "]);
     let id = text(&made.stdout).trim().to_owned();
-    let mut person = Person::attach(home, &id);
+    let mut person = AttachedTerminal::attach(home, &id);
     person.sees("ctrl-] leaves");
     person.sees("ready> ");
     // What is typed is echoed; only what is printed has no quotes in it.
@@ -71,7 +71,7 @@ fn a_person_attaches_types_leaves_and_finds_everything_again() {
     person.types("\x1d");
     assert_eq!(person.child.wait().unwrap().code(), Some(0));
 
-    let mut again = Person::attach(home, &id);
+    let mut again = AttachedTerminal::attach(home, &id);
     again.sees("attached\r\n");
     again.types("echo $kept$kept; exit\r");
     again.sees("\r\n11\r\n");
@@ -86,7 +86,7 @@ fn a_session_without_a_terminal_cannot_be_attached_to_and_says_what_can() {
     let home = home.path();
     let made = abide(home, &["sessions", "new", "--shell", "/bin/sh"]);
     let id = text(&made.stdout).trim().to_owned();
-    let mut person = Person::attach(home, &id);
+    let mut person = AttachedTerminal::attach(home, &id);
     person.sees("abide sessions new --pty");
     assert_eq!(person.child.wait().unwrap().code(), Some(1));
     abide(home, &["sessions", "rm", &id]);

@@ -5,15 +5,15 @@ use std::path::Path;
 use abide_testkit::wait;
 use serde_json::{Value, json};
 
-use crate::support::{Rpc, SHELLS, home, survivors};
+use crate::support::{RpcTestClient, SHELLS, home, survivors};
 
 /// A runtime that keeps house all the time.
-fn tidy(home: &Path, more: &[(&str, &str)]) -> Rpc {
+fn tidy(home: &Path, more: &[(&str, &str)]) -> RpcTestClient {
     let env = [&[("ABIDE_TERMINAL_HOUSEKEEPING_MS", "20")], more].concat();
-    Rpc::with(home, &env)
+    RpcTestClient::with(home, &env)
 }
 
-fn listed(rpc: &mut Rpc) -> Vec<String> {
+fn listed(rpc: &mut RpcTestClient) -> Vec<String> {
     let sessions = rpc.ok("session.list", json!({}))["sessions"].clone();
     let id = |one: &Value| one["session_id"].as_str().unwrap().to_owned();
     sessions.as_array().unwrap().iter().map(id).collect()
@@ -63,9 +63,9 @@ fn c9_an_ended_session_is_kept_for_reading_and_then_collected() {
 #[test]
 fn c8_a_living_runtime_adopts_the_sessions_of_one_that_dies_beside_it_and_of_no_other() {
     let home = home();
-    let mut living = Rpc::start(home.path());
+    let mut living = RpcTestClient::start(home.path());
     let theirs = living.create("bash");
-    let mut dying = Rpc::start(home.path());
+    let mut dying = RpcTestClient::start(home.path());
     let orphan = dying.create("bash");
     dying.run(&orphan, "kept=1");
     let mut heir = tidy(home.path(), &[]);
@@ -83,7 +83,7 @@ fn c8_a_living_runtime_adopts_the_sessions_of_one_that_dies_beside_it_and_of_no_
 #[test]
 fn c8_what_a_dead_keeper_left_behind_is_swept() {
     let home = home();
-    let mut dying = Rpc::start(home.path());
+    let mut dying = RpcTestClient::start(home.path());
     let session = dying.create("bash");
     let shell: i32 = dying.stdout(&session, "trap '' HUP TERM; echo $$").trim().parse().unwrap();
     let keeper: i32 = dying.stdout(&session, "echo $PPID").trim().parse().unwrap();
@@ -106,7 +106,7 @@ fn c8_what_a_dead_keeper_left_behind_is_swept() {
 
 /// A session whose runtime and keeper were killed at once.
 fn dead_session(home: &Path) -> std::path::PathBuf {
-    let mut dying = Rpc::start(home);
+    let mut dying = RpcTestClient::start(home);
     let session = dying.create("bash");
     let keeper: i32 = dying.stdout(&session, "echo $PPID").trim().parse().unwrap();
     dying.kill();
@@ -130,7 +130,7 @@ fn c8_a_runtime_sweeps_sessions_and_never_what_a_dead_keeper_of_a_run_left() {
         !session.exists()
     });
     drop(heir);
-    let mut heir = Rpc::start(home.path());
+    let mut heir = RpcTestClient::start(home.path());
     heir.ok("session.list", json!({}));
     assert!(former.join("identity").exists() && present.join("identity").exists());
 }
@@ -139,7 +139,7 @@ fn c8_a_runtime_sweeps_sessions_and_never_what_a_dead_keeper_of_a_run_left() {
 #[expect(clippy::disallowed_methods, reason = "what is claimed is a duration")]
 fn c8_a_session_whose_keeper_does_not_answer_holds_up_nobody_and_is_adopted_when_it_does() {
     let home = home();
-    let mut dying = Rpc::start(home.path());
+    let mut dying = RpcTestClient::start(home.path());
     let session = dying.create("bash");
     let keeper: i32 = dying.stdout(&session, "x=kept; echo $PPID").trim().parse().unwrap();
     dying.kill();
@@ -190,7 +190,7 @@ fn security_10_a_session_whose_command_stops_its_keeper_is_destroyed_and_holds_u
 #[test]
 fn security_12_errors_without_line_ends_take_bounded_memory_after_set_e() {
     let home = home();
-    let mut rpc = Rpc::start(home.path());
+    let mut rpc = RpcTestClient::start(home.path());
     let session = rpc.create("bash");
     let keeper: u32 = rpc.stdout(&session, "echo $PPID").trim().parse().unwrap();
     let command = "set -e; head -c 40000000 /dev/zero >&2; echo done";
@@ -204,7 +204,7 @@ fn security_12_errors_without_line_ends_take_bounded_memory_after_set_e() {
 #[test]
 fn a_runtime_that_dies_leaves_no_waiting_keeper_behind() {
     let home = home();
-    let mut rpc = Rpc::start(home.path());
+    let mut rpc = RpcTestClient::start(home.path());
     rpc.create("/bin/sh");
     // With nothing to do, a keeper is started for the next session.
     let waiting = waiting_keeper(rpc.pid());
@@ -216,7 +216,7 @@ fn a_runtime_that_dies_leaves_no_waiting_keeper_behind() {
     rpc.kill();
     wait::until("the waiting keeper ends", || std::fs::read_link(format!("/proc/{spare}/exe")).is_err());
     // The sessions live on; whoever comes next takes them along in order.
-    assert_eq!(Rpc::start(home.path()).close(), Some(0));
+    assert_eq!(RpcTestClient::start(home.path()).close(), Some(0));
     assert!(survivors(home.path()).is_empty());
 }
 
@@ -235,7 +235,7 @@ fn a_keeper_left_alone_in_any_phase_sleeps_until_something_happens() {
     for shell in SHELLS {
         for (phase, commands) in phases {
             let home = home();
-            let mut rpc = Rpc::start(home.path());
+            let mut rpc = RpcTestClient::start(home.path());
             let session = rpc.ok("session.create", json!({ "shell": shell }));
             let keeper = parent(u32::try_from(session["pid"].as_u64().unwrap()).unwrap());
             for command in commands {
@@ -251,7 +251,7 @@ fn a_keeper_left_alone_in_any_phase_sleeps_until_something_happens() {
                 sleeps_without_limit(keeper)
             });
             assert!(sleeps, "{shell}: the keeper stays awake while {phase}");
-            assert_eq!(Rpc::start(home.path()).close(), Some(0));
+            assert_eq!(RpcTestClient::start(home.path()).close(), Some(0));
             assert!(survivors(home.path()).is_empty());
         }
     }
@@ -260,7 +260,7 @@ fn a_keeper_left_alone_in_any_phase_sleeps_until_something_happens() {
 #[test]
 fn a_runtime_sleeps_while_a_stubborn_session_ends() {
     let home = home();
-    let mut rpc = Rpc::start(home.path());
+    let mut rpc = RpcTestClient::start(home.path());
     let session = rpc.create("bash");
     rpc.run(&session, "(trap '' TERM HUP; sleep 1000; sleep 1000) & trap '' TERM HUP");
     let runtime = rpc.pid();

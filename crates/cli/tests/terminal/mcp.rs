@@ -3,16 +3,16 @@
 use abide_testkit::wait;
 use serde_json::{Value, json};
 
-use crate::support::{Rpc, home, survivors};
+use crate::support::{RpcTestClient, home, survivors};
 
-fn tool(client: &mut Rpc, name: &str, arguments: Value) -> Value {
+fn tool(client: &mut RpcTestClient, name: &str, arguments: Value) -> Value {
     client.ok("tools/call", json!({ "name": name, "arguments": arguments }))
 }
 
 #[test]
 fn the_terminal_is_offered_as_mcp_tools() {
     let home = home();
-    let mut client = Rpc::subcommand("mcp", home.path(), &[]);
+    let mut client = RpcTestClient::subcommand("mcp", home.path(), &[]);
     let hello = client.ok(
         "initialize",
         json!({ "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": { "name": "test", "version": "1" } }),

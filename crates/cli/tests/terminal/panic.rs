@@ -7,8 +7,8 @@ use std::sync::{
 use std::time::Duration;
 
 use abide_terminal::{
-    Call, Code, Config, Create, Execute, Handle, Launcher, Limits, Reply, SessionId, State, TerminalError,
-    failpoint,
+    CreateSessionRequest, ExecRequest, KeeperLauncher, RuntimeHandle, SessionId, SessionState, TerminalCall,
+    TerminalConfig, TerminalError, TerminalErrorCode, TerminalLimits, TerminalReply, failpoint,
 };
 
 use crate::support;
@@ -21,7 +21,7 @@ fn panic_for_victim(session: &SessionId) {
     assert!(!is_victim, "the runtime breaks, as the test wants");
 }
 
-fn ask(handle: &Handle, call: Call) -> Result<Reply, TerminalError> {
+fn ask(handle: &RuntimeHandle, call: TerminalCall) -> Result<TerminalReply, TerminalError> {
     let (told, heard) = channel();
     handle.call(call, move |reply| told.send(reply).unwrap());
     match heard.recv_timeout(Duration::from_secs(60)) {
@@ -30,26 +30,26 @@ fn ask(handle: &Handle, call: Call) -> Result<Reply, TerminalError> {
     }
 }
 
-fn create(handle: &Handle) -> SessionId {
-    let reply = ask(handle, Call::Create(Create::default())).unwrap();
-    let Reply::Session(info) = reply else { panic!("{reply:?}") };
+fn create(handle: &RuntimeHandle) -> SessionId {
+    let reply = ask(handle, TerminalCall::Create(CreateSessionRequest::default())).unwrap();
+    let TerminalReply::Session(info) = reply else { panic!("{reply:?}") };
     info.session
 }
 
-fn run(handle: &Handle, session: &SessionId, command: &str) -> Result<Reply, TerminalError> {
+fn run(handle: &RuntimeHandle, session: &SessionId, command: &str) -> Result<TerminalReply, TerminalError> {
     let (session, command) = (session.clone(), command.to_owned());
     let execute =
-        Execute { session, command, timeout_ms: None, stdin: None, env: vec![], max_output_bytes: None };
-    ask(handle, Call::Run(execute))
+        ExecRequest { session, command, timeout_ms: None, stdin: None, env: vec![], max_output_bytes: None };
+    ask(handle, TerminalCall::Run(execute))
 }
 
 #[test]
 fn a_panic_ends_the_session_that_it_was_about_and_no_other() {
     failpoint::install(panic_for_victim);
     let home = support::home();
-    let handle = Handle::start(Config {
+    let handle = RuntimeHandle::start(TerminalConfig {
         keepers: home.path().join("keepers"),
-        launcher: Launcher {
+        launcher: KeeperLauncher {
             program: env!("CARGO_BIN_EXE_abide").into(),
             arguments: vec!["__keeper".to_owned()],
             groups: None,
@@ -58,7 +58,7 @@ fn a_panic_ends_the_session_that_it_was_about_and_no_other() {
         cwd: "/".to_owned(),
         shell: "/bin/sh".to_owned(),
         detached: false,
-        limits: Limits::default(),
+        limits: TerminalLimits::default(),
     })
     .unwrap();
     let (victim, other) = (create(&handle), create(&handle));
@@ -66,14 +66,14 @@ fn a_panic_ends_the_session_that_it_was_about_and_no_other() {
     run(&handle, &other, "x=2").unwrap();
     *VICTIM.lock().unwrap() = Some(victim.clone());
     let broken = run(&handle, &victim, "echo $x").unwrap_err();
-    assert_eq!(broken.code, Code::Internal, "{broken:?}");
+    assert_eq!(broken.code, TerminalErrorCode::Internal, "{broken:?}");
     *VICTIM.lock().unwrap() = None;
     let reply = run(&handle, &other, "echo $x").unwrap();
-    let Reply::Ran(ran) = reply else { panic!("{reply:?}") };
+    let TerminalReply::Ran(ran) = reply else { panic!("{reply:?}") };
     assert_eq!(ran.kept[0], b"2\n", "the other session has its state");
-    let reply = ask(&handle, Call::Info(victim)).unwrap();
-    let Reply::Session(info) = reply else { panic!("{reply:?}") };
-    assert_eq!(info.state, State::Terminated);
+    let reply = ask(&handle, TerminalCall::Info(victim)).unwrap();
+    let TerminalReply::Session(info) = reply else { panic!("{reply:?}") };
+    assert_eq!(info.state, SessionState::Terminated);
     let fresh = create(&handle);
     run(&handle, &fresh, "true").unwrap();
 }

@@ -6,7 +6,7 @@ use std::process::Output;
 use abide_testkit::environment;
 use serde_json::{Value, json};
 
-use crate::support::{Rpc, home, survivors};
+use crate::support::{RpcTestClient, home, survivors};
 
 pub(crate) fn abide(home: &Path, words: &[&str]) -> Output {
     environment::abide(env!("CARGO_BIN_EXE_abide")).args(words).env("ABIDE_HOME", home).output().unwrap()
@@ -29,7 +29,7 @@ fn a_session_for_people_outlives_every_command_and_no_runtime_takes_it() {
     let ran = abide(home, &["sessions", "exec", id, "--json", "echo $x"]);
     assert_eq!(serde_json::from_slice::<Value>(&ran.stdout).unwrap()["stdout"], "1\n");
 
-    let mut rpc = Rpc::start(home);
+    let mut rpc = RpcTestClient::start(home);
     assert_eq!(rpc.ok("session.list", json!({})), json!({ "sessions": [] }));
     assert_eq!(rpc.close(), Some(0));
 

@@ -1,12 +1,12 @@
 //! The JSON-RPC layer against clients that do not behave.
 
-use crate::support::{Rpc, home};
+use crate::support::{RpcTestClient, home};
 use serde_json::json;
 
 #[test]
 fn garbage_is_told_off_and_the_next_request_is_served() {
     let home = home();
-    let mut rpc = Rpc::start(home.path());
+    let mut rpc = RpcTestClient::start(home.path());
     for (line, code) in [
         (&b"not json\n"[..], -32700),
         (b"\xff\xfe\n", -32700),
@@ -30,7 +30,7 @@ fn garbage_is_told_off_and_the_next_request_is_served() {
 #[test]
 fn a_notification_has_no_answer_whatever_it_asks_for() {
     let home = home();
-    let mut rpc = Rpc::start(home.path());
+    let mut rpc = RpcTestClient::start(home.path());
     for line in [
         "{\"jsonrpc\":\"2.0\",\"method\":\"no.such.method\"}",
         "{\"jsonrpc\":\"2.0\",\"method\":\"system.ping\"}",
@@ -51,7 +51,7 @@ fn a_notification_has_no_answer_whatever_it_asks_for() {
 #[test]
 fn a_line_of_a_hundred_megabytes_is_refused_without_being_kept() {
     let home = home();
-    let mut rpc = Rpc::start(home.path());
+    let mut rpc = RpcTestClient::start(home.path());
     let piece = vec![b'x'; 1 << 20];
     for _ in 0..100 {
         rpc.write(&piece);
@@ -74,7 +74,7 @@ fn a_line_of_a_hundred_megabytes_is_refused_without_being_kept() {
 #[test]
 fn requests_are_served_concurrently() {
     let home = home();
-    let mut rpc = Rpc::start(home.path());
+    let mut rpc = RpcTestClient::start(home.path());
     let (slow, quick) = (rpc.create("bash"), rpc.create("bash"));
     rpc.run(&quick, "mkfifo $ABIDE_HOME/gate");
     let command = "read x < $ABIDE_HOME/gate; echo $x";
@@ -86,7 +86,7 @@ fn requests_are_served_concurrently() {
 #[test]
 fn a_half_line_at_the_end_of_input_is_answered_before_the_end() {
     let home = home();
-    let mut rpc = Rpc::start(home.path());
+    let mut rpc = RpcTestClient::start(home.path());
     rpc.write(b"{\"jsonrpc\":\"2.0\",\"id\":7,\"method\":\"system.ping\"}");
     assert_eq!(rpc.close(), Some(0));
 }
@@ -94,7 +94,7 @@ fn a_half_line_at_the_end_of_input_is_answered_before_the_end() {
 #[test]
 fn stats_count_sessions_by_state_and_commands() {
     let home = home();
-    let mut rpc = Rpc::with(home.path(), &[("ABIDE_TERMINAL_MAX_SESSIONS", "7")]);
+    let mut rpc = RpcTestClient::with(home.path(), &[("ABIDE_TERMINAL_MAX_SESSIONS", "7")]);
     let (idle, ended) = (rpc.create("/bin/sh"), rpc.create("bash"));
     rpc.run(&idle, "true");
     rpc.run(&ended, "exit 3");

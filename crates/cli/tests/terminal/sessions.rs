@@ -5,12 +5,12 @@ use std::path::Path;
 use abide_testkit::wait;
 use serde_json::{Value, json};
 
-use crate::support::{Rpc, SHELLS, home, survivors};
+use crate::support::{RpcTestClient, SHELLS, home, survivors};
 
 #[test]
 fn c2_a_session_that_cannot_begin_says_why_and_leaves_nothing_behind() {
     let home = home();
-    let mut rpc = Rpc::start(home.path());
+    let mut rpc = RpcTestClient::start(home.path());
     for (params, code) in [
         (json!({ "shell": "/no/such/shell" }), "SHELL_NOT_FOUND"),
         (json!({ "shell": "no-such-shell" }), "SHELL_NOT_FOUND"),
@@ -31,7 +31,7 @@ fn c2_a_session_that_cannot_begin_says_why_and_leaves_nothing_behind() {
 #[test]
 fn c1_a_session_says_who_it_is_and_never_the_values_of_its_environment() {
     let home = home();
-    let mut rpc = Rpc::start(home.path());
+    let mut rpc = RpcTestClient::start(home.path());
     let made =
         rpc.ok("session.create", json!({ "name": "mine", "cwd": "/usr", "env": { "TOKEN": "very-secret" } }));
     let id = made["session_id"].as_str().unwrap();
@@ -72,7 +72,7 @@ fn walk(directory: &Path) -> Vec<std::path::PathBuf> {
 #[test]
 fn c9_the_pool_has_a_bound_and_ended_sessions_do_not_count() {
     let home = home();
-    let mut rpc = Rpc::with(home.path(), &[("ABIDE_TERMINAL_MAX_SESSIONS", "2")]);
+    let mut rpc = RpcTestClient::with(home.path(), &[("ABIDE_TERMINAL_MAX_SESSIONS", "2")]);
     let first = rpc.create("/bin/sh");
     rpc.create("/bin/sh");
     assert_eq!(rpc.refused("session.create", json!({})), "MAX_SESSIONS_REACHED");
@@ -92,7 +92,7 @@ fn c9_the_pool_has_a_bound_and_ended_sessions_do_not_count() {
 #[test]
 fn c4_a_stream_brings_every_byte_once_and_reads_what_is_sent() {
     let home = home();
-    let mut rpc = Rpc::start(home.path());
+    let mut rpc = RpcTestClient::start(home.path());
     for shell in SHELLS {
         let session = rpc.create(shell);
         let stream = rpc.ok(
@@ -130,7 +130,7 @@ fn c4_a_stream_brings_every_byte_once_and_reads_what_is_sent() {
 fn c7_destroy_leaves_no_descendant_not_even_one_that_called_setsid() {
     for force in [false, true] {
         let home = home();
-        let mut rpc = Rpc::start(home.path());
+        let mut rpc = RpcTestClient::start(home.path());
         for shell in SHELLS {
             let session = rpc.create(shell);
             rpc.run(&session, "setsid sleep 1000 & setsid -f sh -c 'trap \"\" TERM HUP; while :; do sleep 0.1; done'; sleep 1000 &");
@@ -150,7 +150,7 @@ fn c7_destroy_leaves_no_descendant_not_even_one_that_called_setsid() {
 #[test]
 fn c8_the_end_of_input_ends_everything() {
     let home = home();
-    let mut rpc = Rpc::start(home.path());
+    let mut rpc = RpcTestClient::start(home.path());
     for shell in SHELLS {
         let session = rpc.create(shell);
         rpc.run(&session, "setsid -f sleep 1000; sleep 1000 &");
@@ -164,14 +164,14 @@ fn c8_the_end_of_input_ends_everything() {
 #[test]
 fn c8_only_a_dead_owners_sessions_are_adopted() {
     let home = home();
-    let mut first = Rpc::start(home.path());
+    let mut first = RpcTestClient::start(home.path());
     let theirs = first.create("bash");
-    let mut second = Rpc::start(home.path());
+    let mut second = RpcTestClient::start(home.path());
     assert_eq!(second.ok("session.list", json!({})), json!({ "sessions": [] }));
     let ours = second.create("bash");
     first.run(&theirs, "kept=1; cd /usr");
     first.kill();
-    let mut third = Rpc::start(home.path());
+    let mut third = RpcTestClient::start(home.path());
     let listed = third.ok("session.list", json!({}));
     let ids: Vec<&str> = listed["sessions"]
         .as_array()
@@ -187,7 +187,7 @@ fn c8_only_a_dead_owners_sessions_are_adopted() {
 #[test]
 fn c8_fifty_running_commands_survive_kill_9_without_a_byte_missing_or_doubled() {
     let home = home();
-    let mut rpc = Rpc::start(home.path());
+    let mut rpc = RpcTestClient::start(home.path());
     let sessions: Vec<String> = (0..50).map(|n| rpc.create(SHELLS[n % 3])).collect();
     for (n, session) in sessions.iter().enumerate() {
         let command = format!(
@@ -199,7 +199,7 @@ fn c8_fifty_running_commands_survive_kill_9_without_a_byte_missing_or_doubled() 
     }
     let before = rpc.notice()["params"].clone();
     rpc.kill();
-    let mut next = Rpc::start(home.path());
+    let mut next = RpcTestClient::start(home.path());
     assert_eq!(next.ok("session.list", json!({}))["sessions"].as_array().unwrap().len(), 50);
     for (n, session) in sessions.iter().enumerate() {
         let expected: String =
@@ -223,7 +223,7 @@ fn c8_fifty_running_commands_survive_kill_9_without_a_byte_missing_or_doubled() 
 }
 
 /// Reads a command's output as it grows, until the command has ended and all of it has been read.
-fn read_to_end(rpc: &mut Rpc, session: &str, stream: &str) -> (String, Value) {
+fn read_to_end(rpc: &mut RpcTestClient, session: &str, stream: &str) -> (String, Value) {
     let mut text = String::new();
     wait::until_some("the command has ended", || {
         let piece = rpc.ok("exec.output", json!({
@@ -238,7 +238,7 @@ fn read_to_end(rpc: &mut Rpc, session: &str, stream: &str) -> (String, Value) {
 #[test]
 fn c8_a_keeper_that_was_killed_ends_its_session_honestly() {
     let home = home();
-    let mut rpc = Rpc::start(home.path());
+    let mut rpc = RpcTestClient::start(home.path());
     let session = rpc.create("bash");
     let shell: u32 = rpc.stdout(&session, "echo $$").trim().parse().unwrap();
     let keeper: i32 = rpc.stdout(&session, "echo $PPID").trim().parse().unwrap();
@@ -260,7 +260,7 @@ fn c8_a_keeper_that_was_killed_ends_its_session_honestly() {
 #[test]
 fn a_terminal_session_has_a_screen_a_size_and_takes_keys() {
     let home = home();
-    let mut rpc = Rpc::start(home.path());
+    let mut rpc = RpcTestClient::start(home.path());
     let made = rpc.ok(
         "session.create",
         json!({ "shell": "/bin/sh", "pty": { "rows": 10, "cols": 40 }, "env": { "PS1": "> " } }),

@@ -1,12 +1,12 @@
 //! What wedges other persistent shells, on each of ours: SPEC (C3), (C5), (C6), (C10) and the traps about terminals.
 
-use crate::support::{Rpc, SHELLS, home};
+use crate::support::{RpcTestClient, SHELLS, home};
 use serde_json::json;
 
 /// Tells a story in a fresh session of every shell.
-fn on_every_shell(story: impl Fn(&mut Rpc, &str, &str)) {
+fn on_every_shell(story: impl Fn(&mut RpcTestClient, &str, &str)) {
     let home = home();
-    let mut rpc = Rpc::start(home.path());
+    let mut rpc = RpcTestClient::start(home.path());
     for shell in SHELLS {
         let session = rpc.create(shell);
         story(&mut rpc, &session, shell);
@@ -392,7 +392,7 @@ fn a_command_of_a_megabyte_arrives_whole() {
 #[test]
 fn c10_gigabytes_of_output_are_capped_counted_and_do_not_fill_anything() {
     let home = home();
-    let mut rpc = Rpc::with(home.path(), &[("ABIDE_TERMINAL_SPOOL_BYTES", "1048576")]);
+    let mut rpc = RpcTestClient::with(home.path(), &[("ABIDE_TERMINAL_SPOOL_BYTES", "1048576")]);
     let session = rpc.create("bash");
     let result = rpc.run(&session, "head -c 1073741824 /dev/zero; echo end >&2");
     assert_eq!(result["truncated"]["stdout"], (1u64 << 30) - (1 << 20));

@@ -11,12 +11,12 @@ use std::time::{Duration, Instant};
 use abide_testkit::wait;
 use serde_json::{Value, json};
 
-use crate::support::{Rpc, SHELLS, home};
+use crate::support::{RpcTestClient, SHELLS, home};
 
 /// Tells a story in a fresh session of every shell, on pipes and on a terminal. The text names both.
-fn on_every_session(story: impl Fn(&mut Rpc, &str, &str, &Path)) {
+fn on_every_session(story: impl Fn(&mut RpcTestClient, &str, &str, &Path)) {
     let home = home();
-    let mut rpc = Rpc::start(home.path());
+    let mut rpc = RpcTestClient::start(home.path());
     for shell in SHELLS {
         let session = rpc.create(shell);
         story(&mut rpc, &session, &format!("{shell} on pipes"), home.path());
@@ -30,7 +30,7 @@ fn on_every_session(story: impl Fn(&mut Rpc, &str, &str, &Path)) {
 }
 
 /// Runs a command and cancels it when it has created the file `begun` in its home.
-fn cancelled(rpc: &mut Rpc, session: &str, home: &Path, command: &str) -> Value {
+fn cancelled(rpc: &mut RpcTestClient, session: &str, home: &Path, command: &str) -> Value {
     let begun = home.join("begun");
     let text = format!("echo > {}; {command}", begun.display());
     let running = rpc.send("exec.run", json!({ "session_id": session, "command": text }));
@@ -40,7 +40,7 @@ fn cancelled(rpc: &mut Rpc, session: &str, home: &Path, command: &str) -> Value 
     rpc.answer(running).unwrap()
 }
 
-fn printed(rpc: &mut Rpc, session: &str, command: &str) -> String {
+fn printed(rpc: &mut RpcTestClient, session: &str, command: &str) -> String {
     rpc.stdout(session, command).replace("\r\n", "\n")
 }
 
@@ -261,7 +261,7 @@ fn c10_nothing_that_a_command_defines_makes_a_wrong_exit_code_be_reported() {
 
 fn report_after_every_definition(shell: &str, pty: &Value) {
     let home = home();
-    let mut rpc = Rpc::start(home.path());
+    let mut rpc = RpcTestClient::start(home.path());
     let env = json!({ "HOME": home.path() });
     for definition in DEFINITIONS {
         let context = format!("{shell}, terminal {pty}: {definition}");
@@ -277,7 +277,7 @@ fn report_after_every_definition(shell: &str, pty: &Value) {
 }
 
 /// Runs a command that fails with 7, and checks that any code that is reported is this one.
-fn status_is_known(rpc: &mut Rpc, session: &str, context: &str) -> bool {
+fn status_is_known(rpc: &mut RpcTestClient, session: &str, context: &str) -> bool {
     match rpc.call("exec.run", json!({ "session_id": session, "command": "(exit 7)", "timeout_ms": 20_000 }))
     {
         Ok(result) => {
@@ -301,7 +301,7 @@ fn status_is_known(rpc: &mut Rpc, session: &str, context: &str) -> bool {
 #[test]
 fn a_terminal_has_a_bounded_size() {
     let home = home();
-    let mut rpc = Rpc::start(home.path());
+    let mut rpc = RpcTestClient::start(home.path());
     for (rows, cols) in [(0, 80), (24, 0), (1_001, 80), (24, 1_001), (65_535, 65_535)] {
         let size = json!({ "rows": rows, "cols": cols });
         let refused = rpc.refused("session.create", json!({ "shell": "bash", "pty": size }));

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::support::{Rpc, SHELLS, home};
+use crate::support::{RpcTestClient, SHELLS, home};
 
 /// The variable that names the number of stops; it has no prefix of ours, because those are not inherited by tests.
 const COUNT: &str = "STOPS_COUNT";
@@ -97,7 +97,7 @@ const KINDS: [(&str, &[&str]); 10] = [
 
 /// What was seen.
 #[derive(Default)]
-struct Seen {
+struct StopFindings {
     stops: usize,
     restarts: usize,
     longest: Duration,
@@ -148,10 +148,10 @@ fn c5_c6_a_stop_at_any_time_leaves_no_word_running_and_keeps_the_session() {
 }
 
 /// Stops commands of every kind in turn, in one session.
-fn stop_often(shell: &str, pty: bool, count: usize, index: usize) -> Seen {
+fn stop_often(shell: &str, pty: bool, count: usize, index: usize) -> StopFindings {
     let home = home();
-    let mut rpc = Rpc::start(home.path());
-    let mut seen = Seen::default();
+    let mut rpc = RpcTestClient::start(home.path());
+    let mut seen = StopFindings::default();
     let size = json!({ "rows": 24, "cols": 200 });
     let env = json!({ "HOME": home.path() });
     let params = if pty {
@@ -159,13 +159,13 @@ fn stop_often(shell: &str, pty: bool, count: usize, index: usize) -> Seen {
     } else {
         json!({ "shell": shell, "env": env })
     };
-    let create = |rpc: &mut Rpc| {
+    let create = |rpc: &mut RpcTestClient| {
         let session = rpc.ok("session.create", params.clone())["session_id"].as_str().unwrap().to_owned();
         prepare(rpc, &session);
         session
     };
     let mut session = create(&mut rpc);
-    let mut random = Random::new();
+    let mut random = RandomNumbers::new();
     let mut files = Vec::new();
     for number in 0..count {
         let (kind, commands) = KINDS[number % KINDS.len()];
@@ -219,12 +219,18 @@ fn stop_often(shell: &str, pty: bool, count: usize, index: usize) -> Seen {
     seen
 }
 
-fn prepare(rpc: &mut Rpc, session: &str) {
+fn prepare(rpc: &mut RpcTestClient, session: &str) {
     rpc.run(session, "trap - TERM INT HUP USR1; kept=1; cd /usr");
 }
 
 /// Runs a command and stops it after this long, by its timeout or by a cancel.
-fn stop(rpc: &mut Rpc, session: &str, command: &str, after: Duration, times_out: bool) -> (Value, Duration) {
+fn stop(
+    rpc: &mut RpcTestClient,
+    session: &str,
+    command: &str,
+    after: Duration,
+    times_out: bool,
+) -> (Value, Duration) {
     let timeout = u64::try_from(after.as_millis()).unwrap();
     let began = Instant::now();
     let result = if times_out {
@@ -269,9 +275,9 @@ fn processes(text: &str) -> Vec<PathBuf> {
 }
 
 /// Numbers that are different each time; what they were is told by every problem.
-struct Random(u64);
+struct RandomNumbers(u64);
 
-impl Random {
+impl RandomNumbers {
     fn new() -> Self {
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
         Self(now.as_nanos() as u64 | 1)

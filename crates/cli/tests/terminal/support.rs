@@ -23,7 +23,7 @@ pub(crate) fn home() -> tempfile::TempDir {
     tempfile::Builder::new().prefix("a-home-whose-sockets-would-not-fit-in-an-address-").tempdir().unwrap()
 }
 
-pub(crate) struct Rpc {
+pub(crate) struct RpcTestClient {
     child: Child,
     input: Option<ChildStdin>,
     lines: Receiver<Value>,
@@ -32,7 +32,7 @@ pub(crate) struct Rpc {
     next: u64,
 }
 
-impl Rpc {
+impl RpcTestClient {
     pub(crate) fn start(home: &Path) -> Self {
         Self::with(home, &[])
     }
@@ -204,7 +204,7 @@ impl Rpc {
     }
 }
 
-impl Drop for Rpc {
+impl Drop for RpcTestClient {
     fn drop(&mut self) {
         drop(self.input.take());
         let _already_waited_for = self.child.wait();

@@ -9,11 +9,13 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use abide_domain::{effect::Effect, engine::Profile, event::Event, run::Run, settings::Settings};
+use abide_domain::{
+    effect::Effect, engine::EngineInteractiveProfile, event::RunEvent, run::Run, settings::RunSettings,
+};
 use abide_ports::{
-    catalogue::{Catalogue, Entry},
+    catalogue::{EngineLookup, InstalledEngine},
     clock::Clock,
-    engine::{Health, Installation},
+    engine::{EngineHealth, EngineInstallation},
     processes::{FileIdentity, Processes},
 };
 
@@ -23,24 +25,24 @@ use super::lock;
 const MOST: usize = 64;
 
 /// Programs that were examined and found well.
-pub(super) struct Examined {
-    catalogue: Arc<dyn Catalogue>,
+pub(super) struct ProbeCache {
+    catalogue: Arc<dyn EngineLookup>,
     processes: Arc<dyn Processes>,
     clock: Arc<dyn Clock>,
-    seen: Mutex<VecDeque<(Program, Health)>>,
+    seen: Mutex<VecDeque<(ProbedProgram, EngineHealth)>>,
 }
 
 /// A program, in a way that another or a changed one is another.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Program {
+pub(super) struct ProbedProgram {
     engine: String,
-    installation: Installation,
+    installation: EngineInstallation,
     files: Vec<FileIdentity>,
 }
 
-impl Examined {
+impl ProbeCache {
     pub(super) fn new(
-        catalogue: Arc<dyn Catalogue>,
+        catalogue: Arc<dyn EngineLookup>,
         processes: Arc<dyn Processes>,
         clock: Arc<dyn Clock>,
     ) -> Self {
@@ -49,16 +51,16 @@ impl Examined {
 
     /// The program as it is now, if its files can be told. To be asked before it is examined: what is replaced
     /// meanwhile is then not mistaken for what was seen.
-    pub(super) fn program(&self, entry: &Entry) -> Option<Program> {
+    pub(super) fn program(&self, entry: &InstalledEngine) -> Option<ProbedProgram> {
         let files = self.processes.files_of(&entry.installation)?;
-        Some(Program {
+        Some(ProbedProgram {
             engine: entry.engine.name().to_owned(),
             installation: entry.installation.clone(),
             files,
         })
     }
 
-    pub(super) fn remember(&self, program: Program, health: Health) {
+    pub(super) fn remember(&self, program: ProbedProgram, health: EngineHealth) {
         let mut seen = lock(&self.seen);
         // Of one command there is one memory, however often its program was replaced.
         seen.retain(|(known, _)| {
@@ -71,14 +73,14 @@ impl Examined {
     }
 
     /// What is known of an engine's program as it is now.
-    pub(super) fn known(&self, entry: &Entry) -> Option<Health> {
+    pub(super) fn known(&self, entry: &InstalledEngine) -> Option<EngineHealth> {
         let program = self.program(entry)?;
         let seen = lock(&self.seen);
         seen.iter().find(|(known, _)| *known == program).map(|(_, health)| health.clone())
     }
 
     /// The answer to a run's order to examine its engine, if it is known and the run has such an order.
-    pub(super) fn foresee(&self, run: &Run) -> Option<Event> {
+    pub(super) fn foresee(&self, run: &Run) -> Option<RunEvent> {
         let Effect::Probe { .. } = run.owed.first()?.effect else { return None };
         let entry = self.catalogue.engine(&run.settings.engine)?;
         let health = self.known(&entry)?;
@@ -86,10 +88,15 @@ impl Examined {
     }
 
     /// What a healthy engine means for a run.
-    pub(super) fn resolved(&self, entry: &Entry, health: &Health, settings: &Settings) -> Event {
+    pub(super) fn resolved(
+        &self,
+        entry: &InstalledEngine,
+        health: &EngineHealth,
+        settings: &RunSettings,
+    ) -> RunEvent {
         let fresh = uuid_of(self.clock.stamp().fresh.0);
-        Event::ProfileResolved {
-            profile: Profile {
+        RunEvent::ProfileResolved {
+            profile: EngineInteractiveProfile {
                 kind: health.profile_kind(),
                 reason: health.resume.detail.clone(),
                 session_timeout_sec: settings.session_timeout_sec,

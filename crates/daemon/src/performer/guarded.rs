@@ -1,18 +1,18 @@
 //! Effects as the crash guard knows them.
 
-use abide_domain::{effect::Owed, id::RunId, run::Run};
+use abide_domain::{effect::PendingEffect, id::RunId, run::Run};
 
-use super::Performer;
+use super::EffectExecutor;
 
 /// What the names of effects begin with on the crash guard's record.
 pub(super) const EFFECT: &str = "effect ";
 
 /// The name of an effect on the crash guard's record.
-pub(super) fn item(run: RunId, owed: &Owed) -> String {
+pub(super) fn item(run: RunId, owed: &PendingEffect) -> String {
     format!("{EFFECT}{run} {} {}", owed.number.0, owed.effect.name())
 }
 
-impl Performer {
+impl EffectExecutor {
     /// Forgets deaths during effects of this run that are no longer owed.
     pub(super) fn forget_settled(&self, run: &Run) {
         let guard = &self.shared.guard;

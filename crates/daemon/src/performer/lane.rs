@@ -12,15 +12,15 @@ use tokio::sync::OwnedMutexGuard;
 
 use super::lock;
 
-type Lane = tokio::sync::Mutex<()>;
+type RunLock = tokio::sync::Mutex<()>;
 
 /// The lanes that are in use.
 #[derive(Debug, Default)]
-pub(super) struct RunLanes(Mutex<Lanes>);
+pub(super) struct KeyedRunLocks(Mutex<KeyedRunLockMap>);
 
 #[derive(Debug, Default)]
-struct Lanes {
-    of: BTreeMap<RunId, Weak<Lane>>,
+struct KeyedRunLockMap {
+    of: BTreeMap<RunId, Weak<RunLock>>,
     /// How many there may be before those that nobody uses any more are cleared away.
     room: usize,
 }
@@ -28,7 +28,7 @@ struct Lanes {
 /// Below this it is not worth clearing away.
 const FEW: usize = 64;
 
-impl RunLanes {
+impl KeyedRunLocks {
     /// Waits until this run's lane is free.
     pub(super) async fn enter(&self, run: RunId) -> OwnedMutexGuard<()> {
         let lane = {
@@ -39,7 +39,7 @@ impl RunLanes {
                     lanes.of.retain(|_, lane| lane.strong_count() > 0);
                     lanes.room = FEW.max(2 * lanes.of.len());
                 }
-                let lane = Arc::new(Lane::new(()));
+                let lane = Arc::new(RunLock::new(()));
                 lanes.of.insert(run, Arc::downgrade(&lane));
                 lane
             })

@@ -6,46 +6,47 @@ use std::{
 };
 
 use abide_domain::{
-    effect::Session,
+    effect::LaunchSession,
     engine::ProfileKind,
-    event::{Event, Retry},
-    failure::{Failure, FailureCode},
-    process::{Attempt, Exit, Process},
+    event::{LaunchRetry, RunEvent},
+    failure::{FailureCode, RunFailure},
+    process::{Attempt, ExitStatus, ProcessBinding},
     run::Run,
     settings::ExecutionMode,
     time::Timestamp,
-    turn::{Cause, Turn},
+    turn::{Turn, TurnTrigger},
 };
 use abide_ports::{
-    catalogue::Entry,
+    catalogue::InstalledEngine,
     engine::{
-        Engine, Installation, Interpreter, Isolation, IsolationScope, Launch, Order, Prompted, Said, Sandbox,
+        Engine, EngineFact, EngineInstallation, IsolationMode, IsolationScope, LaunchContext,
+        ProcessInterpreter, ProcessSpec, PromptSource, SandboxMode,
     },
-    processes::{Found, Processes, Start, StartError},
-    workspace::{Preparation, Skill, Unusable, Workspaces},
+    processes::{ProcessLookup, ProcessStart, Processes, StartError},
+    workspace::{RunSkill, WorkspaceError, WorkspacePreparation, Workspaces},
 };
 
-use super::{Carried, Performer, listen::contained, name};
+use super::{EffectExecutor, EffectResult, listen::contained, name};
 
 /// What an attempt was launched with: all of it stands in the ledger.
 #[derive(Clone, Debug)]
-pub(super) struct Launched {
+pub(super) struct AttemptLaunch {
     kind: ProfileKind,
-    session: Session,
+    session: LaunchSession,
     prompt: String,
     workspace: String,
     mode: ExecutionMode,
     model: Option<String>,
-    sandbox: Option<Sandbox>,
+    sandbox: Option<SandboxMode>,
     /// Of the run itself; none if it goes by the configuration.
-    isolation: Option<Isolation>,
-    skill: Option<Skill>,
+    isolation: Option<IsolationMode>,
+    skill: Option<RunSkill>,
     session_since: Option<Timestamp>,
     resume_detail: String,
-    prompted: Prompted,
+    prompted: PromptSource,
 }
 
-impl Launched {
+impl AttemptLaunch {
     /// The launch of this attempt at this turn, which is the first that its process was given, by an engine that looks
     /// for skills there.
     pub(super) fn of(run: &Run, turn: &Turn, attempt: Attempt, skills_folder: &str) -> Option<Self> {
@@ -60,21 +61,28 @@ impl Launched {
             workspace: settings.workspace.clone(),
             mode: settings.execution_mode,
             model: settings.model.clone(),
-            sandbox: Sandbox::of(settings),
-            isolation: settings.isolation.as_ref().map(|_| Isolation::of(settings, Isolation::Namespace)),
-            skill: settings.skill.as_deref().and_then(|source| Skill::new(source, skills_folder)),
+            sandbox: SandboxMode::of(settings),
+            isolation: settings
+                .isolation
+                .as_ref()
+                .map(|_| IsolationMode::of(settings, IsolationMode::Namespace)),
+            skill: settings.skill.as_deref().and_then(|source| RunSkill::new(source, skills_folder)),
             // A session is no older than its run's first process.
             session_since: (turn.turn_index > 1).then_some(run.created_at),
             prompted: match turn.cause {
-                Cause::Message(_) => Prompted::ByMessage,
-                Cause::Reply(_) => Prompted::ByReply,
+                TurnTrigger::Message(_) => PromptSource::ByMessage,
+                TurnTrigger::Reply(_) => PromptSource::ByReply,
             },
         })
     }
 
     /// The same in the engine's words.
-    pub(super) fn order<'a>(&'a self, installation: &'a Installation, private: &'a str) -> Order<'a> {
-        Order {
+    pub(super) fn order<'a>(
+        &'a self,
+        installation: &'a EngineInstallation,
+        private: &'a str,
+    ) -> LaunchContext<'a> {
+        LaunchContext {
             installation,
             kind: self.kind,
             session: &self.session,
@@ -92,31 +100,31 @@ impl Launched {
         }
     }
 
-    fn isolation(&self, installation: &Installation) -> Isolation {
+    fn isolation(&self, installation: &EngineInstallation) -> IsolationMode {
         self.isolation.unwrap_or(installation.isolation)
     }
 
     /// What has to be in the workspace before.
-    fn preparation<'a>(&'a self, run: &'a str) -> Preparation<'a> {
-        Preparation { run, workspace: &self.workspace, mode: self.mode, skill: self.skill.as_ref() }
+    fn preparation<'a>(&'a self, run: &'a str) -> WorkspacePreparation<'a> {
+        WorkspacePreparation { run, workspace: &self.workspace, mode: self.mode, skill: self.skill.as_ref() }
     }
 }
 
 /// A process that is about to be started.
-pub(super) struct Starting {
+pub(super) struct PreparedLaunch {
     pub(super) engine: Arc<dyn Engine>,
     pub(super) attempt: Attempt,
-    installation: Installation,
-    launched: Launched,
-    launch: Launch,
+    installation: EngineInstallation,
+    launched: AttemptLaunch,
+    launch: ProcessSpec,
     private: String,
     run: String,
     name: String,
 }
 
-impl Starting {
+impl PreparedLaunch {
     /// Who understands what it will say.
-    pub(super) fn interpreter(&self) -> Box<dyn Interpreter> {
+    pub(super) fn interpreter(&self) -> Box<dyn ProcessInterpreter> {
         self.engine.interpreter(&self.launched.order(&self.installation, &self.private))
     }
 
@@ -126,46 +134,50 @@ impl Starting {
         &self,
         processes: &dyn Processes,
         workspaces: &dyn Workspaces,
-    ) -> Result<Process, Trouble> {
+    ) -> Result<ProcessBinding, LaunchFailure> {
         catch_unwind(AssertUnwindSafe(|| self.start(processes, workspaces))).unwrap_or_else(|_| {
             match processes.find(&self.name) {
-                Found::Held(process) => Ok(process),
-                Found::Silent => Err(Trouble::Process(StartError::Silent)),
-                Found::Gone => Err(Trouble::Process(StartError::Gone)),
-                Found::Never => Err(Trouble::Process(StartError::System(BROKE.to_owned()))),
+                ProcessLookup::Held(process) => Ok(process),
+                ProcessLookup::Silent => Err(LaunchFailure::Process(StartError::Silent)),
+                ProcessLookup::Gone => Err(LaunchFailure::Process(StartError::Gone)),
+                ProcessLookup::Never => Err(LaunchFailure::Process(StartError::System(BROKE.to_owned()))),
             }
         })
     }
 
     /// Starts it, or finds the one that was started before a crash.
-    fn start(&self, processes: &dyn Processes, workspaces: &dyn Workspaces) -> Result<Process, Trouble> {
+    fn start(
+        &self,
+        processes: &dyn Processes,
+        workspaces: &dyn Workspaces,
+    ) -> Result<ProcessBinding, LaunchFailure> {
         // What was started before a crash has its workspace, and is not to be lost over a skill that went since.
-        if processes.find(&self.name) == Found::Never {
-            workspaces.prepare(&self.launched.preparation(&self.run)).map_err(Trouble::Workspace)?;
+        if processes.find(&self.name) == ProcessLookup::Never {
+            workspaces.prepare(&self.launched.preparation(&self.run)).map_err(LaunchFailure::Workspace)?;
         }
-        processes.start(&self.name, &self.order_to_start()).map_err(Trouble::Process)
+        processes.start(&self.name, &self.order_to_start()).map_err(LaunchFailure::Process)
     }
 
     /// What people must know about how it is started.
-    pub(super) fn warning(&self, processes: &dyn Processes) -> Option<Event> {
+    pub(super) fn warning(&self, processes: &dyn Processes) -> Option<RunEvent> {
         let isolation = match self.engine.isolation_scope() {
             IsolationScope::Process | IsolationScope::Tools => self.launched.isolation(&self.installation),
-            IsolationScope::Nothing => Isolation::Off,
+            IsolationScope::Nothing => IsolationMode::Off,
         };
-        let text = processes.warning(&Start { isolation, ..self.order_to_start() })?;
+        let text = processes.warning(&ProcessStart { isolation, ..self.order_to_start() })?;
         // Before everything that it says.
-        Some(Event::Progressed { attempt: self.attempt, position: Said::position(0, 1), text })
+        Some(RunEvent::Progressed { attempt: self.attempt, position: EngineFact::position(0, 1), text })
     }
 
-    fn order_to_start(&self) -> Start<'_> {
-        Start {
+    fn order_to_start(&self) -> ProcessStart<'_> {
+        ProcessStart {
             launch: &self.launch,
             workspace: &self.launched.workspace,
             private: &self.private,
             pass_env: &self.installation.pass_env,
             isolation: match self.engine.isolation_scope() {
                 IsolationScope::Process => self.launched.isolation(&self.installation),
-                IsolationScope::Tools | IsolationScope::Nothing => Isolation::Off,
+                IsolationScope::Tools | IsolationScope::Nothing => IsolationMode::Off,
             },
         }
     }
@@ -174,17 +186,17 @@ impl Starting {
 const BROKE: &str = "starting it broke an assumption of Abide's own; the log says which";
 
 /// Why there is no process.
-pub(super) enum Trouble {
-    Workspace(Unusable),
+pub(super) enum LaunchFailure {
+    Workspace(WorkspaceError),
     Process(StartError),
 }
 
-impl Trouble {
+impl LaunchFailure {
     /// The same as news of the run. None if whether it was started is not known yet, and has to be found out later.
-    pub(super) fn told(self, attempt: Attempt) -> Option<Event> {
+    pub(super) fn told(self, attempt: Attempt) -> Option<RunEvent> {
         Some(match self {
             Self::Process(StartError::Silent) => return None,
-            Self::Workspace(Unusable(reason)) => never(attempt, FailureCode::WorkspaceUnusable, reason),
+            Self::Workspace(WorkspaceError(reason)) => never(attempt, FailureCode::WorkspaceUnusable, reason),
             Self::Process(StartError::Program(program)) => {
                 let message = format!(
                     "cannot start {program}, with which this run was begun; install it again, or start a new run with \
@@ -197,38 +209,39 @@ impl Trouble {
                 never(attempt, FailureCode::WorkspaceUnusable, message)
             }
             Self::Process(StartError::Isolation(reason)) => never(attempt, FailureCode::EngineFailed, reason),
-            Self::Process(StartError::Gone) => Event::ProcessExited { attempt, exit: Exit::Unseen },
+            Self::Process(StartError::Gone) => RunEvent::ProcessExited { attempt, exit: ExitStatus::Unseen },
             Self::Process(StartError::System(reason)) => {
-                let failure = Failure::new(FailureCode::EngineFailed, reason);
-                Event::LaunchFailed { attempt, failure, retry: Retry::Later }
+                let failure = RunFailure::new(FailureCode::EngineFailed, reason);
+                RunEvent::LaunchFailed { attempt, failure, retry: LaunchRetry::Later }
             }
         })
     }
 }
 
-fn never(attempt: Attempt, code: FailureCode, message: String) -> Event {
-    Event::LaunchFailed { attempt, failure: Failure::new(code, message), retry: Retry::Never }
+fn never(attempt: Attempt, code: FailureCode, message: String) -> RunEvent {
+    RunEvent::LaunchFailed { attempt, failure: RunFailure::new(code, message), retry: LaunchRetry::Never }
 }
 
-impl Performer {
+impl EffectExecutor {
     /// How the process of an attempt is started.
-    pub(super) fn launch(&self, run: &Run, attempt: Attempt) -> Carried {
+    pub(super) fn launch(&self, run: &Run, attempt: Attempt) -> EffectResult {
         match self.starting(run, attempt) {
-            Ok(starting) => Carried::Starts(Box::new(starting)),
+            Ok(starting) => EffectResult::Starts(Box::new(starting)),
             Err(carried) => *carried,
         }
     }
 
-    fn starting(&self, run: &Run, attempt: Attempt) -> Result<Starting, Box<Carried>> {
-        let never = |code, message| Box::new(Carried::Told(never(attempt, code, message)));
+    fn starting(&self, run: &Run, attempt: Attempt) -> Result<PreparedLaunch, Box<EffectResult>> {
+        let never = |code, message| Box::new(EffectResult::Told(never(attempt, code, message)));
         let entry = self.world.catalogue.engine(&run.settings.engine);
         let entry = entry.map(|entry| entry.called_as(run.command.as_ref()));
-        let Some(Entry { engine, installation, .. }) = entry else {
+        let Some(InstalledEngine { engine, installation, .. }) = entry else {
             let message = format!("there is no engine {} any more; see `abide doctor`", run.settings.engine);
             return Err(never(FailureCode::EngineNotFound, message));
         };
         let turn = run.turns.last();
-        let Some(launched) = turn.and_then(|turn| Launched::of(run, turn, attempt, engine.skills_folder()))
+        let Some(launched) =
+            turn.and_then(|turn| AttemptLaunch::of(run, turn, attempt, engine.skills_folder()))
         else {
             let message = "the ledger does not tell what to launch".to_owned();
             return Err(never(FailureCode::EngineFailed, message));
@@ -243,15 +256,15 @@ impl Performer {
         let Some(prepared) = prepared else { return Err(never(FailureCode::EngineFailed, BROKE.to_owned())) };
         let launch = prepared.map_err(|unsupported| {
             let code = match launched.session {
-                Session::Resumed(_) => FailureCode::SessionResumeFailed,
-                Session::New | Session::Named(_) => FailureCode::EngineFailed,
+                LaunchSession::Resumed(_) => FailureCode::SessionResumeFailed,
+                LaunchSession::New | LaunchSession::Named(_) => FailureCode::EngineFailed,
             };
             never(code, unsupported.to_string())
         })?;
         if let Some(at) = launch.not_before.filter(|at| *at > self.world.clock.stamp().at) {
-            return Err(Box::new(Carried::NotBefore(at)));
+            return Err(Box::new(EffectResult::NotBefore(at)));
         }
         let (run, name) = (run.run_id.to_string(), name(run.run_id, attempt));
-        Ok(Starting { engine, attempt, installation, launched, launch, private, run, name })
+        Ok(PreparedLaunch { engine, attempt, installation, launched, launch, private, run, name })
     }
 }

@@ -12,29 +12,29 @@ use std::{
 };
 
 use abide_domain::{
-    event::Event,
+    event::RunEvent,
     id::{RunId, TurnId},
-    process::{Attempt, Position},
+    process::{Attempt, OutputPosition},
     run::Run,
     turn::Turn,
 };
 use abide_ports::{
-    processes::{Follow, Heard, Lost, Offsets, Write},
-    store::{Page, StoreError},
+    processes::{OutputFollower, OutputOffsets, ProcessOutput, ProcessUnreachable, StdinWrite},
+    store::{PageRequest, StoreError},
 };
 use tokio::sync::OwnedMutexGuard;
 
 use super::{
-    BROKEN_PAUSE, Performer, is_being_stopped,
-    launch::{Launched, Starting},
+    BROKEN_PAUSE, EffectExecutor, is_being_stopped,
+    launch::{AttemptLaunch, PreparedLaunch},
     lock, name,
 };
 use crate::{
     content,
-    error::DeskError,
-    failpoint::{self, Point},
-    guard::Performance,
-    talk::{Checkpoint, Deed, Talk},
+    error::RequestError,
+    failpoint::{self, DaemonFailpoint},
+    guard::GuardedEffect,
+    talk::{ProcessSession, SessionAction, SessionCheckpoint},
 };
 
 /// How long a process may take to go after its last word. Some wait for their own children or for telemetry.
@@ -69,14 +69,14 @@ pub(super) fn contained<T>(work: impl FnOnce() -> T) -> Option<T> {
 }
 
 /// How many bytes lie between two places.
-fn beyond(from: Offsets, to: Offsets) -> u64 {
+fn beyond(from: OutputOffsets, to: OutputOffsets) -> u64 {
     to.stdout.saturating_sub(from.stdout) + to.stderr.saturating_sub(from.stderr)
 }
 
 /// A run's lane, while nobody else may perform or tell anything of it.
-type Lane = OwnedMutexGuard<()>;
+type RunLockGuard = OwnedMutexGuard<()>;
 
-impl Performer {
+impl EffectExecutor {
     /// Begins to listen to the process that a run counts on, from its first byte. Listening twice is listening once.
     pub(super) async fn listen(&self, run: &Run) {
         let Some(attempt) = run.live().map(|live| live.attempt) else { return };
@@ -95,13 +95,13 @@ impl Performer {
     }
 
     /// Has a new talk go on from the checkpoint of an earlier one, or says why it has to begin at the first byte.
-    async fn restore(&self, run: &Run, attempt: Attempt, talk: &mut Talk) -> Option<String> {
+    async fn restore(&self, run: &Run, attempt: Attempt, talk: &mut ProcessSession) -> Option<String> {
         let (processes, name) = (self.world.processes.clone(), name(run.run_id, attempt));
         let stored = self.blocking(move || processes.checkpoint(&name)).await?;
-        let Some(checkpoint) = Checkpoint::from_bytes(&stored) else {
+        let Some(checkpoint) = SessionCheckpoint::from_bytes(&stored) else {
             return Some("the reader's checkpoint is damaged".to_owned());
         };
-        let committed = run.live().map_or_else(Position::default, |live| live.heard);
+        let committed = run.live().map_or_else(OutputPosition::default, |live| live.heard);
         let restored = contained(|| talk.restore(&checkpoint, committed));
         let refused = restored.unwrap_or_else(|| Err(BROKEN_READER.to_owned())).err();
         if let Some(reason) = &refused {
@@ -116,13 +116,13 @@ impl Performer {
     pub(super) fn start_and_listen(
         &self,
         run: &Run,
-        starting: Starting,
-        lane: Lane,
-        performance: Performance,
+        starting: PreparedLaunch,
+        lane: RunLockGuard,
+        performance: GuardedEffect,
     ) -> bool {
         let attempt = starting.attempt;
         let turns = run.turns.last().map(|turn| turn.turn_id).into_iter().collect();
-        let talk = Talk::new(starting.engine.name(), attempt, turns, starting.interpreter());
+        let talk = ProcessSession::new(starting.engine.name(), attempt, turns, starting.interpreter());
         self.begin(run.run_id, attempt, talk, move |listener| {
             listener.start(&starting, lane, performance);
         })
@@ -132,12 +132,12 @@ impl Performer {
         &self,
         run: RunId,
         attempt: Attempt,
-        talk: Talk,
-        work: impl FnOnce(Listener) + Send + 'static,
+        talk: ProcessSession,
+        work: impl FnOnce(ProcessListener) + Send + 'static,
     ) -> bool {
         let talk = Arc::new(Mutex::new(talk));
         lock(&self.shared.talks).insert((run, attempt), talk.clone());
-        let listener = Listener { performer: self.clone(), run, attempt, talk };
+        let listener = ProcessListener { performer: self.clone(), run, attempt, talk };
         let performer = self.clone();
         let started = self.shared.threads.run(move || {
             if catch_unwind(AssertUnwindSafe(|| work(listener))).is_err() {
@@ -162,19 +162,19 @@ impl Performer {
     }
 
     /// A new talk with an attempt's process, as its order and its turns tell.
-    async fn talk(&self, run: &Run, attempt: Attempt) -> Option<Talk> {
+    async fn talk(&self, run: &Run, attempt: Attempt) -> Option<ProcessSession> {
         let (first, turns) = self.turns_given(run.run_id, attempt).await?;
         let entry = self.world.catalogue.engine(&run.settings.engine)?.called_as(run.command.as_ref());
-        let launched = Launched::of(run, &first, attempt, entry.engine.skills_folder())?;
+        let launched = AttemptLaunch::of(run, &first, attempt, entry.engine.skills_folder())?;
         let interpreter =
             entry.engine.interpreter(&launched.order(&entry.installation, &self.private(run.run_id)));
-        Some(Talk::new(entry.engine.name(), attempt, turns, interpreter))
+        Some(ProcessSession::new(entry.engine.name(), attempt, turns, interpreter))
     }
 
     /// The first turn that an attempt's process was given, and the names of all of them.
     async fn turns_given(&self, run: RunId, attempt: Attempt) -> Option<(Turn, Vec<TurnId>)> {
         let (mut first, mut names) = (None, Vec::new());
-        let mut page = Page::first(TURNS_AT_ONCE).within(TURN_BYTES_AT_ONCE);
+        let mut page = PageRequest::first(TURNS_AT_ONCE).within(TURN_BYTES_AT_ONCE);
         loop {
             let listed = self.world.store.turns_of(run, page.clone()).await.ok()?;
             let given = |turn: &Turn| turn.attempts.iter().any(|record| record.attempt == attempt);
@@ -196,30 +196,30 @@ impl Performer {
 }
 
 /// The thread's own.
-struct Listener {
-    performer: Performer,
+struct ProcessListener {
+    performer: EffectExecutor,
     run: RunId,
     attempt: Attempt,
-    talk: Arc<Mutex<Talk>>,
+    talk: Arc<Mutex<ProcessSession>>,
 }
 
 /// What was heard and is not committed yet, with the lane if it is ours already.
 #[derive(Default)]
-struct News {
-    events: Vec<Event>,
+struct PendingEvents {
+    events: Vec<RunEvent>,
     pieces: usize,
-    lane: Option<Lane>,
+    lane: Option<RunLockGuard>,
 }
 
 /// Why a process could not be heard to its end.
-enum Unheard {
+enum ListenError {
     /// It cannot be reached.
-    Lost(Lost),
+    Lost(ProcessUnreachable),
     /// A part of what it said is gone for good.
     Missing(String),
 }
 
-impl Unheard {
+impl ListenError {
     fn reason(&self) -> &str {
         match self {
             Self::Lost(lost) => &lost.reason,
@@ -228,25 +228,25 @@ impl Unheard {
     }
 }
 
-impl From<Lost> for Unheard {
-    fn from(lost: Lost) -> Self {
+impl From<ProcessUnreachable> for ListenError {
+    fn from(lost: ProcessUnreachable) -> Self {
         Self::Lost(lost)
     }
 }
 
-impl Listener {
+impl ProcessListener {
     /// Starts the process, and goes on to listen. That it was started is news like any other: what it says at once is
     /// committed with it.
-    fn start(self, starting: &Starting, lane: Lane, performance: Performance) {
+    fn start(self, starting: &PreparedLaunch, lane: RunLockGuard, performance: GuardedEffect) {
         let world = &self.performer.world;
-        let mut news = News { lane: Some(lane), ..News::default() };
+        let mut news = PendingEvents { lane: Some(lane), ..PendingEvents::default() };
         let started = starting.start_or_say(&*world.processes, &*world.workspaces);
         performance.succeeded();
-        failpoint::reach(Point::OrderCarriedOut);
+        failpoint::reach(DaemonFailpoint::OrderCarriedOut);
         match started {
             Ok(process) => {
-                failpoint::reach(Point::OrderCarriedOut);
-                news.events.push(Event::AttemptStarted { attempt: self.attempt, process });
+                failpoint::reach(DaemonFailpoint::OrderCarriedOut);
+                news.events.push(RunEvent::AttemptStarted { attempt: self.attempt, process });
                 news.events.extend(starting.warning(&*world.processes));
                 self.listen_on(news, None);
             }
@@ -269,10 +269,10 @@ impl Listener {
 
     /// Listens to a process that is there already. If a checkpoint could not be used, `refused` says why.
     fn listen(self, refused: Option<String>) {
-        self.listen_on(News::default(), refused);
+        self.listen_on(PendingEvents::default(), refused);
     }
 
-    fn listen_on(self, mut news: News, refused: Option<String>) {
+    fn listen_on(self, mut news: PendingEvents, refused: Option<String>) {
         let name = name(self.run, self.attempt);
         let processes = self.performer.world.processes.clone();
         let from = lock(&self.talk).fed();
@@ -296,16 +296,16 @@ impl Listener {
                 let (run, attempt) = (self.run, self.attempt);
                 tracing::warn!(%run, attempt = attempt.0, reason = unheard.reason(), "contact lost");
                 let within = Some(self.performer.world.recovery_max);
-                news.events.push(Event::ContactLost { attempt, within });
+                news.events.push(RunEvent::ContactLost { attempt, within });
                 // Looking for the process again would find it, and the same hole in its output.
-                if let Unheard::Missing(missing) = unheard {
+                if let ListenError::Missing(missing) = unheard {
                     let reason = match refused {
                         Some(refused) => {
                             format!("{missing}, and its reader cannot go on from a checkpoint: {refused}")
                         }
                         None => missing,
                     };
-                    news.events.push(Event::RecoveryFailed { attempt, reason });
+                    news.events.push(RunEvent::RecoveryFailed { attempt, reason });
                 }
                 self.commit(&mut news);
             }
@@ -313,7 +313,7 @@ impl Listener {
     }
 
     /// Listens until the process is over. What it says last is left to be committed.
-    fn hear_out(&self, follow: &mut dyn Follow, news: &mut News) -> Result<(), Unheard> {
+    fn hear_out(&self, follow: &mut dyn OutputFollower, news: &mut PendingEvents) -> Result<(), ListenError> {
         let mut patience = None;
         let every = CHECKPOINT_EVERY.min(self.performer.world.processes.kept_bytes() / 4);
         let mut stored = lock(&self.talk).fed();
@@ -327,35 +327,35 @@ impl Listener {
                 false => Some(Duration::ZERO),
             };
             let deeds = match follow.next(waits)? {
-                Heard::Stdout(bytes) => self.understand(|talk| talk.heard(&bytes))?,
-                Heard::Stderr(bytes) => {
+                ProcessOutput::Stdout(bytes) => self.understand(|talk| talk.heard(&bytes))?,
+                ProcessOutput::Stderr(bytes) => {
                     lock(&self.talk).complained(&bytes);
                     vec![]
                 }
-                Heard::Exited(exit) => {
+                ProcessOutput::Exited(exit) => {
                     let deeds = self.understand(|talk| talk.departed(exit))?;
                     self.perform(deeds, news);
                     return Ok(());
                 }
-                Heard::Missing(reason) => return Err(Unheard::Missing(reason)),
-                Heard::Nothing if !news.events.is_empty() => {
+                ProcessOutput::Missing(reason) => return Err(ListenError::Missing(reason)),
+                ProcessOutput::Nothing if !news.events.is_empty() => {
                     self.commit(news);
                     continue;
                 }
-                Heard::Nothing if behind => {
+                ProcessOutput::Nothing if behind => {
                     lock(&self.talk).caught_up();
                     continue;
                 }
-                Heard::Nothing => {
+                ProcessOutput::Nothing => {
                     lock(&self.talk).dismiss();
                     patience = None;
                     let name = name(self.run, self.attempt);
-                    let signal = abide_ports::engine::Signal::Terminate;
+                    let signal = abide_ports::engine::ProcessSignal::Terminate;
                     let _it_may_have_gone = self.performer.world.processes.signal(&name, signal);
                     continue;
                 }
             };
-            if deeds.contains(&Deed::ExpectExit) {
+            if deeds.contains(&SessionAction::ExpectExit) {
                 patience = Some(LINGER);
             }
             self.perform(deeds, news);
@@ -373,13 +373,14 @@ impl Listener {
 
     /// Has the interpreter make something of what was heard. One that panics would do so again at the same byte, so its
     /// output cannot be understood any more.
-    fn understand<T>(&self, make: impl FnOnce(&mut Talk) -> T) -> Result<T, Unheard> {
-        contained(|| make(&mut lock(&self.talk))).ok_or_else(|| Unheard::Missing(BROKEN_READER.to_owned()))
+    fn understand<T>(&self, make: impl FnOnce(&mut ProcessSession) -> T) -> Result<T, ListenError> {
+        contained(|| make(&mut lock(&self.talk)))
+            .ok_or_else(|| ListenError::Missing(BROKEN_READER.to_owned()))
     }
 
     /// Stores how far the process has been heard, when everything up to there is committed, so that the output before it
     /// need not be kept any more. Says up to where it is stored now.
-    fn store_checkpoint(&self, follow: &mut dyn Follow, stored: Offsets) -> Offsets {
+    fn store_checkpoint(&self, follow: &mut dyn OutputFollower, stored: OutputOffsets) -> OutputOffsets {
         let performer = &self.performer;
         let committed = performer.runtime.block_on(performer.world.desk.latest(self.run));
         let live = committed.ok().flatten().and_then(|run| run.live().cloned());
@@ -398,7 +399,7 @@ impl Listener {
             Some(_) | None => {
                 let (run, attempt) = (self.run, self.attempt.0);
                 tracing::warn!(%run, attempt, "too much output without a checkpoint: a restart would lose this turn");
-                (Checkpoint::impossible(fed), fed)
+                (SessionCheckpoint::impossible(fed), fed)
             }
         };
         match follow.store_checkpoint(&checkpoint.to_bytes(), at) {
@@ -411,28 +412,28 @@ impl Listener {
         }
     }
 
-    fn perform(&self, deeds: Vec<Deed>, news: &mut News) {
+    fn perform(&self, deeds: Vec<SessionAction>, news: &mut PendingEvents) {
         for deed in deeds {
             match deed {
-                Deed::Take(mut event) => {
+                SessionAction::Take(mut event) => {
                     self.fit(&mut event);
                     news.events.push(event);
                 }
-                Deed::Write { key, bytes } => {
+                SessionAction::Write { key, bytes } => {
                     self.commit(news);
                     let name = name(self.run, self.attempt);
-                    let write = Write { key, bytes: &bytes, ends: false };
+                    let write = StdinWrite { key, bytes: &bytes, ends: false };
                     // A process that cannot be written to is about to be heard of.
                     let _noticed_by_its_exit = self.performer.world.processes.write(&name, &write);
                 }
-                Deed::ExpectExit => {}
+                SessionAction::ExpectExit => {}
             }
         }
     }
 
     /// Keeps what is too long for a question before the question is committed. A disk that is full for a while loses
     /// nothing: the process is not read any further meanwhile.
-    fn fit(&self, event: &mut Event) {
+    fn fit(&self, event: &mut RunEvent) {
         let world = &self.performer.world;
         while let Err(error) = content::fit_event(event, self.run, &*world.contents) {
             let (run, attempt) = (self.run, self.attempt.0);
@@ -443,7 +444,7 @@ impl Listener {
 
     /// News must be committed before more is waited for. The store may be away for a while; facts are not dropped for
     /// that.
-    fn commit(&self, news: &mut News) {
+    fn commit(&self, news: &mut PendingEvents) {
         news.pieces = 0;
         let (events, lane) = (std::mem::take(&mut news.events), news.lane.take());
         if events.is_empty() {
@@ -460,10 +461,12 @@ impl Listener {
                         drop(lane);
                         return self.performer.follow_up(&outcome).await;
                     }
-                    Err(DeskError::Refused(_) | DeskError::KeyReused { .. } | DeskError::Shortage(_)) => {
+                    Err(
+                        RequestError::Refused(_) | RequestError::KeyReused { .. } | RequestError::Shortage(_),
+                    ) => {
                         return;
                     }
-                    Err(DeskError::Store(error)) => {
+                    Err(RequestError::Store(error)) => {
                         let (run, attempt) = (self.run, self.attempt.0);
                         tracing::warn!(%run, attempt, %error, "news not committed");
                         let is_taken = matches!(error, StoreError::InUse { .. });

@@ -27,21 +27,21 @@ use std::{
 use abide_domain::{
     deadline::DeadlineKind,
     effect::{Effect, EffectNumber},
-    event::Event,
+    event::RunEvent,
     id::RunId,
-    process::{Attempt, Exit, Position},
-    run::{Run, RunState, Working},
+    process::{Attempt, ExitStatus, OutputPosition},
+    run::{Run, RunState, RunningPhase},
     time::{Seconds, Timestamp},
 };
 use abide_ports::{
-    catalogue::Catalogue,
+    catalogue::EngineLookup,
     clock::Clock,
-    contents::Contents,
-    processes::{Found, Processes},
+    contents::ContentStore,
+    processes::{ProcessLookup, Processes},
     store::{Store, StoreError},
     workspace::Workspaces,
 };
-use examined::Examined;
+use examined::ProbeCache;
 use guarded::{EFFECT, item};
 use tokio::{
     runtime::Handle,
@@ -50,25 +50,25 @@ use tokio::{
 };
 
 use crate::{
-    desk::{Desk, Outcome},
-    error::DeskError,
-    failpoint::{self, Point},
-    guard::{Admission, CrashGuard},
+    desk::{RequestOutcome, RunService},
+    error::RequestError,
+    failpoint::{self, DaemonFailpoint},
+    guard::{CrashGuard, CrashGuardDecision},
     pressure::SpaceLimit,
-    talk::Talk,
+    talk::ProcessSession,
 };
 
 /// What the performer works with.
 #[derive(Clone)]
-pub struct World {
+pub struct DaemonDeps {
     /// The one door to every run.
-    pub desk: Arc<Desk>,
+    pub desk: Arc<RunService>,
     /// Where runs are looked up.
     pub store: Arc<dyn Store>,
     /// What time it is.
     pub clock: Arc<dyn Clock>,
     /// Which engines there are.
-    pub catalogue: Arc<dyn Catalogue>,
+    pub catalogue: Arc<dyn EngineLookup>,
     /// Who holds processes.
     pub processes: Arc<dyn Processes>,
     /// Who prepares the directories that runs work in.
@@ -78,33 +78,33 @@ pub struct World {
     /// How long a turn that is out of contact is searched for, over all losses of its process (E8).
     pub recovery_max: Seconds,
     /// Where texts are kept that are too long for a question.
-    pub contents: Arc<dyn Contents>,
+    pub contents: Arc<dyn ContentStore>,
     /// How much disk space must be free for something new.
     pub space: SpaceLimit,
 }
 
 /// Performs orders. Cheap to clone; all clones are one.
 #[derive(Clone)]
-pub struct Performer {
-    world: World,
-    shared: Arc<Shared>,
+pub struct EffectExecutor {
+    world: DaemonDeps,
+    shared: Arc<ExecutorInner>,
     runtime: Handle,
 }
 
-type Talks = BTreeMap<(RunId, Attempt), Arc<Mutex<Talk>>>;
+type ProcessSessionMap = BTreeMap<(RunId, Attempt), Arc<Mutex<ProcessSession>>>;
 
-struct Shared {
-    lanes: lane::RunLanes,
+struct ExecutorInner {
+    lanes: lane::KeyedRunLocks,
     /// The processes that are being listened to.
-    talks: Mutex<Talks>,
-    threads: threads::Threads,
+    talks: Mutex<ProcessSessionMap>,
+    threads: threads::ListenerThreads,
     /// Engines that need not be examined again.
-    examined: Arc<Examined>,
+    examined: Arc<ProbeCache>,
     /// Runs whose orders are being performed, and whether to look again afterwards.
-    busy: Mutex<BTreeMap<RunId, Again>>,
-    examinations: probe::Examinations,
+    busy: Mutex<BTreeMap<RunId, RerunFlag>>,
+    examinations: probe::ProbesInProgress,
     /// Runs that are left alone for a while.
-    set_aside: set_aside::SetAside,
+    set_aside: set_aside::QuarantinedRuns,
     /// Decides which effects may be performed.
     guard: CrashGuard,
     /// Whether the daemon is about to go.
@@ -114,23 +114,23 @@ struct Shared {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Again {
+enum RerunFlag {
     No,
     Yes,
 }
 
 /// What became of an order.
-enum Carried {
+enum EffectResult {
     /// It was carried out, or cannot be: this says so.
-    Told(Event),
+    Told(RunEvent),
     /// It has to wait until then.
     NotBefore(Timestamp),
     /// It is a process that takes a while to start.
-    Starts(Box<launch::Starting>),
+    Starts(Box<launch::PreparedLaunch>),
     /// It has to wait for the next daemon.
     Closing,
     /// It is for a process that has not been heard as far as its run has, so nobody knows yet how to speak to it.
-    Unheard(watch::Receiver<Position>, Position),
+    Unheard(watch::Receiver<OutputPosition>, OutputPosition),
 }
 
 /// How long to wait before an order is tried again that could not be reported.
@@ -139,27 +139,27 @@ const RETRY_PAUSE: Duration = Duration::from_millis(500);
 /// How long a run is left alone whose orders broke an assumption of ours.
 const BROKEN_PAUSE: Duration = Duration::from_secs(30);
 
-impl Performer {
+impl EffectExecutor {
     /// A performer on the present runtime, without a crash guard.
-    pub fn new(world: World) -> Self {
+    pub fn new(world: DaemonDeps) -> Self {
         let guard = CrashGuard::none(world.clock.clone());
         Self::guarded(world, guard)
     }
 
     /// A performer on the present runtime. What it knows of engines is known to the desk from now on.
-    pub fn guarded(world: World, guard: CrashGuard) -> Self {
+    pub fn guarded(world: DaemonDeps, guard: CrashGuard) -> Self {
         let (catalogue, processes) = (world.catalogue.clone(), world.processes.clone());
-        let examined = Arc::new(Examined::new(catalogue, processes, world.clock.clone()));
+        let examined = Arc::new(ProbeCache::new(catalogue, processes, world.clock.clone()));
         let known = examined.clone();
         world.desk.foresee(Arc::new(move |run| known.foresee(run)));
-        let shared = Shared {
+        let shared = ExecutorInner {
             examined,
-            threads: threads::Threads::default(),
-            lanes: lane::RunLanes::default(),
+            threads: threads::ListenerThreads::default(),
+            lanes: lane::KeyedRunLocks::default(),
             talks: Mutex::default(),
             busy: Mutex::default(),
-            examinations: probe::Examinations::default(),
-            set_aside: set_aside::SetAside::default(),
+            examinations: probe::ProbesInProgress::default(),
+            set_aside: set_aside::QuarantinedRuns::default(),
             guard,
             closing: AtomicBool::new(false),
             changed: tokio::sync::watch::channel(0).0,
@@ -169,7 +169,7 @@ impl Performer {
 
     /// Start-up is no special case: what is found dead comes in as an event, what lives is listened to, what is owed
     /// is performed. A keeper that does not answer costs its own run only: what is not done in time goes on meanwhile.
-    pub async fn reconcile(&self) -> Result<(), DeskError> {
+    pub async fn reconcile(&self) -> Result<(), RequestError> {
         // Before anything is performed: a check that this daemon begins is no stranger.
         let processes = self.world.processes.clone();
         let found = self.blocking(move || processes.names()).await;
@@ -230,7 +230,7 @@ impl Performer {
 
     /// Takes news of a run to the desk, and performs what follows. Requests of people go to the desk directly: they may
     /// come between an order and its report, and then to [`Self::follow_up`].
-    pub async fn take(&self, run: RunId, event: Event) -> Result<Outcome, DeskError> {
+    pub async fn take(&self, run: RunId, event: RunEvent) -> Result<RequestOutcome, RequestError> {
         let outcome = {
             let _lane = self.shared.lanes.enter(run).await;
             self.world.desk.take(run, event).await?
@@ -247,8 +247,8 @@ impl Performer {
     }
 
     /// Performs what follows from something that the desk has taken.
-    pub async fn follow_up(&self, outcome: &Outcome) {
-        if let Outcome::Changed(run) = outcome {
+    pub async fn follow_up(&self, outcome: &RequestOutcome) {
+        if let RequestOutcome::Changed(run) = outcome {
             if !run.owed.is_empty() {
                 self.look_after(run.run_id);
             }
@@ -259,7 +259,7 @@ impl Performer {
 
     /// Lets deadlines pass, and performs what follows. A turn that may have ended in time, while nobody listened, is
     /// heard out first. A run that cannot be changed is tried again later, and stops no other.
-    pub async fn ring(&self) -> Result<(), DeskError> {
+    pub async fn ring(&self) -> Result<(), RequestError> {
         let now = self.world.clock.stamp().at;
         let set_aside = self.shared.set_aside.count();
         for (run, deadline) in self.world.store.due(now, DUE_AT_ONCE.saturating_add(set_aside)).await? {
@@ -274,7 +274,7 @@ impl Performer {
             // On a task of its own: a broken assumption about one run must not end the deadlines of all.
             let performer = self.clone();
             let passed = self.runtime.spawn(async move {
-                performer.take(run, Event::DeadlinePassed { deadline: deadline.kind }).await
+                performer.take(run, RunEvent::DeadlinePassed { deadline: deadline.kind }).await
             });
             let trouble = match passed.await {
                 Ok(Ok(_)) => None,
@@ -314,19 +314,19 @@ impl Performer {
     pub fn look_after(&self, run: RunId) {
         let mut busy = lock(&self.shared.busy);
         if let Some(again) = busy.get_mut(&run) {
-            *again = Again::Yes;
+            *again = RerunFlag::Yes;
             return;
         }
-        busy.insert(run, Again::No);
-        let looking = Looking { performer: self.clone(), run };
+        busy.insert(run, RerunFlag::No);
+        let looking = RunInProgress { performer: self.clone(), run };
         self.runtime.spawn(async move {
             let performer = &looking.performer;
             loop {
                 performer.perform_owed(run).await;
                 let mut busy = lock(&performer.shared.busy);
                 match busy.get(&run) {
-                    Some(Again::Yes) => busy.insert(run, Again::No),
-                    Some(Again::No) | None => {
+                    Some(RerunFlag::Yes) => busy.insert(run, RerunFlag::No),
+                    Some(RerunFlag::No) | None => {
                         busy.remove(&run);
                         break;
                     }
@@ -361,30 +361,32 @@ impl Performer {
                 return self.look_later(run, wait);
             }
             let performance = match self.shared.guard.admit(&item(run, owed)).await {
-                Admission::Now(performance) => performance,
-                Admission::Later(wait) => return self.look_later(run, wait),
+                CrashGuardDecision::Now(performance) => performance,
+                CrashGuardDecision::Later(wait) => return self.look_later(run, wait),
             };
-            failpoint::reach(Point::EffectBegun);
+            failpoint::reach(DaemonFailpoint::EffectBegun);
             match self.carry_out(&state, owed).await {
-                Carried::Closing => return,
-                Carried::NotBefore(at) => return self.look_later(run, self.wait_until(at)),
+                EffectResult::Closing => return,
+                EffectResult::NotBefore(at) => return self.look_later(run, self.wait_until(at)),
                 // Listening needs the lane, so it is not waited for here.
-                Carried::Unheard(progress, wanted) => return self.look_when_heard(run, progress, wanted),
+                EffectResult::Unheard(progress, wanted) => {
+                    return self.look_when_heard(run, progress, wanted);
+                }
                 // Who starts a process listens to it, tells both, and sees to what is owed then. The lane is free again
                 // when that is told.
-                Carried::Starts(starting) => {
+                EffectResult::Starts(starting) => {
                     if !self.start_and_listen(&state, *starting, lane, performance) {
                         self.look_later(run, RETRY_PAUSE);
                     }
                     return;
                 }
-                Carried::Told(event) => {
+                EffectResult::Told(event) => {
                     performance.succeeded();
-                    failpoint::reach(Point::OrderCarriedOut);
-                    let listens = matches!(event, Event::ContactRestored { .. });
+                    failpoint::reach(DaemonFailpoint::OrderCarriedOut);
+                    let listens = matches!(event, RunEvent::ContactRestored { .. });
                     match self.world.desk.take(run, event).await {
                         Ok(outcome) => {
-                            if listens && let Outcome::Changed(run) = &outcome {
+                            if listens && let RequestOutcome::Changed(run) = &outcome {
                                 self.listen(run).await;
                             }
                             drop(lane);
@@ -402,8 +404,8 @@ impl Performer {
     }
 
     /// Like [`Self::follow_up`], for a run that is being looked after already.
-    async fn announce(&self, outcome: &Outcome) {
-        if let Outcome::Changed(_) = outcome {
+    async fn announce(&self, outcome: &RequestOutcome) {
+        if let RequestOutcome::Changed(_) = outcome {
             self.shared.changed.send_modify(|changes| *changes += 1);
         }
         self.admit().await;
@@ -422,7 +424,12 @@ impl Performer {
     }
 
     /// Looks after a run again when its process has been heard that far, or is no longer listened to.
-    fn look_when_heard(&self, run: RunId, mut progress: watch::Receiver<Position>, wanted: Position) {
+    fn look_when_heard(
+        &self,
+        run: RunId,
+        mut progress: watch::Receiver<OutputPosition>,
+        wanted: OutputPosition,
+    ) {
         let performer = self.clone();
         self.runtime.spawn(async move {
             if progress.wait_for(|heard| *heard >= wanted).await.is_err() {
@@ -450,7 +457,7 @@ impl Performer {
     pub(crate) async fn holds_processes(
         &self,
         runs: impl IntoIterator<Item = RunId>,
-    ) -> Result<bool, DeskError> {
+    ) -> Result<bool, RequestError> {
         for run in runs {
             let Some(state) = self.world.desk.latest(run).await? else { continue };
             let starting = |attempt| lock(&self.shared.talks).contains_key(&(run, attempt));
@@ -466,7 +473,7 @@ impl Performer {
 
     /// Waits, for a bounded time, until every process that is being ended is gone with its keeper. A run that waits for a
     /// person holds no slot, but its last process may still be on its way out.
-    pub(crate) async fn wait_for_ends(&self, patience: Duration) -> Result<(), DeskError> {
+    pub(crate) async fn wait_for_ends(&self, patience: Duration) -> Result<(), RequestError> {
         let mut changes = self.changes();
         let waited = tokio::time::timeout(patience, async {
             loop {
@@ -483,7 +490,7 @@ impl Performer {
         })
     }
 
-    async fn owes_an_end(&self) -> Result<bool, DeskError> {
+    async fn owes_an_end(&self) -> Result<bool, RequestError> {
         let mut cursor = None;
         loop {
             let owed = self.world.store.owed(cursor, OWED_AT_ONCE).await?;
@@ -496,7 +503,7 @@ impl Performer {
     }
 
     /// A process that a run still counts on is listened to, or reported gone.
-    async fn find_again(&self, run: RunId) -> Result<(), DeskError> {
+    async fn find_again(&self, run: RunId) -> Result<(), RequestError> {
         let Some(run) = self.world.store.run(run).await? else { return Ok(()) };
         let Some(attempt) = run.live().map(|live| live.attempt) else { return Ok(()) };
         if lock(&self.shared.talks).contains_key(&(run.run_id, attempt)) {
@@ -510,13 +517,13 @@ impl Performer {
             .await
         {
             // What it said before its keeper died counts (E7).
-            Found::Held(_) | Found::Gone => self.listen(&run).await,
-            Found::Silent => {
+            ProcessLookup::Held(_) | ProcessLookup::Gone => self.listen(&run).await,
+            ProcessLookup::Silent => {
                 let within = Some(self.world.recovery_max);
-                self.take(run.run_id, Event::ContactLost { attempt, within }).await?;
+                self.take(run.run_id, RunEvent::ContactLost { attempt, within }).await?;
             }
-            Found::Never => {
-                self.take(run.run_id, Event::ProcessExited { attempt, exit: Exit::Unseen }).await?;
+            ProcessLookup::Never => {
+                self.take(run.run_id, RunEvent::ProcessExited { attempt, exit: ExitStatus::Unseen }).await?;
             }
         }
         Ok(())
@@ -531,25 +538,25 @@ impl Performer {
     }
 }
 
-impl std::fmt::Debug for World {
+impl std::fmt::Debug for DaemonDeps {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("World").field("private", &self.private).finish_non_exhaustive()
+        f.debug_struct("DaemonDeps").field("private", &self.private).finish_non_exhaustive()
     }
 }
 
-impl std::fmt::Debug for Performer {
+impl std::fmt::Debug for EffectExecutor {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Performer").finish_non_exhaustive()
+        f.debug_struct("EffectExecutor").finish_non_exhaustive()
     }
 }
 
 /// Somebody is looking after a run. A broken assumption on the way stops that run for a while, and nothing else.
-struct Looking {
-    performer: Performer,
+struct RunInProgress {
+    performer: EffectExecutor,
     run: RunId,
 }
 
-impl Drop for Looking {
+impl Drop for RunInProgress {
     fn drop(&mut self) {
         if std::thread::panicking() {
             tracing::error!(run = %self.run, "a broken assumption in performing orders");
@@ -590,5 +597,5 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// Whether a person asked for the end of the turn at work.
 fn is_being_stopped(run: &Run) -> bool {
-    matches!(run.state, RunState::Running(Working::Stopping(_)))
+    matches!(run.state, RunState::Running(RunningPhase::Stopping(_)))
 }

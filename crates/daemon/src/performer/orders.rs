@@ -6,61 +6,62 @@ use std::{
 };
 
 use abide_domain::{
-    delivery::Certainty,
-    effect::{Effect, Owed},
-    event::Event,
+    delivery::DeliveryFailure,
+    effect::{Effect, PendingEffect},
+    event::RunEvent,
     id::RunId,
-    process::{Attempt, Exit},
+    process::{Attempt, ExitStatus},
     run::Run,
-    time::{Span, Timestamp},
+    time::{TimeSpan, Timestamp},
 };
 use abide_ports::{
-    engine::{Answer, Leave, Signal, Stop, Unsupported},
-    processes::{Found, Heard, Offsets, Processes, Write},
+    engine::{GateAnswer, InterruptMethod, ProcessSignal, ShutdownMethod, UnsupportedOperation},
+    processes::{OutputOffsets, ProcessLookup, ProcessOutput, Processes, StdinWrite},
 };
 
-use super::{Carried, Performer, key, listen::contained, lock, name};
-use crate::talk::Talk;
+use super::{EffectExecutor, EffectResult, key, listen::contained, lock, name};
+use crate::talk::ProcessSession;
 
-impl Performer {
-    pub(super) async fn carry_out(&self, run: &Run, owed: &Owed) -> Carried {
+impl EffectExecutor {
+    pub(super) async fn carry_out(&self, run: &Run, owed: &PendingEffect) -> EffectResult {
         let (run_id, number) = (run.run_id, owed.number);
-        let performed = Event::EffectPerformed { effect: number };
-        let missed = Event::EffectMissed { effect: number };
+        let performed = RunEvent::EffectPerformed { effect: number };
+        let missed = RunEvent::EffectMissed { effect: number };
         if let Some(unheard) = self.unheard(run, &owed.effect).await {
             return unheard;
         }
-        Carried::Told(match &owed.effect {
+        EffectResult::Told(match &owed.effect {
             Effect::Probe { .. } => return self.probe(run).await,
             Effect::Launch { attempt, .. } => return self.launch(run, *attempt),
             Effect::Say { attempt, turn_id, prompt } => {
                 let (turn, prompt) = (*turn_id, prompt.clone());
                 match self.write(run, *attempt, owed, move |talk| talk.say(turn, &prompt)).await {
-                    Written::Yes => performed,
-                    Written::Gone => missed,
+                    StdinWriteOutcome::Yes => performed,
+                    StdinWriteOutcome::Gone => missed,
                     // It was held although it cannot be: it is of no use.
-                    Written::Unsupported => {
+                    StdinWriteOutcome::Unsupported => {
                         if self.end(run_id, *attempt).await.is_err() {
-                            return Carried::NotBefore(self.next_look(owed.due_at));
+                            return EffectResult::NotBefore(self.next_look(owed.due_at));
                         }
-                        Event::ProcessExited { attempt: *attempt, exit: Exit::Unseen }
+                        RunEvent::ProcessExited { attempt: *attempt, exit: ExitStatus::Unseen }
                     }
                 }
             }
             Effect::Answer { attempt, gate, text, verdict, .. } => {
                 let (gate, text, verdict) = (gate.clone(), text.clone(), *verdict);
-                let answer =
-                    move |talk: &mut Talk| talk.answer(&Answer { gate: &gate, text: &text, verdict });
+                let answer = move |talk: &mut ProcessSession| {
+                    talk.answer(&GateAnswer { gate: &gate, text: &text, verdict })
+                };
                 match self.write(run, *attempt, owed, answer).await {
-                    Written::Yes => performed,
-                    Written::Gone | Written::Unsupported => missed,
+                    StdinWriteOutcome::Yes => performed,
+                    StdinWriteOutcome::Gone | StdinWriteOutcome::Unsupported => missed,
                 }
             }
             Effect::Steer { attempt, text, .. } => {
                 let text = text.clone();
                 match self.write(run, *attempt, owed, move |talk| talk.steer(&text)).await {
-                    Written::Yes => performed,
-                    Written::Gone | Written::Unsupported => missed,
+                    StdinWriteOutcome::Yes => performed,
+                    StdinWriteOutcome::Gone | StdinWriteOutcome::Unsupported => missed,
                 }
             }
             Effect::Interrupt { attempt } => {
@@ -70,17 +71,17 @@ impl Performer {
             // The attempt's record gets its exit together with the end of the order. News of it may come from the
             // reader too, and the first one counts.
             Effect::Terminate { attempt } => match self.end(run_id, *attempt).await {
-                Ok(exit) => Event::ProcessExited { attempt: *attempt, exit },
+                Ok(exit) => RunEvent::ProcessExited { attempt: *attempt, exit },
                 // It may still be at work, so the order stands until it has certainly ended (SECURITY 10).
-                Err(NotEnded) => return Carried::NotBefore(self.next_look(owed.due_at)),
+                Err(ProcessNotEnded) => return EffectResult::NotBefore(self.next_look(owed.due_at)),
             },
             Effect::Recover { attempt, .. } => {
                 let (processes, name) = (self.world.processes.clone(), name(run_id, *attempt));
                 match self.blocking(move || processes.find(&name)).await {
-                    Found::Held(process) => Event::ContactRestored { attempt: *attempt, process },
+                    ProcessLookup::Held(process) => RunEvent::ContactRestored { attempt: *attempt, process },
                     // It may answer again at any time; how long it is searched for is the domain's to say.
-                    Found::Silent => return Carried::NotBefore(self.next_look(owed.due_at)),
-                    Found::Gone | Found::Never => Event::RecoveryFailed {
+                    ProcessLookup::Silent => return EffectResult::NotBefore(self.next_look(owed.due_at)),
+                    ProcessLookup::Gone | ProcessLookup::Never => RunEvent::RecoveryFailed {
                         attempt: *attempt,
                         reason: "the process and its output are gone".to_owned(),
                     },
@@ -88,7 +89,7 @@ impl Performer {
             }
             // There is no channel yet that could bring it.
             Effect::Deliver { delivery_id } => {
-                Event::DeliveryFailed { delivery_id: *delivery_id, certainty: Certainty::Failed }
+                RunEvent::DeliveryFailed { delivery_id: *delivery_id, certainty: DeliveryFailure::Failed }
             }
         })
     }
@@ -98,12 +99,12 @@ impl Performer {
         let now = self.world.clock.stamp().at;
         let searched = Duration::from_micros(since.until(now).0);
         let pause = (searched / 2).clamp(SHORTEST_LOOK, LONGEST_LOOK);
-        now.after(Span(u64::try_from(pause.as_micros()).unwrap_or(u64::MAX)))
+        now.after(TimeSpan(u64::try_from(pause.as_micros()).unwrap_or(u64::MAX)))
     }
 
     /// Whether something is to be said to a process that has not been heard as far as its run has: after a restart it is
     /// heard anew, and before that its interpreter knows of no gate, no session and no turn.
-    async fn unheard(&self, run: &Run, effect: &Effect) -> Option<Carried> {
+    async fn unheard(&self, run: &Run, effect: &Effect) -> Option<EffectResult> {
         let attempt = match effect {
             Effect::Say { attempt, .. }
             | Effect::Answer { attempt, .. }
@@ -120,7 +121,7 @@ impl Performer {
         let live = run.live().filter(|live| live.attempt == attempt)?;
         let progress = lock(&*self.talk_of(run.run_id, attempt)?).progress();
         let unheard = *progress.borrow() < live.heard;
-        unheard.then_some(Carried::Unheard(progress, live.heard))
+        unheard.then_some(EffectResult::Unheard(progress, live.heard))
     }
 
     /// Writes what an interpreter makes of something to its process, once for each order.
@@ -128,46 +129,49 @@ impl Performer {
         &self,
         run: &Run,
         attempt: Attempt,
-        owed: &Owed,
-        make: impl FnOnce(&mut Talk) -> Result<Vec<u8>, Unsupported>,
-    ) -> Written {
-        let Some(talk) = self.talk_of(run.run_id, attempt) else { return Written::Gone };
+        owed: &PendingEffect,
+        make: impl FnOnce(&mut ProcessSession) -> Result<Vec<u8>, UnsupportedOperation>,
+    ) -> StdinWriteOutcome {
+        let Some(talk) = self.talk_of(run.run_id, attempt) else { return StdinWriteOutcome::Gone };
         let made = contained(|| make(&mut lock(&talk)));
-        let Some(Ok(bytes)) = made else { return Written::Unsupported };
+        let Some(Ok(bytes)) = made else { return StdinWriteOutcome::Unsupported };
         let (processes, name, key) =
             (self.world.processes.clone(), name(run.run_id, attempt), key(owed.number));
         let written =
-            self.blocking(move || processes.write(&name, &Write { key, bytes: &bytes, ends: false }));
-        if written.await.is_ok() { Written::Yes } else { Written::Gone }
+            self.blocking(move || processes.write(&name, &StdinWrite { key, bytes: &bytes, ends: false }));
+        if written.await.is_ok() { StdinWriteOutcome::Yes } else { StdinWriteOutcome::Gone }
     }
 
     async fn interrupt(&self, run: RunId, attempt: Attempt, key: u64) {
         let Some(talk) = self.talk_of(run, attempt) else { return };
-        let stop = contained(|| lock(&talk).interrupt()).unwrap_or(Stop::Signal(Signal::Interrupt));
+        let stop = contained(|| lock(&talk).interrupt())
+            .unwrap_or(InterruptMethod::Signal(ProcessSignal::Interrupt));
         let (processes, name) = (self.world.processes.clone(), name(run, attempt));
         // A process that cannot be told has its end coming; the domain has a deadline for the rest.
         let _noticed_by_its_exit = self
             .blocking(move || match stop {
-                Stop::Write(bytes) => processes.write(&name, &Write { key, bytes: &bytes, ends: false }),
-                Stop::Signal(signal) => processes.signal(&name, signal),
+                InterruptMethod::Write(bytes) => {
+                    processes.write(&name, &StdinWrite { key, bytes: &bytes, ends: false })
+                }
+                InterruptMethod::Signal(signal) => processes.signal(&name, signal),
             })
             .await;
     }
 
     /// Asks a process to go if it has nothing in hand, and ends it if it does not. Returns how it ended.
-    pub(super) async fn end(&self, run: RunId, attempt: Attempt) -> Result<Exit, NotEnded> {
+    pub(super) async fn end(&self, run: RunId, attempt: Attempt) -> Result<ExitStatus, ProcessNotEnded> {
         let leave = self.talk_of(run, attempt).and_then(|talk| contained(|| lock(&talk).leave()).flatten());
         let (processes, name) = (self.world.processes.clone(), name(run, attempt));
         let ended = self
             .blocking(move || {
                 match leave {
-                    Some(Leave::CloseInput) => {
-                        let write = Write { key: LAST_INPUT, bytes: &[], ends: true };
+                    Some(ShutdownMethod::CloseInput) => {
+                        let write = StdinWrite { key: LAST_INPUT, bytes: &[], ends: true };
                         if processes.write(&name, &write).is_ok() {
                             wait_for_exit(&*processes, &name);
                         }
                     }
-                    Some(Leave::Signal(signal)) => {
+                    Some(ShutdownMethod::Signal(signal)) => {
                         let _ended_below = processes.signal(&name, signal);
                     }
                     None => {}
@@ -177,21 +181,21 @@ impl Performer {
             .await;
         ended.map_err(|lost| {
             tracing::warn!(%run, attempt = attempt.0, reason = lost.reason, "process not ended");
-            NotEnded
+            ProcessNotEnded
         })
     }
 
-    pub(super) fn talk_of(&self, run: RunId, attempt: Attempt) -> Option<Arc<Mutex<Talk>>> {
+    pub(super) fn talk_of(&self, run: RunId, attempt: Attempt) -> Option<Arc<Mutex<ProcessSession>>> {
         lock(&self.shared.talks).get(&(run, attempt)).cloned()
     }
 }
 
 /// The process may still run; the reason is in the log.
 #[derive(Debug)]
-pub(super) struct NotEnded;
+pub(super) struct ProcessNotEnded;
 
 /// What became of bytes for a process.
-enum Written {
+enum StdinWriteOutcome {
     Yes,
     Gone,
     Unsupported,
@@ -208,11 +212,13 @@ const LAST_INPUT: u64 = (1 << 63) | (1 << 40);
 const LEAVING: Duration = Duration::from_secs(5);
 
 fn wait_for_exit(processes: &dyn Processes, name: &str) {
-    let Ok(mut follow) = processes.follow(name, Offsets::END) else { return };
+    let Ok(mut follow) = processes.follow(name, OutputOffsets::END) else { return };
     loop {
         match follow.next(Some(LEAVING)) {
-            Ok(Heard::Exited(_) | Heard::Missing(_) | Heard::Nothing) | Err(_) => return,
-            Ok(Heard::Stdout(_) | Heard::Stderr(_)) => {}
+            Ok(ProcessOutput::Exited(_) | ProcessOutput::Missing(_) | ProcessOutput::Nothing) | Err(_) => {
+                return;
+            }
+            Ok(ProcessOutput::Stdout(_) | ProcessOutput::Stderr(_)) => {}
         }
     }
 }

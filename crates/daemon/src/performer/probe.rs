@@ -11,31 +11,31 @@ use std::{
 };
 
 use abide_domain::{
-    event::Event,
-    failure::{Failure, FailureCode},
+    event::RunEvent,
+    failure::{FailureCode, RunFailure},
     run::Run,
 };
 use abide_ports::{
-    catalogue::Entry,
-    engine::{Health, Installation},
+    catalogue::InstalledEngine,
+    engine::{EngineHealth, EngineInstallation},
 };
 
-use super::{Carried, Performer, lock};
-use crate::probe::{self, Examination};
+use super::{EffectExecutor, EffectResult, lock};
+use crate::probe::{self, ProbeRequest};
 
 /// Examinations that are under way, one at a time for each engine.
 #[derive(Debug, Default)]
-pub(super) struct Examinations {
-    engines: Mutex<BTreeMap<String, Arc<tokio::sync::Mutex<Latest>>>>,
+pub(super) struct ProbesInProgress {
+    engines: Mutex<BTreeMap<String, Arc<tokio::sync::Mutex<LatestProbe>>>>,
     /// How many there are.
     count: AtomicUsize,
 }
 
 /// How many examinations of an engine have ended, and the result of the last one.
 #[derive(Debug, Default)]
-struct Latest {
+struct LatestProbe {
     ended: u64,
-    result: Option<(Installation, Health)>,
+    result: Option<(EngineInstallation, EngineHealth)>,
 }
 
 /// How long the engines are left alone after a start: turns that wait for the daemon come first.
@@ -48,37 +48,37 @@ const SHOWN_WITHIN: Duration = Duration::from_secs(10);
 const SHARED_WITHIN: Duration = Duration::from_secs(5);
 
 /// Counts one examination for as long as it exists, also if the request that wanted it is dropped.
-struct UnderWay(Arc<super::Shared>);
+struct ProbeCounter(Arc<super::ExecutorInner>);
 
-impl UnderWay {
-    fn begin(shared: &Arc<super::Shared>) -> Self {
+impl ProbeCounter {
+    fn begin(shared: &Arc<super::ExecutorInner>) -> Self {
         shared.examinations.count.fetch_add(1, Ordering::AcqRel);
         Self(shared.clone())
     }
 }
 
-impl Drop for UnderWay {
+impl Drop for ProbeCounter {
     fn drop(&mut self) {
         self.0.examinations.count.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
-impl Performer {
-    pub(super) async fn probe(&self, run: &Run) -> Carried {
+impl EffectExecutor {
+    pub(super) async fn probe(&self, run: &Run) -> EffectResult {
         let settings = &run.settings;
         // Somebody else's run may have had the same engine examined meanwhile.
         if let Some(known) = self.shared.examined.foresee(run) {
-            return Carried::Told(known);
+            return EffectResult::Told(known);
         }
         let Some(entry) = self.world.catalogue.engine(&settings.engine) else {
             let known = self.world.catalogue.names().join(", ");
             let message = format!("there is no engine {}; there are {known}", settings.engine);
-            return unusable(Failure::new(FailureCode::EngineNotFound, message));
+            return unusable(RunFailure::new(FailureCode::EngineNotFound, message));
         };
         // Where it is asked makes no difference; whether the workspace can be used shows when a turn is launched in it.
-        let Some(health) = self.examine(&entry, None).await else { return Carried::Closing };
-        Carried::Told(match health.trouble {
-            Some(trouble) => Event::EngineUnusable { failure: trouble },
+        let Some(health) = self.examine(&entry, None).await else { return EffectResult::Closing };
+        EffectResult::Told(match health.trouble {
+            Some(trouble) => RunEvent::EngineUnusable { failure: trouble },
             None => self.shared.examined.resolved(&entry, &health, settings),
         })
     }
@@ -99,7 +99,7 @@ impl Performer {
     }
 
     /// What is known of an engine, or found out while somebody waits.
-    pub(crate) async fn health(&self, entry: &Entry) -> Option<Health> {
+    pub(crate) async fn health(&self, entry: &InstalledEngine) -> Option<EngineHealth> {
         match self.shared.examined.known(entry) {
             Some(known) => Some(known),
             None => self.examine(entry, Some(SHOWN_WITHIN)).await,
@@ -108,7 +108,7 @@ impl Performer {
 
     /// Runs an engine's checks and judges them. A result that came while this waited for another examination of the same
     /// engine is taken as it is. None if the daemon is about to go.
-    async fn examine(&self, entry: &Entry, patience: Option<Duration>) -> Option<Health> {
+    async fn examine(&self, entry: &InstalledEngine, patience: Option<Duration>) -> Option<EngineHealth> {
         let name = entry.engine.name();
         let latest = lock(&self.shared.examinations.engines).entry(name.to_owned()).or_default().clone();
         let ended_before = latest.try_lock().map(|latest| latest.ended).ok();
@@ -131,16 +131,16 @@ impl Performer {
         Some(health)
     }
 
-    async fn examine_now(&self, entry: &Entry, patience: Option<Duration>) -> Option<Health> {
+    async fn examine_now(&self, entry: &InstalledEngine, patience: Option<Duration>) -> Option<EngineHealth> {
         let (processes, shared, entry) = (self.world.processes.clone(), self.shared.clone(), entry.clone());
         let stamp = self.world.clock.stamp().fresh;
-        let under_way = UnderWay::begin(&shared);
+        let under_way = ProbeCounter::begin(&shared);
         let health = self
             .blocking(move || {
                 let _until_it_is_over = under_way;
                 let unique = stamp.to_string();
                 let cancel = &shared.closing;
-                let examination = Examination { directory: "/", unique: &unique, patience, cancel };
+                let examination = ProbeRequest { directory: "/", unique: &unique, patience, cancel };
                 let program = shared.examined.program(&entry);
                 let (health, lasts) = probe::look(&*processes, &entry, &examination);
                 if let Some(program) = program.filter(|_| lasts) {
@@ -158,6 +158,6 @@ impl Performer {
     }
 }
 
-fn unusable(failure: Failure) -> Carried {
-    Carried::Told(Event::EngineUnusable { failure })
+fn unusable(failure: RunFailure) -> EffectResult {
+    EffectResult::Told(RunEvent::EngineUnusable { failure })
 }

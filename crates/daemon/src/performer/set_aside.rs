@@ -15,16 +15,16 @@ const LONGEST_PAUSE: Seconds = Seconds(600);
 
 /// Runs by id, with the pause, its end and the reason of the last failure.
 #[derive(Debug, Default)]
-pub(super) struct SetAside(Mutex<BTreeMap<RunId, Pause>>);
+pub(super) struct QuarantinedRuns(Mutex<BTreeMap<RunId, QuarantineEntry>>);
 
 #[derive(Debug)]
-struct Pause {
+struct QuarantineEntry {
     length: Seconds,
     until: Timestamp,
     reason: String,
 }
 
-impl SetAside {
+impl QuarantinedRuns {
     /// Something failed for this run.
     pub(super) fn put(&self, run: RunId, reason: &str, now: Timestamp) {
         let mut runs = lock(&self.0);
@@ -32,7 +32,7 @@ impl SetAside {
             .get(&run)
             .map_or(FIRST_PAUSE, |last| Seconds(last.length.0.saturating_mul(2).min(LONGEST_PAUSE.0)));
         tracing::error!(%run, %reason, again_in_sec = length.0, "run set aside; see `abide verify`");
-        runs.insert(run, Pause { length, until: now.plus(length), reason: reason.to_owned() });
+        runs.insert(run, QuarantineEntry { length, until: now.plus(length), reason: reason.to_owned() });
     }
 
     /// It worked again.
@@ -56,13 +56,13 @@ impl SetAside {
 
 #[cfg(test)]
 mod tests {
-    use abide_domain::id::Fresh;
+    use abide_domain::id::IdSeed;
 
     use super::*;
 
     #[test]
     fn pauses_grow_to_a_bound_and_end_with_the_trouble() {
-        let (aside, run) = (SetAside::default(), RunId(Fresh(1)));
+        let (aside, run) = (QuarantinedRuns::default(), RunId(IdSeed(1)));
         let mut now = Timestamp(0);
         for expected in [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 600, 600] {
             aside.put(run, "no", now);

@@ -2,12 +2,12 @@
 
 use abide_ports::store::StoreError;
 
-use super::{Performer, parse};
-use crate::error::DeskError;
+use super::{EffectExecutor, parse};
+use crate::error::RequestError;
 
-impl Performer {
+impl EffectExecutor {
     /// Ends processes that no run counts on: their last news was committed, but not that they may go.
-    pub(super) async fn forget_strangers(&self, found: Vec<String>) -> Result<(), DeskError> {
+    pub(super) async fn forget_strangers(&self, found: Vec<String>) -> Result<(), RequestError> {
         for name in found {
             let forgotten = match parse(&name) {
                 Some((run, attempt)) => {

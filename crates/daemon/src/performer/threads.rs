@@ -10,16 +10,16 @@ use std::{
 
 use super::lock;
 
-type Work = Box<dyn FnOnce() + Send>;
+type ThreadTask = Box<dyn FnOnce() + Send>;
 
 /// Threads that have nothing to do at the moment.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Threads(Arc<Mutex<Vec<Arc<Seat>>>>);
+pub(super) struct ListenerThreads(Arc<Mutex<Vec<Arc<IdleThread>>>>);
 
 /// Where a thread waits for its next work.
 #[derive(Default)]
-struct Seat {
-    work: Mutex<Option<Work>>,
+struct IdleThread {
+    work: Mutex<Option<ThreadTask>>,
     given: Condvar,
 }
 
@@ -27,10 +27,10 @@ struct Seat {
 const MOST: usize = 64;
 const IDLE: Duration = Duration::from_secs(5);
 
-impl Threads {
+impl ListenerThreads {
     /// Has something done on a thread of its own. Returns false if there is none to be had.
     pub(super) fn run(&self, work: impl FnOnce() + Send + 'static) -> bool {
-        let work: Work = Box::new(work);
+        let work: ThreadTask = Box::new(work);
         let idle = lock(&self.0).pop();
         if let Some(seat) = idle {
             seat.give(work);
@@ -41,8 +41,8 @@ impl Threads {
         thread.spawn(move || threads.serve(work)).is_ok()
     }
 
-    fn serve(&self, first: Work) {
-        let seat = Arc::new(Seat::default());
+    fn serve(&self, first: ThreadTask) {
+        let seat = Arc::new(IdleThread::default());
         let mut work = first;
         loop {
             work();
@@ -63,28 +63,28 @@ impl Threads {
     }
 
     /// Takes a seat off the list, unless somebody has done so already.
-    fn leave(&self, seat: &Arc<Seat>) -> bool {
+    fn leave(&self, seat: &Arc<IdleThread>) -> bool {
         let mut idle = lock(&self.0);
         let place = idle.iter().position(|it| Arc::ptr_eq(it, seat));
         place.map(|place| idle.remove(place)).is_some()
     }
 }
 
-impl Seat {
-    fn give(&self, work: Work) {
+impl IdleThread {
+    fn give(&self, work: ThreadTask) {
         *lock(&self.work) = Some(work);
         self.given.notify_one();
     }
 
     /// The next work, if it comes in time.
-    fn wait(&self, patience: Duration) -> Option<Work> {
-        let nothing = |work: &mut Option<Work>| work.is_none();
+    fn wait(&self, patience: Duration) -> Option<ThreadTask> {
+        let nothing = |work: &mut Option<ThreadTask>| work.is_none();
         let waited = self.given.wait_timeout_while(lock(&self.work), patience, nothing);
         waited.unwrap_or_else(PoisonError::into_inner).0.take()
     }
 
     /// The next work, which is certain to come.
-    fn expect(&self) -> Work {
+    fn expect(&self) -> ThreadTask {
         let mut work = lock(&self.work);
         loop {
             if let Some(work) = work.take() {
@@ -95,9 +95,9 @@ impl Seat {
     }
 }
 
-impl std::fmt::Debug for Seat {
+impl std::fmt::Debug for IdleThread {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Seat").finish_non_exhaustive()
+        f.debug_struct("IdleThread").finish_non_exhaustive()
     }
 }
 
@@ -109,7 +109,7 @@ mod tests {
 
     #[test]
     fn a_thread_that_is_done_is_used_again() {
-        let threads = Threads::default();
+        let threads = ListenerThreads::default();
         let (told, heard) = mpsc::channel();
         for _ in 0..50 {
             let told = told.clone();

@@ -1,6 +1,6 @@
 //! What an approval covers, complete, and the one text that people read of it (SECURITY finding 8).
 //!
-//! An adapter fills a [`Context`] with everything that a yes would permit. The prompt of the question is the text of the
+//! An adapter fills a [`ApprovalContext`] with everything that a yes would permit. The prompt of the question is the text of the
 //! context and nothing else, so no surface can show less than another. How characters are made visible is in [`visible`].
 
 mod text;
@@ -11,7 +11,7 @@ use core::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::interaction::{Choice, Kind, Policy, Question};
+use crate::interaction::{DecisionPolicy, InteractionKind, InteractionOption, Question};
 
 /// The longest prompt of a question, in bytes, and the most that a question's context may hold. What is longer is kept
 /// as content of its own and read separately.
@@ -19,9 +19,9 @@ pub const MAX_SHOWN_BYTES: usize = 64 << 10;
 
 /// What an approval covers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Context {
+pub struct ApprovalContext {
     /// What would be done.
-    pub subject: Subject,
+    pub subject: ApprovalSubject,
     /// The engine's name for the tool that would do it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tool: Option<String>,
@@ -30,7 +30,7 @@ pub struct Context {
     pub remarks: Vec<String>,
     /// Every other part of the request.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub rest: Vec<Field>,
+    pub rest: Vec<RequestField>,
     /// Whether texts were shortened because the whole is too large; it is then the interaction's content.
     #[serde(default, skip_serializing_if = "core::ops::Not::not")]
     pub cut: bool,
@@ -39,7 +39,7 @@ pub struct Context {
 /// What would be done.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
-pub enum Subject {
+pub enum ApprovalSubject {
     /// A command is run.
     Command {
         /// The command.
@@ -57,7 +57,7 @@ pub enum Subject {
         /// Its name.
         name: String,
         /// What it is called with.
-        input: Vec<Field>,
+        input: Vec<RequestField>,
     },
 }
 
@@ -99,7 +99,7 @@ pub enum ChangeKind {
 
 /// A named value of a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Field {
+pub struct RequestField {
     /// The engine's name for it.
     pub name: String,
     /// The value.
@@ -118,7 +118,7 @@ pub enum FieldValue {
 
 /// Content that is too long for a question and is kept apart from it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Hidden {
+pub struct HiddenContent {
     /// How many bytes of the content the prompt does not show.
     pub bytes: u64,
     /// How many bytes the content has.
@@ -127,28 +127,28 @@ pub struct Hidden {
     pub sha256: String,
 }
 
-impl Hidden {
+impl HiddenContent {
     /// The digits that a yes to this content must name.
     pub fn digits(&self) -> &str {
         self.sha256.get(..8).unwrap_or(&self.sha256)
     }
 }
 
-impl Context {
+impl ApprovalContext {
     /// A context about this and nothing else.
-    pub fn new(subject: Subject) -> Self {
+    pub fn new(subject: ApprovalSubject) -> Self {
         Self { subject, tool: None, remarks: Vec::new(), rest: Vec::new(), cut: false }
     }
 
     /// The question whether a person permits this. Its prompt is the text of the context, or the beginning of it; see
     /// [`MAX_SHOWN_BYTES`].
-    pub fn into_question(self, options: Vec<Choice>, ui_hints: Option<String>) -> Question {
+    pub fn into_question(self, options: Vec<InteractionOption>, ui_hints: Option<String>) -> Question {
         Question {
-            kind: Kind::Confirm,
+            kind: InteractionKind::Confirm,
             prompt: self.beginning(),
             options,
             ui_hints,
-            default_decision_policy: Policy::SafeDefault,
+            default_decision_policy: DecisionPolicy::SafeDefault,
             context: Some(Box::new(self)),
             hidden: None,
         }
@@ -156,7 +156,7 @@ impl Context {
 
     /// The text, up to [`MAX_SHOWN_BYTES`].
     fn beginning(&self) -> String {
-        let mut room = Room { text: String::new(), left: MAX_SHOWN_BYTES };
+        let mut room = BoundedWriter { text: String::new(), left: MAX_SHOWN_BYTES };
         // It ends early where there is no more room.
         fmt::Write::write_fmt(&mut room, format_args!("{self}")).ok();
         room.text
@@ -164,20 +164,20 @@ impl Context {
 
     /// How many bytes the texts in it have.
     pub fn text_bytes(&self) -> usize {
-        let fields = |fields: &[Field]| -> usize {
+        let fields = |fields: &[RequestField]| -> usize {
             fields.iter().map(|field| field.name.len() + field.value.text().len() + FIELD_BYTES).sum()
         };
         let subject = match &self.subject {
-            Subject::Command { line: CommandLine::Shell(shell), cwd } => {
+            ApprovalSubject::Command { line: CommandLine::Shell(shell), cwd } => {
                 shell.len() + cwd.as_ref().map_or(0, String::len)
             }
-            Subject::Command { line: CommandLine::Argv(argv), cwd } => {
+            ApprovalSubject::Command { line: CommandLine::Argv(argv), cwd } => {
                 argv.iter().map(|word| word.len() + 1).sum::<usize>() + cwd.as_ref().map_or(0, String::len)
             }
-            Subject::FileChange { files } => {
+            ApprovalSubject::FileChange { files } => {
                 files.iter().map(|file| file.path.len() + file.diff.len() + FIELD_BYTES).sum()
             }
-            Subject::Tool { name, input } => name.len() + fields(input),
+            ApprovalSubject::Tool { name, input } => name.len() + fields(input),
         };
         subject
             + self.tool.as_ref().map_or(0, String::len)
@@ -186,12 +186,12 @@ impl Context {
     }
 
     /// The same with every text shortened, so that all of them together stay below `bytes`. Says so in
-    /// [`Context::cut`].
+    /// [`ApprovalContext::cut`].
     #[must_use]
     pub fn shortened(mut self, bytes: usize) -> Self {
         let mut room = bytes;
         let files = match &mut self.subject {
-            Subject::Command { line, cwd } => {
+            ApprovalSubject::Command { line, cwd } => {
                 match line {
                     CommandLine::Shell(shell) => shorten(shell, &mut room),
                     CommandLine::Argv(argv) => {
@@ -204,8 +204,8 @@ impl Context {
                 }
                 None
             }
-            Subject::FileChange { files } => Some(files),
-            Subject::Tool { name, input } => {
+            ApprovalSubject::FileChange { files } => Some(files),
+            ApprovalSubject::Tool { name, input } => {
                 shorten(name, &mut room);
                 shorten_fields(input, &mut room);
                 None
@@ -236,7 +236,7 @@ const FIELD_BYTES: usize = 32;
 /// How many parts of one kind a shortened context has.
 const MAX_ITEMS: usize = 100;
 
-fn shorten_fields(fields: &mut Vec<Field>, room: &mut usize) {
+fn shorten_fields(fields: &mut Vec<RequestField>, room: &mut usize) {
     fields.truncate(MAX_ITEMS);
     for field in fields {
         shorten(&mut field.name, room);
@@ -268,12 +268,12 @@ impl FieldValue {
 }
 
 /// Takes text up to a number of bytes, and then no more.
-struct Room {
+struct BoundedWriter {
     text: String,
     left: usize,
 }
 
-impl fmt::Write for Room {
+impl fmt::Write for BoundedWriter {
     fn write_str(&mut self, piece: &str) -> fmt::Result {
         let fits = piece.floor_char_boundary(self.left.min(piece.len()));
         self.text.push_str(piece.get(..fits).unwrap_or_default());

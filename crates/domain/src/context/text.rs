@@ -6,29 +6,29 @@
 use core::fmt::{Display, Formatter, Result};
 
 use super::{
-    ChangeKind, CommandLine, Context, Field, FieldValue, Subject,
-    visible::{Block, Inline, Json, Name},
+    ApprovalContext, ApprovalSubject, ChangeKind, CommandLine, FieldValue, RequestField,
+    visible::{CompactJson, QuotedBlock, QuotedName, QuotedText},
 };
 
-impl Display for Context {
+impl Display for ApprovalContext {
     fn fmt(&self, out: &mut Formatter<'_>) -> Result {
         match &self.subject {
-            Subject::Command { line, cwd } => {
+            ApprovalSubject::Command { line, cwd } => {
                 out.write_str("May this command be run?")?;
                 match line {
-                    CommandLine::Shell(shell) => write!(out, "\ncommand:{}", Block(shell))?,
+                    CommandLine::Shell(shell) => write!(out, "\ncommand:{}", QuotedBlock(shell))?,
                     CommandLine::Argv(argv) => {
                         out.write_str("\nprogram and arguments:")?;
                         for word in argv {
-                            write!(out, "\n  {}", Inline(word))?;
+                            write!(out, "\n  {}", QuotedText(word))?;
                         }
                     }
                 }
                 if let Some(cwd) = cwd {
-                    write!(out, "\ncwd: {}", Inline(cwd))?;
+                    write!(out, "\ncwd: {}", QuotedText(cwd))?;
                 }
             }
-            Subject::FileChange { files } => {
+            ApprovalSubject::FileChange { files } => {
                 match files.len() {
                     1 => out.write_str("May this file be changed?")?,
                     count => write!(out, "May these {count} files be changed?")?,
@@ -39,35 +39,35 @@ impl Display for Context {
                         ChangeKind::Edit => "edits",
                         ChangeKind::Delete => "deletes",
                     };
-                    write!(out, "\n{verb}: {}", Inline(&file.path))?;
+                    write!(out, "\n{verb}: {}", QuotedText(&file.path))?;
                     if !file.diff.is_empty() {
-                        write!(out, "{}", Block(&file.diff))?;
+                        write!(out, "{}", QuotedBlock(&file.diff))?;
                     }
                 }
             }
-            Subject::Tool { name, input } => {
-                write!(out, "May {} be used?", Name(name))?;
+            ApprovalSubject::Tool { name, input } => {
+                write!(out, "May {} be used?", QuotedName(name))?;
                 fields(input, out)?;
             }
         }
         if let Some(tool) = &self.tool {
-            write!(out, "\ntool: {}", Inline(tool))?;
+            write!(out, "\ntool: {}", QuotedText(tool))?;
         }
         fields(&self.rest, out)?;
         for remark in &self.remarks {
-            write!(out, "\nthe engine says:{}", Block(remark))?;
+            write!(out, "\nthe engine says:{}", QuotedBlock(remark))?;
         }
         Ok(())
     }
 }
 
-fn fields(fields: &[Field], out: &mut Formatter<'_>) -> Result {
-    for Field { name, value } in fields {
-        write!(out, "\n{}:", Name(name))?;
+fn fields(fields: &[RequestField], out: &mut Formatter<'_>) -> Result {
+    for RequestField { name, value } in fields {
+        write!(out, "\n{}:", QuotedName(name))?;
         match value {
-            FieldValue::Text(text) if text.contains(['\n', '"']) => write!(out, "{}", Block(text))?,
-            FieldValue::Text(text) => write!(out, " {}", Inline(text))?,
-            FieldValue::Json(json) => write!(out, " {}", Json(json))?,
+            FieldValue::Text(text) if text.contains(['\n', '"']) => write!(out, "{}", QuotedBlock(text))?,
+            FieldValue::Text(text) => write!(out, " {}", QuotedText(text))?,
+            FieldValue::Json(json) => write!(out, " {}", CompactJson(json))?,
         }
     }
     Ok(())

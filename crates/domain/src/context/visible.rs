@@ -12,25 +12,25 @@ const LONGEST_GAP: usize = 4;
 
 /// A text in quotes on one line.
 #[derive(Clone, Copy, Debug)]
-pub struct Inline<'a>(pub &'a str);
+pub struct QuotedText<'a>(pub &'a str);
 
 /// A text on lines of its own, each of which begins with a bar. The first one begins with the end of the line before.
 #[derive(Clone, Copy, Debug)]
-pub struct Block<'a>(pub &'a str);
+pub struct QuotedBlock<'a>(pub &'a str);
 
 /// A name: as it is if it is plain, else in quotes.
 #[derive(Clone, Copy, Debug)]
-pub struct Name<'a>(pub &'a str);
+pub struct QuotedName<'a>(pub &'a str);
 
 /// JSON on one line, without blanks between its parts.
 #[derive(Clone, Copy, Debug)]
-pub struct Json<'a>(pub &'a str);
+pub struct CompactJson<'a>(pub &'a str);
 
 /// A text on one line without quotes, for labels.
 #[derive(Clone, Copy, Debug)]
-pub struct Label<'a>(pub &'a str);
+pub struct EscapedLabel<'a>(pub &'a str);
 
-impl Display for Inline<'_> {
+impl Display for QuotedText<'_> {
     fn fmt(&self, out: &mut Formatter<'_>) -> Result {
         out.write_char('"')?;
         each_run(self.0, |char, count| match char {
@@ -41,13 +41,13 @@ impl Display for Inline<'_> {
     }
 }
 
-impl Display for Label<'_> {
+impl Display for EscapedLabel<'_> {
     fn fmt(&self, out: &mut Formatter<'_>) -> Result {
         each_run(self.0, |char, count| shown(out, char, count))
     }
 }
 
-impl Display for Block<'_> {
+impl Display for QuotedBlock<'_> {
     fn fmt(&self, out: &mut Formatter<'_>) -> Result {
         let mut gap = 0_usize;
         let mut lines = self.0.split('\n').peekable();
@@ -80,17 +80,17 @@ impl Display for Block<'_> {
     }
 }
 
-impl Display for Name<'_> {
+impl Display for QuotedName<'_> {
     fn fmt(&self, out: &mut Formatter<'_>) -> Result {
         let plain = |char: char| char.is_ascii_alphanumeric() || matches!(char, '_' | '-' | '.');
         match self.0 {
             name if !name.is_empty() && name.len() <= 64 && name.chars().all(plain) => out.write_str(name),
-            name => Inline(name).fmt(out),
+            name => QuotedText(name).fmt(out),
         }
     }
 }
 
-impl Display for Json<'_> {
+impl Display for CompactJson<'_> {
     fn fmt(&self, out: &mut Formatter<'_>) -> Result {
         let (mut quoted, mut escaped) = (false, false);
         each_run(self.0, |char, count| {

@@ -1,85 +1,91 @@
 //! A slot is granted; the engine is asked what it can do; the first turn can start.
 
-use super::{Hold, News, RunState, Working, draft::Draft};
+use super::{ApplyOutcome, HeldProcess, RunState, RunningPhase, draft::RunTransition};
 use crate::{
     effect::Effect,
-    engine::{Abilities, EngineCommand, Handle, Profile},
-    failure::Failure,
-    refused::Refused,
+    engine::{EngineCommand, EngineInteractiveProfile, EngineSessionHandle, RunAbilities},
+    failure::RunFailure,
+    refused::RequestRefused,
 };
 
-impl Draft {
-    pub(super) fn admitted(&mut self) -> Result<News, Refused> {
+impl RunTransition {
+    pub(super) fn admitted(&mut self) -> Result<ApplyOutcome, RequestRefused> {
         match &self.run.state {
             RunState::Queued { next, .. } => {
                 let next = next.clone();
                 self.begin_turn(next, None);
-                Ok(News::Changed)
+                Ok(ApplyOutcome::Changed)
             }
             RunState::Running(_)
             | RunState::WaitingUser(_)
             | RunState::Idle { .. }
-            | RunState::Finished(_) => Err(Refused::NotQueued { status: self.run.status() }),
+            | RunState::Finished(_) => Err(RequestRefused::NotQueued { status: self.run.status() }),
         }
     }
 
     /// The profile is set once and never flipped (A2): a second answer changes nothing.
     pub(super) fn profile_resolved(
         &mut self,
-        profile: &Profile,
-        abilities: Abilities,
-        handle: Option<&Handle>,
+        profile: &EngineInteractiveProfile,
+        abilities: RunAbilities,
+        handle: Option<&EngineSessionHandle>,
         command: Option<&EngineCommand>,
-    ) -> News {
+    ) -> ApplyOutcome {
         match &self.run.state {
-            RunState::Running(Working::Probing) => {
+            RunState::Running(RunningPhase::Probing) => {
                 self.forgive(|effect| matches!(effect, Effect::Probe { .. }));
                 self.run.profile = Some(profile.clone());
                 self.run.abilities = abilities;
                 self.run.handle = handle.cloned();
                 self.run.command = command.cloned();
                 self.launch(1, self.at);
-                News::Changed
+                ApplyOutcome::Changed
             }
             RunState::Running(
-                Working::Launching(_) | Working::Active(_) | Working::Stopping(_) | Working::Recovering(_),
+                RunningPhase::Launching(_)
+                | RunningPhase::Active(_)
+                | RunningPhase::Stopping(_)
+                | RunningPhase::Recovering(_),
             )
             | RunState::Queued { .. }
             | RunState::WaitingUser(_)
             | RunState::Idle { .. }
-            | RunState::Finished(_) => News::Absorbed,
+            | RunState::Finished(_) => ApplyOutcome::Absorbed,
         }
     }
 
     /// Only a wait without a process depends on what was deleted; a process has what it needs, or will say that it has not.
-    pub(super) fn session_lost(&mut self, failure: &Failure) -> News {
+    pub(super) fn session_lost(&mut self, failure: &RunFailure) -> ApplyOutcome {
         match &self.run.state {
-            RunState::WaitingUser(waiting) if matches!(waiting.hold, Hold::Nothing) => {
+            RunState::WaitingUser(waiting) if matches!(waiting.hold, HeldProcess::Nothing) => {
                 self.fail(failure.clone());
-                News::Changed
+                ApplyOutcome::Changed
             }
             RunState::Queued { .. }
             | RunState::Running(_)
             | RunState::WaitingUser(_)
             | RunState::Idle { .. }
-            | RunState::Finished(_) => News::Absorbed,
+            | RunState::Finished(_) => ApplyOutcome::Absorbed,
         }
     }
 
-    pub(super) fn engine_unusable(&mut self, failure: &Failure) -> News {
+    pub(super) fn engine_unusable(&mut self, failure: &RunFailure) -> ApplyOutcome {
         match &self.run.state {
-            RunState::Running(Working::Probing) => {
+            RunState::Running(RunningPhase::Probing) => {
                 self.forgive(|effect| matches!(effect, Effect::Probe { .. }));
                 self.fail(failure.clone());
-                News::Changed
+                ApplyOutcome::Changed
             }
             RunState::Running(
-                Working::Launching(_) | Working::Active(_) | Working::Stopping(_) | Working::Recovering(_),
+                RunningPhase::Launching(_)
+                | RunningPhase::Active(_)
+                | RunningPhase::Stopping(_)
+                | RunningPhase::Recovering(_),
             )
             | RunState::Queued { .. }
             | RunState::WaitingUser(_)
             | RunState::Idle { .. }
-            | RunState::Finished(_) => News::Absorbed,
+            | RunState::Finished(_) => ApplyOutcome::Absorbed,
         }
     }
 }

@@ -5,49 +5,52 @@
 use alloc::{format, string::String, sync::Arc};
 
 use super::{
-    AnsweredGate, Cancellation, Hold, News, NextTurn, RunState,
-    draft::Draft,
+    AnsweredGate, ApplyOutcome, HeldProcess, NextTurn, RunCancellation, RunState,
+    draft::RunTransition,
     draft::canceled_by,
     park::{CONTINUE, GIVE_UP, TRY_AGAIN},
 };
 use crate::{
     approval,
-    event::Event,
-    failure::{Failure, FailureCode},
-    interaction::{Asker, Closing, Interaction, InteractionState, Parked, Purpose, Resolution},
-    policy::{self, AutoReason, Decision, MOST_AUTO_DECISIONS_IN_A_ROW},
-    refused::Refused,
-    reply::{self, Answerer, Reply, Taken},
+    event::RunEvent,
+    failure::{FailureCode, RunFailure},
+    interaction::{
+        CloseReason, GatePurpose, Interaction, InteractionOrigin, InteractionResolution, InteractionState,
+        RuntimeQuestion,
+    },
+    policy::{self, AutoDecideReason, MOST_AUTO_DECISIONS_IN_A_ROW, PolicyDecision},
+    refused::RequestRefused,
+    reply::{self, InteractionReply, ReplyAcceptance, ReplyAuthor},
     settings::ExecutionMode,
-    turn::{Cause, ExecutionStatus},
+    turn::{ExecutionStatus, TurnTrigger},
 };
 
-impl Draft {
-    pub(super) fn reply_arrived(&mut self, reply: &Reply) -> Result<News, Refused> {
+impl RunTransition {
+    pub(super) fn reply_arrived(&mut self, reply: &InteractionReply) -> Result<ApplyOutcome, RequestRefused> {
         let (at, judges) = (self.at, self.judges_approvals());
         let named = |interaction: &&mut Arc<Interaction>| interaction.interaction_id == reply.interaction_id;
         let Some(interaction) = self.run.interactions.iter_mut().find(named) else {
-            return Err(Refused::StaleInteraction { interaction_id: reply.interaction_id });
+            return Err(RequestRefused::StaleInteraction { interaction_id: reply.interaction_id });
         };
         let resolution = match reply::take(interaction, reply, at)? {
-            Taken::Again => return Ok(News::Absorbed),
-            Taken::First(resolution) => resolution,
+            ReplyAcceptance::Again => return Ok(ApplyOutcome::Absorbed),
+            ReplyAcceptance::First(resolution) => resolution,
         };
         let verdict = match judges && interaction.is_approval() {
             true => Some(approval::judge(interaction, reply)?),
             false => None,
         };
-        let resolution = Resolution { verdict, ..resolution };
+        let resolution = InteractionResolution { verdict, ..resolution };
         Arc::make_mut(interaction).state = InteractionState::Answered(resolution);
         let interaction = interaction.clone();
         self.count_decision(&reply.by);
         self.take_down(interaction.interaction_id);
         self.answered(&interaction, reply);
-        Ok(News::Changed)
+        Ok(ApplyOutcome::Changed)
     }
 
     /// Nobody answered: the question's policy does, or ends the run (D7).
-    pub(super) fn decide_unanswered(&mut self, reason: AutoReason) {
+    pub(super) fn decide_unanswered(&mut self, reason: AutoDecideReason) {
         let Some(interaction) = self.run.interactions.iter().find(|interaction| interaction.is_open()) else {
             return;
         };
@@ -58,14 +61,14 @@ impl Draft {
             ));
         }
         match decision {
-            Decision::Abort => {
+            PolicyDecision::Abort => {
                 self.abort(String::from("nobody answered, and the question's policy is to abort"))
             }
             // The answer is an event of its own, so that it is journalled and shown (D6).
-            Decision::Answer(auto) if self.answers_are_events() => {
-                self.then = Some(Event::ReplyArrived { reply: auto.into_reply() });
+            PolicyDecision::Answer(auto) if self.answers_are_events() => {
+                self.then = Some(RunEvent::ReplyArrived { reply: auto.into_reply() });
             }
-            Decision::Answer(auto) => {
+            PolicyDecision::Answer(auto) => {
                 let taken = self.reply_arrived(&auto.into_reply());
                 debug_assert!(taken.is_ok(), "an open question takes the policy's answer");
             }
@@ -73,14 +76,14 @@ impl Draft {
     }
 
     fn abort(&mut self, message: String) {
-        let reason = Failure::new(FailureCode::InteractionAborted, message);
-        self.cancel(Cancellation { reason, by: None }, Closing::Aborted);
+        let reason = RunFailure::new(FailureCode::InteractionAborted, message);
+        self.cancel(RunCancellation { reason, by: None }, CloseReason::Aborted);
     }
 
-    fn count_decision(&mut self, by: &Answerer) {
+    fn count_decision(&mut self, by: &ReplyAuthor) {
         match by {
-            Answerer::Person(_) => self.run.auto_decisions_in_a_row = 0,
-            Answerer::Policy { .. } => {
+            ReplyAuthor::Person(_) => self.run.auto_decisions_in_a_row = 0,
+            ReplyAuthor::Policy { .. } => {
                 self.run.auto_decision_count += 1;
                 self.run.auto_decisions_in_a_row += 1;
                 self.run.last_auto_decision_at = Some(self.at);
@@ -89,25 +92,27 @@ impl Draft {
     }
 
     /// Brings the answer to where it was wanted.
-    fn answered(&mut self, interaction: &Interaction, reply: &Reply) {
+    fn answered(&mut self, interaction: &Interaction, reply: &InteractionReply) {
         match &interaction.asker {
-            Asker::TurnEnd => {
+            InteractionOrigin::TurnEnd => {
                 self.end_turn(ExecutionStatus::Completed);
                 self.deliver_text_of(interaction.turn_id);
                 self.continue_with(interaction, reply.text.clone());
             }
-            Asker::Gate { gate, purpose } => {
+            InteractionOrigin::Gate { gate, purpose } => {
                 let Some(attempt) = self.run.attempt() else { return };
                 let permission = match purpose {
-                    Purpose::Approval => match &interaction.state {
-                        InteractionState::Answered(Resolution { verdict: Some(judged), .. }) => Some(*judged),
+                    GatePurpose::Approval => match &interaction.state {
+                        InteractionState::Answered(InteractionResolution {
+                            verdict: Some(judged), ..
+                        }) => Some(*judged),
                         InteractionState::Answered(_)
                         | InteractionState::Open
                         | InteractionState::Closed { .. } => {
                             Some(approval::lenient_verdict(&interaction.question, reply))
                         }
                     },
-                    Purpose::Input => None,
+                    GatePurpose::Input => None,
                 };
                 let answered = AnsweredGate {
                     gate: gate.clone(),
@@ -119,28 +124,32 @@ impl Draft {
                 self.remember_answer(answered);
                 self.leave_gate();
             }
-            Asker::Abide(Parked::Interrupted) => self.continue_with(interaction, reply.text.clone()),
-            Asker::Abide(Parked::OutcomeUnknown) => match reply.text.trim().to_lowercase().as_str() {
-                GIVE_UP => self.given_up(&reply.by),
-                CONTINUE => {
-                    let prompt = "Contact was lost during the last turn, so it is not known how much of it was \
+            InteractionOrigin::Abide(RuntimeQuestion::Interrupted) => {
+                self.continue_with(interaction, reply.text.clone())
+            }
+            InteractionOrigin::Abide(RuntimeQuestion::OutcomeUnknown) => {
+                match reply.text.trim().to_lowercase().as_str() {
+                    GIVE_UP => self.given_up(&reply.by),
+                    CONTINUE => {
+                        let prompt = "Contact was lost during the last turn, so it is not known how much of it was \
                                   done. Look at what is there first, then go on from it.";
-                    self.continue_with(interaction, String::from(prompt));
+                        self.continue_with(interaction, String::from(prompt));
+                    }
+                    _ => self.continue_with(interaction, reply.text.clone()),
                 }
-                _ => self.continue_with(interaction, reply.text.clone()),
-            },
-            Asker::Abide(Parked::RequestVoid) => {
+            }
+            InteractionOrigin::Abide(RuntimeQuestion::RequestVoid) => {
                 let prompt = "The process of the last turn ended while it waited for a request of yours to be \
                               answered. No answer reached it, and nothing was approved. Look at what is there \
                               first, then go on from it, and ask again where you need to.";
                 self.go_on_after_loss(interaction, reply, prompt);
             }
-            Asker::Abide(Parked::StoppedByShutdown) => {
+            InteractionOrigin::Abide(RuntimeQuestion::StoppedByShutdown) => {
                 let prompt = "The last turn was stopped before its end because the machine's agent runtime was \
                               shut down. Look at what is there first, then go on from it.";
                 self.go_on_after_loss(interaction, reply, prompt);
             }
-            Asker::Abide(Parked::FailedRepeatedly) => {
+            InteractionOrigin::Abide(RuntimeQuestion::FailedRepeatedly) => {
                 // No engine has heard this prompt, whatever else the session holds.
                 let unheard = self.turn().prompt.clone();
                 match reply.text.trim().to_lowercase().as_str() {
@@ -153,7 +162,7 @@ impl Draft {
     }
 
     /// A person decides about a turn whose process ended in the middle of it.
-    fn go_on_after_loss(&mut self, interaction: &Interaction, reply: &Reply, prompt: &str) {
+    fn go_on_after_loss(&mut self, interaction: &Interaction, reply: &InteractionReply, prompt: &str) {
         let text = match reply.text.trim().to_lowercase().as_str() {
             GIVE_UP => return self.given_up(&reply.by),
             CONTINUE => String::from(prompt),
@@ -166,15 +175,15 @@ impl Draft {
     }
 
     /// A turn that was lost or could not be started is left at that. A chat outlives it (decision 0009).
-    fn given_up(&mut self, by: &Answerer) {
+    fn given_up(&mut self, by: &ReplyAuthor) {
         let by = match by {
-            Answerer::Person(name) => name.as_str(),
-            Answerer::Policy { .. } => "policy",
+            ReplyAuthor::Person(name) => name.as_str(),
+            ReplyAuthor::Policy { .. } => "policy",
         };
         match self.run.settings.execution_mode {
             ExecutionMode::Chat => self.go_on(None),
             ExecutionMode::Auto | ExecutionMode::Interactive => {
-                self.cancel(canceled_by(by), Closing::Stopped);
+                self.cancel(canceled_by(by), CloseReason::Stopped);
             }
         }
     }
@@ -189,11 +198,11 @@ impl Draft {
 
     /// The answer starts the next turn: in the process that is held, or in one that resumes the session.
     fn next_turn(&mut self, interaction: &Interaction, prompt: String) {
-        let next = NextTurn { cause: Cause::Reply(interaction.interaction_id), prompt };
+        let next = NextTurn { cause: TurnTrigger::Reply(interaction.interaction_id), prompt };
         let held = match &self.run.state {
             RunState::WaitingUser(waiting) => match &waiting.hold {
-                Hold::Session(live) => Some(live.clone()),
-                Hold::Nothing | Hold::Turn { .. } => None,
+                HeldProcess::Session(live) => Some(live.clone()),
+                HeldProcess::Nothing | HeldProcess::Turn { .. } => None,
             },
             RunState::Queued { .. }
             | RunState::Running(_)

@@ -3,51 +3,51 @@
 use alloc::{string::String, sync::Arc};
 
 use super::{
-    Hold, News, NextTurn, RunState, StopReason, Working,
-    draft::{Draft, INBOX_LIMIT},
+    ApplyOutcome, HeldProcess, NextTurn, RunState, RunningPhase, StopReason,
+    draft::{INBOX_LIMIT, RunTransition},
 };
 use crate::{
     effect::Effect,
-    inbound::{InboundStatus, Message, MessageKey},
-    interaction::Closing,
+    inbound::{InboundMessage, InboundStatus, MessageKey},
+    interaction::CloseReason,
     process::Attempt,
-    refused::Refused,
+    refused::RequestRefused,
     settings::OnBusy,
-    turn::{Cause, ExecutionStatus, Superseded},
+    turn::{ExecutionStatus, TurnSupersession, TurnTrigger},
 };
 
-impl Draft {
+impl RunTransition {
     pub(super) fn message_arrived(
         &mut self,
-        message: &Message,
+        message: &InboundMessage,
         on_busy: Option<OnBusy>,
-    ) -> Result<News, Refused> {
+    ) -> Result<ApplyOutcome, RequestRefused> {
         let waiting =
             self.run.inbox.iter().filter(|it| it.execution_status == InboundStatus::Received).count();
         if let RunState::Finished(_) = self.run.state {
-            return Err(Refused::RunFinished { status: self.run.status() });
+            return Err(RequestRefused::RunFinished { status: self.run.status() });
         }
         if waiting >= INBOX_LIMIT {
-            return Err(Refused::InboxFull { limit: INBOX_LIMIT });
+            return Err(RequestRefused::InboxFull { limit: INBOX_LIMIT });
         }
         self.run.receive(message, self.at);
         self.run.auto_decisions_in_a_row = 0;
         if let RunState::Idle { held } = &self.run.state {
             let live = held.as_ref().map(|(live, _)| live.clone());
             self.go_on(live);
-            return Ok(News::Changed);
+            return Ok(ApplyOutcome::Changed);
         }
         match on_busy.unwrap_or(self.run.settings.on_busy) {
             OnBusy::Queue => {}
             OnBusy::Steer => self.steer(message),
             OnBusy::Supersede => self.supersede(message),
         }
-        Ok(News::Changed)
+        Ok(ApplyOutcome::Changed)
     }
 
     /// Without the ability, or with no turn to take it, the message waits for a turn of its own.
-    fn steer(&mut self, message: &Message) {
-        let RunState::Running(Working::Active(active)) = &self.run.state else { return };
+    fn steer(&mut self, message: &InboundMessage) {
+        let RunState::Running(RunningPhase::Active(active)) = &self.run.state else { return };
         if !self.run.abilities.steer {
             return;
         }
@@ -57,28 +57,28 @@ impl Draft {
 
     /// The message takes the place of what is at work or would be next (E9). An answer that a person has given
     /// is never thrown away: a message cannot overtake it.
-    fn supersede(&mut self, message: &Message) {
+    fn supersede(&mut self, message: &InboundMessage) {
         match &self.run.state {
             RunState::Queued { since, next } => {
-                let (since, Cause::Message(replaced)) = (*since, next.cause.clone()) else { return };
+                let (since, TurnTrigger::Message(replaced)) = (*since, next.cause.clone()) else { return };
                 self.put_first(message, Some(&replaced));
                 self.run.state = RunState::Queued { since, next: NextTurn::from_message(message) };
             }
-            RunState::Running(Working::Stopping(stopping)) => {
+            RunState::Running(RunningPhase::Stopping(stopping)) => {
                 let replaced = match stopping.reason {
                     StopReason::Superseded => self.run.next_message().map(|next| next.cause),
                     StopReason::Interrupted | StopReason::Shutdown => None,
                 };
                 let mut stopping = stopping.clone();
                 stopping.reason = StopReason::Superseded;
-                self.run.state = RunState::Running(Working::Stopping(stopping));
+                self.run.state = RunState::Running(RunningPhase::Stopping(stopping));
                 match replaced {
-                    Some(Cause::Message(key)) => self.put_first(message, Some(&key)),
-                    Some(Cause::Reply(_)) | None => self.put_first(message, None),
+                    Some(TurnTrigger::Message(key)) => self.put_first(message, Some(&key)),
+                    Some(TurnTrigger::Reply(_)) | None => self.put_first(message, None),
                 }
                 self.mark_superseded(message);
             }
-            RunState::Running(Working::Active(active)) if self.run.is_sticky() => {
+            RunState::Running(RunningPhase::Active(active)) if self.run.is_sticky() => {
                 let live = active.live.clone();
                 self.put_first(message, None);
                 self.mark_superseded(message);
@@ -89,22 +89,27 @@ impl Draft {
                 self.put_first(message, None);
                 self.mark_superseded(message);
                 self.run.waiting_gates.clear();
-                self.close_questions(Closing::Superseded);
+                self.close_questions(CloseReason::Superseded);
                 match hold {
-                    Hold::Turn { live, .. } if self.run.is_sticky() => {
+                    HeldProcess::Turn { live, .. } if self.run.is_sticky() => {
                         self.stop(live, StopReason::Superseded, "a newer message")
                     }
-                    Hold::Turn { live, .. } => self.replace_at_once(Some(live.attempt)),
-                    Hold::Session(live) => self.begin_turn(NextTurn::from_message(message), Some(live)),
-                    Hold::Nothing => self.queue(NextTurn::from_message(message)),
+                    HeldProcess::Turn { live, .. } => self.replace_at_once(Some(live.attempt)),
+                    HeldProcess::Session(live) => {
+                        self.begin_turn(NextTurn::from_message(message), Some(live))
+                    }
+                    HeldProcess::Nothing => self.queue(NextTurn::from_message(message)),
                 }
             }
             // Only the process that is searched for can go on: the message is the first to be told once it is found.
-            RunState::Running(Working::Recovering(_)) if self.run.is_sticky() => {
+            RunState::Running(RunningPhase::Recovering(_)) if self.run.is_sticky() => {
                 self.put_first(message, None)
             }
             RunState::Running(
-                Working::Probing | Working::Launching(_) | Working::Active(_) | Working::Recovering(_),
+                RunningPhase::Probing
+                | RunningPhase::Launching(_)
+                | RunningPhase::Active(_)
+                | RunningPhase::Recovering(_),
             ) => {
                 let attempt = self.run.attempt();
                 self.put_first(message, None);
@@ -125,10 +130,10 @@ impl Draft {
     }
 
     /// The turn at work is replaced: from now on nothing that it says is shown.
-    fn mark_superseded(&mut self, message: &Message) {
+    fn mark_superseded(&mut self, message: &InboundMessage) {
         let turn = self.turn();
         if turn.superseded.is_none() && !turn.execution_status.is_final() {
-            turn.superseded = Some(Superseded {
+            turn.superseded = Some(TurnSupersession {
                 by_message: message.key.clone(),
                 by_turn: None,
                 reason: String::from("a newer message took its place"),
@@ -139,7 +144,7 @@ impl Draft {
     }
 
     /// Moves the newest message before the others that wait; the one that it replaces is done for.
-    fn put_first(&mut self, message: &Message, replaced: Option<&MessageKey>) {
+    fn put_first(&mut self, message: &InboundMessage, replaced: Option<&MessageKey>) {
         let at = self.at;
         for inbound in self.run.inbox.iter_mut().filter(|inbound| Some(&inbound.message.key) == replaced) {
             Arc::make_mut(inbound).becomes(InboundStatus::Superseded, at);

@@ -2,9 +2,9 @@
 
 use alloc::sync::Arc;
 
-use super::{News, draft::Draft};
+use super::{ApplyOutcome, draft::RunTransition};
 use crate::{
-    delivery::{Certainty, Content, Delivery, DeliveryStatus, Notice},
+    delivery::{Delivery, DeliveryContent, DeliveryFailure, DeliveryNotice, DeliveryStatus},
     effect::Effect,
     id::{DeliveryId, InteractionId, TurnId},
     settings::ExecutionMode,
@@ -13,10 +13,10 @@ use crate::{
 /// How many deliveries may wait for a conversation to speak again.
 const MOST_UNDELIVERED: usize = 50;
 
-impl Draft {
+impl RunTransition {
     /// Something is to be brought to the conversation. Where there is none, the ledger is where results go: being
     /// durable there is being delivered.
-    pub(super) fn deliver(&mut self, content: Content, carries: Option<TurnId>) {
+    pub(super) fn deliver(&mut self, content: DeliveryContent, carries: Option<TurnId>) {
         let Some(conversation_ref) = self.run.settings.conversation_ref.clone() else {
             return self.mirror(carries, DeliveryStatus::Delivered);
         };
@@ -37,29 +37,34 @@ impl Draft {
         self.owe(Effect::Deliver { delivery_id });
     }
 
-    pub(super) fn delivery_confirmed(&mut self, delivery_id: DeliveryId) -> News {
+    pub(super) fn delivery_confirmed(&mut self, delivery_id: DeliveryId) -> ApplyOutcome {
         self.forgive(|effect| *effect == Effect::Deliver { delivery_id });
         let at = self.at;
-        let Some(delivery) = self.pending_delivery(delivery_id) else { return News::Absorbed };
+        let Some(delivery) = self.pending_delivery(delivery_id) else { return ApplyOutcome::Absorbed };
         (delivery.status, delivery.delivered_at) = (DeliveryStatus::Delivered, Some(at));
         let carries = delivery.carries;
         self.mirror(carries, DeliveryStatus::Delivered);
-        News::Changed
+        ApplyOutcome::Changed
     }
 
     /// The first failure waits for the conversation to speak; after the second a notice is all that is tried.
-    pub(super) fn delivery_failed(&mut self, delivery_id: DeliveryId, certainty: Certainty) -> News {
+    pub(super) fn delivery_failed(
+        &mut self,
+        delivery_id: DeliveryId,
+        certainty: DeliveryFailure,
+    ) -> ApplyOutcome {
         self.forgive(|effect| *effect == Effect::Deliver { delivery_id });
-        let Some(delivery) = self.pending_delivery(delivery_id) else { return News::Absorbed };
+        let Some(delivery) = self.pending_delivery(delivery_id) else { return ApplyOutcome::Absorbed };
         (delivery.status, delivery.last_failure) = (DeliveryStatus::DeliveryUnavailable, Some(certainty));
         let (carries, given_up) = (delivery.carries, delivery.resent);
-        let deserves_notice = matches!(delivery.content, Content::Result(_) | Content::Question(_));
+        let deserves_notice =
+            matches!(delivery.content, DeliveryContent::Result(_) | DeliveryContent::Question(_));
         self.mirror(carries, DeliveryStatus::DeliveryUnavailable);
         self.bound_undelivered();
         if given_up && deserves_notice {
-            self.deliver(Content::Notice(Notice::Undelivered(delivery_id)), None);
+            self.deliver(DeliveryContent::Notice(DeliveryNotice::Undelivered(delivery_id)), None);
         }
-        News::Changed
+        ApplyOutcome::Changed
     }
 
     /// A conversation that is silent for long does not make its run grow for ever: the oldest are given up. They can
@@ -74,7 +79,7 @@ impl Draft {
     }
 
     /// The conversation can be reached again: what could not be brought gets its second chance.
-    pub(super) fn conversation_spoke(&mut self) -> News {
+    pub(super) fn conversation_spoke(&mut self) -> ApplyOutcome {
         let unavailable: alloc::vec::Vec<_> = (self.run.deliveries.iter_mut())
             .filter(|delivery| delivery.status == DeliveryStatus::DeliveryUnavailable && !delivery.resent)
             .map(|delivery| {
@@ -83,13 +88,13 @@ impl Draft {
             })
             .collect();
         if unavailable.is_empty() {
-            return News::Absorbed;
+            return ApplyOutcome::Absorbed;
         }
         for (delivery_id, carries) in unavailable {
             self.mirror(carries, DeliveryStatus::Pending);
             self.owe(Effect::Deliver { delivery_id });
         }
-        News::Changed
+        ApplyOutcome::Changed
     }
 
     /// What the latest turn says must not reach anyone any more, not even late (E9).
@@ -111,23 +116,23 @@ impl Draft {
             turn.turn_id == turn_id && turn.delivery_status == DeliveryStatus::Suppressed && said_something
         });
         if asked && unseen {
-            self.deliver(Content::Result(turn_id), Some(turn_id));
+            self.deliver(DeliveryContent::Result(turn_id), Some(turn_id));
         }
     }
 
     /// A question that is no longer open is taken down: not asked any more, and closed where it was shown.
     pub(super) fn take_down(&mut self, interaction_id: InteractionId) {
-        let content = Content::Question(interaction_id);
+        let content = DeliveryContent::Question(interaction_id);
         let never_shown = self.run.deliveries.iter().any(|delivery| {
             delivery.content == content
                 && delivery.status == DeliveryStatus::DeliveryUnavailable
-                && delivery.last_failure == Some(Certainty::Failed)
+                && delivery.last_failure == Some(DeliveryFailure::Failed)
         });
         self.suppress(|delivery| delivery.content == content);
         let conversational = self.run.settings.conversation_ref.is_some();
         let was_asked = self.run.settings.execution_mode != ExecutionMode::Auto;
         if conversational && was_asked && !never_shown {
-            self.deliver(Content::QuestionClosed(interaction_id), None);
+            self.deliver(DeliveryContent::QuestionClosed(interaction_id), None);
         }
     }
 

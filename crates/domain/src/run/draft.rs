@@ -2,20 +2,23 @@
 
 use alloc::{string::String, sync::Arc, vec, vec::Vec};
 
-use super::{Active, Cancellation, Finished, Launching, News, NextTurn, Run, RunState, Step, Working};
+use super::{
+    ActiveAttempt, ApplyOutcome, LaunchingAttempt, NextTurn, Run, RunCancellation, RunOutcome, RunState,
+    RunStep, RunningPhase,
+};
 use crate::{
-    delivery::{Content, DeliveryStatus, Notice},
-    effect::{Effect, EffectNumber, Owed, Session},
-    engine::{Abilities, ProbeDepth, ProfileKind},
-    event::{Event, NewRun},
-    failure::{Failure, FailureCode},
-    id::{Fresh, TurnId},
-    inbound::{Inbound, InboundStatus, Message},
-    interaction::Closing,
-    process::{Attempt, Exit, Live},
+    delivery::{DeliveryContent, DeliveryNotice, DeliveryStatus},
+    effect::{Effect, EffectNumber, LaunchSession, PendingEffect},
+    engine::{ProbeDepth, ProfileKind, RunAbilities},
+    event::{NewRun, RunEvent},
+    failure::{FailureCode, RunFailure},
+    id::{IdSeed, TurnId},
+    inbound::{Inbound, InboundMessage, InboundStatus},
+    interaction::CloseReason,
+    process::{Attempt, ExitStatus, LiveProcess},
     settings::ExecutionMode,
-    time::{Stamp, Timestamp},
-    turn::{AttemptRecord, Cause, ExecutionStatus, RuntimeStatus, Turn},
+    time::{EventStamp, Timestamp},
+    turn::{AttemptRecord, ExecutionStatus, RuntimeStatus, Turn, TurnTrigger},
 };
 
 /// How many messages may wait for one run.
@@ -26,19 +29,19 @@ pub const LAUNCH_TRIES: u32 = 3;
 const LATEST_TURN: &str = "a run that has left the queue keeps its latest turn";
 
 /// A run in the middle of a step.
-pub(super) struct Draft {
+pub(super) struct RunTransition {
     pub(super) run: Run,
     pub(super) at: Timestamp,
-    fresh: Fresh,
+    fresh: IdSeed,
     minted: u8,
-    effects: Vec<Owed>,
-    /// See [`Step::then`].
-    pub(super) then: Option<Event>,
+    effects: Vec<PendingEffect>,
+    /// See [`RunStep::then`].
+    pub(super) then: Option<RunEvent>,
 }
 
-impl Draft {
+impl RunTransition {
     /// A run that is being created: its task is received, and it waits for a slot.
-    pub(super) fn create(stamp: &Stamp, new: &NewRun) -> Self {
+    pub(super) fn create(stamp: &EventStamp, new: &NewRun) -> Self {
         let mut run = Run {
             run_id: new.run_id,
             settings: Arc::new(new.settings.clone()),
@@ -47,7 +50,7 @@ impl Draft {
             updated_at: stamp.at,
             state: RunState::Queued { since: stamp.at, next: NextTurn::from_message(&new.message) },
             profile: None,
-            abilities: Abilities::default(),
+            abilities: RunAbilities::default(),
             command: None,
             rules: new.rules,
             handle: None,
@@ -73,7 +76,7 @@ impl Draft {
     }
 
     /// A run to which something happens. What was finished before is dropped: the ledger has it.
-    pub(super) fn of(run: &Run, stamp: &Stamp) -> Self {
+    pub(super) fn of(run: &Run, stamp: &EventStamp) -> Self {
         let mut run = run.clone();
         run.forget_settled();
         run.revision += 1;
@@ -81,12 +84,12 @@ impl Draft {
         Self { run, at: stamp.at, fresh: stamp.fresh, minted: 0, effects: Vec::new(), then: None }
     }
 
-    pub(super) fn into_step(self) -> Step {
-        Step { run: self.run, effects: self.effects, news: News::Changed, then: self.then }
+    pub(super) fn into_step(self) -> RunStep {
+        RunStep { run: self.run, effects: self.effects, news: ApplyOutcome::Changed, then: self.then }
     }
 
     /// A number for a new id.
-    pub(super) fn mint(&mut self) -> Fresh {
+    pub(super) fn mint(&mut self) -> IdSeed {
         let fresh = self.fresh.nth(self.minted);
         self.minted += 1;
         fresh
@@ -100,7 +103,7 @@ impl Draft {
 
     pub(super) fn owe_at(&mut self, due_at: Timestamp, effect: Effect) {
         self.run.last_effect += 1;
-        let owed = Owed { number: EffectNumber(self.run.last_effect), due_at, effect };
+        let owed = PendingEffect { number: EffectNumber(self.run.last_effect), due_at, effect };
         self.run.owed.push(owed.clone());
         self.effects.push(owed);
     }
@@ -128,14 +131,14 @@ impl Draft {
 
     /// Notes how a process ended, for the ledger; nothing is left to be ordered of it. An exit code that is found out
     /// later takes the place of an unknown end.
-    pub(super) fn note_exit(&mut self, attempt: Attempt, exit: Exit) -> bool {
+    pub(super) fn note_exit(&mut self, attempt: Attempt, exit: ExitStatus) -> bool {
         let forgiven = self.forgive(|effect| effect.attempt() == Some(attempt));
         let (at, corrects) = (self.at, self.corrects_exits());
         let mut noted = false;
         for turn in &mut self.run.turns {
             let is_news = |record: &AttemptRecord| {
                 let known = match record.exit {
-                    Some(Exit::Unseen) if corrects => exit == Exit::Unseen,
+                    Some(ExitStatus::Unseen) if corrects => exit == ExitStatus::Unseen,
                     Some(_) => true,
                     None => false,
                 };
@@ -175,14 +178,14 @@ impl Draft {
     }
 
     /// Starts the next turn: in the process that is held, or by launching one.
-    pub(super) fn begin_turn(&mut self, next: NextTurn, live: Option<Live>) {
+    pub(super) fn begin_turn(&mut self, next: NextTurn, live: Option<LiveProcess>) {
         let turn_id = TurnId(self.mint());
         for earlier in self.run.turns.iter_mut().filter(|earlier| earlier.superseded.is_some()) {
             if let Some(superseded) = &mut Arc::make_mut(earlier).superseded {
                 superseded.by_turn.get_or_insert(turn_id);
             }
         }
-        if let Cause::Message(key) = &next.cause {
+        if let TurnTrigger::Message(key) = &next.cause {
             let at = self.at;
             for inbound in self.run.inbox.iter_mut().filter(|inbound| inbound.message.key == *key) {
                 let inbound = Arc::make_mut(inbound);
@@ -227,7 +230,7 @@ impl Draft {
                     ExecutionMode::Auto => ProbeDepth::Static,
                     ExecutionMode::Interactive | ExecutionMode::Chat => ProbeDepth::Dynamic,
                 };
-                self.run.state = RunState::Running(Working::Probing);
+                self.run.state = RunState::Running(RunningPhase::Probing);
                 self.owe(Effect::Probe { depth });
             }
             None => self.launch(1, self.at),
@@ -243,21 +246,21 @@ impl Draft {
         let session = match (self.run.handle.clone(), self.run.has_history) {
             (_, true) if self.run.is_sticky() => {
                 let code = self.code_of_lost_session();
-                return self.fail(Failure::new(
+                return self.fail(RunFailure::new(
                     code,
                     "the engine's process is gone and its session cannot be resumed",
                 ));
             }
             (None, true) => {
-                return self.fail(Failure::new(
+                return self.fail(RunFailure::new(
                     FailureCode::SessionResumeFailed,
                     "the engine never named its session, so it cannot be resumed",
                 ));
             }
-            (None, false) => Session::New,
-            (Some(handle), true) => Session::Resumed(handle),
-            (Some(handle), false) if self.run.handle_announced => Session::Resumed(handle),
-            (Some(handle), false) => Session::Named(handle),
+            (None, false) => LaunchSession::New,
+            (Some(handle), true) => LaunchSession::Resumed(handle),
+            (Some(handle), false) if self.run.handle_announced => LaunchSession::Resumed(handle),
+            (Some(handle), false) => LaunchSession::Named(handle),
         };
         let attempt = Attempt(self.run.last_attempt.0 + 1);
         self.run.last_attempt = attempt;
@@ -272,16 +275,17 @@ impl Draft {
             exit: None,
         });
         let (turn_id, prompt) = (turn.turn_id, turn.prompt.clone());
-        let must_confirm = matches!(session, Session::Resumed(_));
-        self.run.state = RunState::Running(Working::Launching(Launching { attempt, tries, must_confirm }));
+        let must_confirm = matches!(session, LaunchSession::Resumed(_));
+        self.run.state =
+            RunState::Running(RunningPhase::Launching(LaunchingAttempt { attempt, tries, must_confirm }));
         self.owe_at(due_at, Effect::Launch { attempt, turn_id, session, prompt });
     }
 
     /// The turn works in this process, for as long as a turn may.
-    pub(super) fn work_on(&mut self, live: Live) {
+    pub(super) fn work_on(&mut self, live: LiveProcess) {
         let turn_deadline = self.run.settings.turn_timeout_sec.map(|span| self.at.plus(span));
         self.turn().execution_status = ExecutionStatus::Running;
-        self.run.state = RunState::Running(Working::Active(Active { live, turn_deadline }));
+        self.run.state = RunState::Running(RunningPhase::Active(ActiveAttempt { live, turn_deadline }));
     }
 
     /// Ends the turn's work, once; its message goes with it.
@@ -314,7 +318,7 @@ impl Draft {
     }
 
     /// Goes on after a turn: the next message, idling, or the end.
-    pub(super) fn go_on(&mut self, live: Option<Live>) {
+    pub(super) fn go_on(&mut self, live: Option<LiveProcess>) {
         if let Some(next) = self.run.next_message() {
             return match live {
                 Some(live) => self.begin_turn(next, Some(live)),
@@ -327,13 +331,13 @@ impl Draft {
                 if let Some(live) = live {
                     self.end_attempt(live.attempt);
                 }
-                self.finish(Finished::Succeeded);
+                self.finish(RunOutcome::Succeeded);
             }
         }
     }
 
     /// A chat rests; a process that cannot be resumed is held for a while.
-    pub(super) fn idle(&mut self, live: Option<Live>) {
+    pub(super) fn idle(&mut self, live: Option<LiveProcess>) {
         let until = self.at.plus(self.run.session_timeout());
         self.run.state = RunState::Idle { held: live.map(|live| (live, until)) };
     }
@@ -341,29 +345,29 @@ impl Draft {
     // The end.
 
     /// The run cannot go on.
-    pub(super) fn fail(&mut self, failure: Failure) {
+    pub(super) fn fail(&mut self, failure: RunFailure) {
         let failure = self.failure_of_its_path(failure);
         self.end_process();
-        self.close_questions(Closing::RunFailed);
+        self.close_questions(CloseReason::RunFailed);
         if self.has_turn_at_work() {
             self.turn().error = Some(failure.clone());
             self.end_turn(ExecutionStatus::Failed);
             let turn_id = self.turn_id();
-            self.deliver(Content::Result(turn_id), Some(turn_id));
+            self.deliver(DeliveryContent::Result(turn_id), Some(turn_id));
         } else {
-            self.deliver(Content::Notice(Notice::RunEnded(failure.message.clone())), None);
+            self.deliver(DeliveryContent::Notice(DeliveryNotice::RunEnded(failure.message.clone())), None);
         }
-        self.finish(Finished::Failed(failure));
+        self.finish(RunOutcome::Failed(failure));
     }
 
     /// A chat whose engine is gone is over, without anyone's fault.
     pub(super) fn let_go(&mut self, notice: &str) {
-        self.deliver(Content::Notice(Notice::RunEnded(String::from(notice))), None);
-        self.finish(Finished::Succeeded);
+        self.deliver(DeliveryContent::Notice(DeliveryNotice::RunEnded(String::from(notice))), None);
+        self.finish(RunOutcome::Succeeded);
     }
 
     /// The run is ended on purpose.
-    pub(super) fn cancel(&mut self, cancellation: Cancellation, closing: Closing) {
+    pub(super) fn cancel(&mut self, cancellation: RunCancellation, closing: CloseReason) {
         self.end_process();
         self.close_questions(closing);
         // What an earlier turn has to say is still to be said.
@@ -373,17 +377,17 @@ impl Draft {
         }
         // A person who ended the run knows; one who left it alone must hear of it.
         if cancellation.by.is_none() {
-            let notice = Notice::RunEnded(cancellation.reason.message.clone());
-            self.deliver(Content::Notice(notice), None);
+            let notice = DeliveryNotice::RunEnded(cancellation.reason.message.clone());
+            self.deliver(DeliveryContent::Notice(notice), None);
         }
-        self.finish(Finished::Canceled(cancellation));
+        self.finish(RunOutcome::Canceled(cancellation));
     }
 
     /// Nothing is owed after the end but the end of processes, and the news of it.
-    pub(super) fn finish(&mut self, finished: Finished) {
+    pub(super) fn finish(&mut self, finished: RunOutcome) {
         let (at, left_behind) = match &finished {
-            Finished::Succeeded | Finished::Failed(_) => (self.at, InboundStatus::Failed),
-            Finished::Canceled(_) => (self.at, InboundStatus::Canceled),
+            RunOutcome::Succeeded | RunOutcome::Failed(_) => (self.at, InboundStatus::Failed),
+            RunOutcome::Canceled(_) => (self.at, InboundStatus::Canceled),
         };
         for inbound in self.run.inbox.iter_mut().filter(|inbound| !inbound.is_settled()) {
             Arc::make_mut(inbound).becomes(left_behind, at);
@@ -396,14 +400,14 @@ impl Draft {
 
 impl NextTurn {
     /// The turn that a message starts.
-    pub(super) fn from_message(message: &Message) -> Self {
-        Self { cause: Cause::Message(message.key.clone()), prompt: message.text.clone() }
+    pub(super) fn from_message(message: &InboundMessage) -> Self {
+        Self { cause: TurnTrigger::Message(message.key.clone()), prompt: message.text.clone() }
     }
 }
 
 impl Run {
     /// Puts a message into the inbox.
-    pub(super) fn receive(&mut self, message: &Message, at: Timestamp) {
+    pub(super) fn receive(&mut self, message: &InboundMessage, at: Timestamp) {
         self.inbox.push(Arc::new(Inbound {
             message: message.clone(),
             run_id: self.run_id,
@@ -446,9 +450,9 @@ impl Run {
 }
 
 /// The reason of a cancellation by a person.
-pub(super) fn canceled_by(by: &str) -> Cancellation {
-    Cancellation {
-        reason: Failure::new(FailureCode::CanceledByUser, "the run was canceled"),
+pub(super) fn canceled_by(by: &str) -> RunCancellation {
+    RunCancellation {
+        reason: RunFailure::new(FailureCode::CanceledByUser, "the run was canceled"),
         by: Some(String::from(by)),
     }
 }

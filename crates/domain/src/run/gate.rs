@@ -2,14 +2,17 @@
 
 use alloc::string::String;
 
-use super::{Active, AnsweredGate, Hold, News, Recovering, RunState, Working, draft::Draft};
+use super::{
+    ActiveAttempt, AnsweredGate, ApplyOutcome, HeldProcess, RecoveringAttempt, RunState, RunningPhase,
+    draft::RunTransition,
+};
 use crate::{
-    approval::Verdict,
+    approval::ApprovalVerdict,
     effect::Effect,
     id::{InteractionId, TurnId},
-    interaction::{Asker, Closing, Interaction, InteractionState, Purpose, Question},
-    process::{Attempt, Position},
-    time::Span,
+    interaction::{CloseReason, GatePurpose, Interaction, InteractionOrigin, InteractionState, Question},
+    process::{Attempt, OutputPosition},
+    time::TimeSpan,
     turn::{ExecutionStatus, RuntimeStatus},
 };
 
@@ -19,20 +22,20 @@ const MOST_WAITING_GATES: usize = 32;
 /// How many answers of one turn are kept in case a request is said again. Older ones would be asked again.
 const MOST_ANSWERED_GATES: usize = 64;
 
-impl Draft {
+impl RunTransition {
     pub(super) fn gate_raised(
         &mut self,
         (attempt, turn_id): (Attempt, TurnId),
-        position: Position,
+        position: OutputPosition,
         gate: &str,
-        purpose: Purpose,
+        purpose: GatePurpose,
         question: &Question,
-    ) -> News {
+    ) -> ApplyOutcome {
         if !self.is_latest_turn(turn_id) || !self.hears(attempt, position) {
-            return News::Absorbed;
+            return ApplyOutcome::Absorbed;
         }
         if self.is_asked(gate) {
-            return News::Changed;
+            return ApplyOutcome::Changed;
         }
         if let Some(answered) = self.run.answered_gates.iter().find(|answered| answered.gate == gate) {
             // Said again after a reconnect: it is the same request, and it has its answer.
@@ -40,28 +43,30 @@ impl Draft {
             if !self.run.owed.iter().any(|owed| owed.effect.answers(gate)) {
                 self.answer_gate(attempt, answered);
             }
-            return News::Changed;
+            return ApplyOutcome::Changed;
         }
         if self.is_unconfirmed() {
             self.fail_unconfirmed();
-            return News::Changed;
+            return ApplyOutcome::Changed;
         }
-        let asker = Asker::Gate { gate: String::from(gate), purpose };
+        let asker = InteractionOrigin::Gate { gate: String::from(gate), purpose };
         match &self.run.state {
             // Who can be heard is not lost.
-            RunState::Running(Working::Recovering(recovering @ Recovering { live: Some(live), .. })) => {
+            RunState::Running(RunningPhase::Recovering(
+                recovering @ RecoveringAttempt { live: Some(live), .. },
+            )) => {
                 let live = recovering.found(self.at).unwrap_or_else(|| live.clone());
                 let work_left = recovering.work_left;
                 self.forgive(|effect| matches!(effect, Effect::Recover { .. }));
                 self.turn().runtime_status = RuntimeStatus::Active;
-                self.ask(asker, question.clone(), Hold::Turn { live, work_left });
+                self.ask(asker, question.clone(), HeldProcess::Turn { live, work_left });
             }
-            RunState::Running(Working::Active(active)) => {
+            RunState::Running(RunningPhase::Active(active)) => {
                 let (live, work_left) = (active.live.clone(), self.work_left(active));
-                self.ask(asker, question.clone(), Hold::Turn { live, work_left });
+                self.ask(asker, question.clone(), HeldProcess::Turn { live, work_left });
             }
             // One question at a time: the others wait their turn, unseen.
-            RunState::WaitingUser(waiting) if matches!(waiting.hold, Hold::Turn { .. }) => {
+            RunState::WaitingUser(waiting) if matches!(waiting.hold, HeldProcess::Turn { .. }) => {
                 if self.run.waiting_gates.len() < MOST_WAITING_GATES {
                     let waiting = self.interaction(asker, question.clone());
                     self.run.waiting_gates.push(waiting);
@@ -73,45 +78,52 @@ impl Draft {
                     );
                 }
             }
-            RunState::Running(Working::Stopping(_)) => {
+            RunState::Running(RunningPhase::Stopping(_)) => {
                 self.decline(attempt, gate, "The turn is being stopped.");
             }
             RunState::Queued { .. }
-            | RunState::Running(Working::Probing | Working::Launching(_) | Working::Recovering(_))
+            | RunState::Running(
+                RunningPhase::Probing | RunningPhase::Launching(_) | RunningPhase::Recovering(_),
+            )
             | RunState::WaitingUser(_)
             | RunState::Idle { .. }
             | RunState::Finished(_) => {
                 self.decline(attempt, gate, "No turn is at work.");
             }
         }
-        News::Changed
+        ApplyOutcome::Changed
     }
 
-    pub(super) fn gate_withdrawn(&mut self, attempt: Attempt, position: Position, gate: &str) -> News {
+    pub(super) fn gate_withdrawn(
+        &mut self,
+        attempt: Attempt,
+        position: OutputPosition,
+        gate: &str,
+    ) -> ApplyOutcome {
         if !self.hears(attempt, position) {
-            return News::Absorbed;
+            return ApplyOutcome::Absorbed;
         }
         self.run.waiting_gates.retain(|interaction| !interaction.is_of_gate(gate));
         let open =
             self.run.interactions.iter().any(|question| question.is_open() && question.is_of_gate(gate));
         if open {
-            self.close_questions(Closing::Withdrawn);
+            self.close_questions(CloseReason::Withdrawn);
             self.leave_gate();
         }
-        News::Changed
+        ApplyOutcome::Changed
     }
 
     /// Puts the next waiting request to the person, or lets the turn work on.
     pub(super) fn leave_gate(&mut self) {
         let RunState::WaitingUser(waiting) = &self.run.state else { return };
-        let Hold::Turn { live, work_left } = waiting.hold.clone() else { return };
+        let HeldProcess::Turn { live, work_left } = waiting.hold.clone() else { return };
         if self.run.waiting_gates.is_empty() {
             let turn_deadline = work_left.map(|left| self.at.after(left));
             self.turn().execution_status = ExecutionStatus::Running;
-            self.run.state = RunState::Running(Working::Active(Active { live, turn_deadline }));
+            self.run.state = RunState::Running(RunningPhase::Active(ActiveAttempt { live, turn_deadline }));
         } else {
             let next = self.run.waiting_gates.remove(0);
-            self.ask_prepared(next, Hold::Turn { live, work_left });
+            self.ask_prepared(next, HeldProcess::Turn { live, work_left });
         }
     }
 
@@ -143,17 +155,17 @@ impl Draft {
             interaction_id,
             gate: String::from(gate),
             text: String::from(text),
-            verdict: Some(Verdict::Declined),
+            verdict: Some(ApprovalVerdict::Declined),
         });
     }
 
     /// How much longer the turn may work: waiting for a person does not count.
-    pub(super) fn work_left(&self, active: &Active) -> Option<Span> {
+    pub(super) fn work_left(&self, active: &ActiveAttempt) -> Option<TimeSpan> {
         active.turn_deadline.map(|deadline| self.at.until(deadline))
     }
 
     /// An interaction that can be asked.
-    pub(super) fn interaction(&mut self, asker: Asker, question: Question) -> Interaction {
+    pub(super) fn interaction(&mut self, asker: InteractionOrigin, question: Question) -> Interaction {
         Interaction {
             interaction_id: InteractionId(self.mint()),
             run_id: self.run.run_id,

@@ -3,16 +3,16 @@
 use alloc::sync::Arc;
 
 use super::{
-    Launching, News, RunState, Working,
-    draft::{Draft, LAUNCH_TRIES},
+    ApplyOutcome, LaunchingAttempt, RunState, RunningPhase,
+    draft::{LAUNCH_TRIES, RunTransition},
 };
 use crate::{
     effect::Effect,
-    engine::Handle,
-    event::Retry,
-    failure::{Failure, FailureCode},
+    engine::EngineSessionHandle,
+    event::LaunchRetry,
+    failure::{FailureCode, RunFailure},
     id::TurnId,
-    process::{Attempt, Live, Losses, Position, Process},
+    process::{Attempt, ContactLosses, LiveProcess, OutputPosition, ProcessBinding},
     time::Seconds,
     turn::RuntimeStatus,
 };
@@ -20,11 +20,11 @@ use crate::{
 /// How long to wait before another try, per try that failed.
 const RETRY_PAUSE: Seconds = Seconds(2);
 
-impl Draft {
-    pub(super) fn attempt_started(&mut self, attempt: Attempt, process: &Process) -> News {
+impl RunTransition {
+    pub(super) fn attempt_started(&mut self, attempt: Attempt, process: &ProcessBinding) -> ApplyOutcome {
         let is_current = self.run.attempt() == Some(attempt);
         match &self.run.state {
-            RunState::Running(Working::Launching(launching)) if is_current => {
+            RunState::Running(RunningPhase::Launching(launching)) if is_current => {
                 let must_confirm = launching.must_confirm;
                 self.forgive(|effect| matches!(effect, Effect::Launch { .. }));
                 let at = self.at;
@@ -33,18 +33,18 @@ impl Draft {
                 if let Some(record) = turn.attempt_mut(attempt) {
                     (record.process, record.started_at) = (Some(process.clone()), Some(at));
                 }
-                self.work_on(Live {
+                self.work_on(LiveProcess {
                     attempt,
                     process: process.clone(),
-                    heard: Position::default(),
+                    heard: OutputPosition::default(),
                     must_confirm,
-                    losses: Losses::default(),
+                    losses: ContactLosses::default(),
                 });
-                News::Changed
+                ApplyOutcome::Changed
             }
             // Told twice.
             RunState::Running(_) | RunState::WaitingUser(_) | RunState::Idle { .. } if is_current => {
-                News::Absorbed
+                ApplyOutcome::Absorbed
             }
             // It was given up while it was being started, and the order to end it may have come too early to find
             // anything: a process that nobody waits for is ended.
@@ -55,13 +55,13 @@ impl Draft {
             | RunState::Finished(_) => {
                 self.note_start(attempt, process);
                 self.end_attempt(attempt);
-                News::Changed
+                ApplyOutcome::Changed
             }
         }
     }
 
     /// Notes which process an attempt is, for the ledger.
-    fn note_start(&mut self, attempt: Attempt, process: &Process) {
+    fn note_start(&mut self, attempt: Attempt, process: &ProcessBinding) {
         if !self.corrects_exits() {
             return;
         }
@@ -74,11 +74,16 @@ impl Draft {
         }
     }
 
-    pub(super) fn launch_failed(&mut self, attempt: Attempt, failure: &Failure, retry: Retry) -> News {
+    pub(super) fn launch_failed(
+        &mut self,
+        attempt: Attempt,
+        failure: &RunFailure,
+        retry: LaunchRetry,
+    ) -> ApplyOutcome {
         match self.run.state {
-            RunState::Running(Working::Launching(Launching { attempt: current, tries, .. }))
-                if current == attempt =>
-            {
+            RunState::Running(RunningPhase::Launching(LaunchingAttempt {
+                attempt: current, tries, ..
+            })) if current == attempt => {
                 self.forgive(|effect| matches!(effect, Effect::Launch { .. }));
                 // Nothing was started, so there is nothing to end, and no exit code.
                 let (at, dated) = (self.at, self.corrects_exits());
@@ -87,36 +92,41 @@ impl Draft {
                 if let Some(record) = turn.attempt_mut(attempt).filter(|_| dated) {
                     record.ended_at = Some(at);
                 }
-                self.run.state = RunState::Running(Working::Probing);
+                self.run.state = RunState::Running(RunningPhase::Probing);
                 match retry {
-                    Retry::Later if tries < LAUNCH_TRIES => {
+                    LaunchRetry::Later if tries < LAUNCH_TRIES => {
                         let pause = Seconds(RETRY_PAUSE.0 * tries);
                         self.launch(tries + 1, self.at.plus(pause));
                     }
-                    Retry::Later => self.failed_repeatedly(failure, tries),
-                    Retry::Never => self.fail(failure.clone()),
+                    LaunchRetry::Later => self.failed_repeatedly(failure, tries),
+                    LaunchRetry::Never => self.fail(failure.clone()),
                 }
-                News::Changed
+                ApplyOutcome::Changed
             }
             RunState::Queued { .. }
             | RunState::Running(_)
             | RunState::WaitingUser(_)
             | RunState::Idle { .. }
-            | RunState::Finished(_) => News::Absorbed,
+            | RunState::Finished(_) => ApplyOutcome::Absorbed,
         }
     }
 
     /// A resume is believed only when the id that the engine announces equals the id asked for (A4).
-    pub(super) fn handle_announced(&mut self, attempt: Attempt, position: Position, handle: &Handle) -> News {
+    pub(super) fn handle_announced(
+        &mut self,
+        attempt: Attempt,
+        position: OutputPosition,
+        handle: &EngineSessionHandle,
+    ) -> ApplyOutcome {
         if !self.hears(attempt, position) {
-            return News::Absorbed;
+            return ApplyOutcome::Absorbed;
         }
         let asked_for =
             self.run.handle.as_ref().filter(|_| self.run.handle_announced || self.run.has_history);
         match asked_for {
             Some(known) if known.handle_value != handle.handle_value => {
                 let message = "the engine started another session instead of resuming the one asked for";
-                self.fail(Failure::new(FailureCode::SessionResumeFailed, message));
+                self.fail(RunFailure::new(FailureCode::SessionResumeFailed, message));
             }
             Some(_) => {
                 if let Some(live) = self.run.live_mut() {
@@ -125,11 +135,11 @@ impl Draft {
             }
             None => {
                 let created_at_turn = self.run.turn_index;
-                self.run.handle = Some(Handle { created_at_turn, ..handle.clone() });
+                self.run.handle = Some(EngineSessionHandle { created_at_turn, ..handle.clone() });
                 self.run.handle_announced = true;
             }
         }
-        News::Changed
+        ApplyOutcome::Changed
     }
 
     /// Whether the process was told to go on with a session and has not said that it does.
@@ -139,11 +149,11 @@ impl Draft {
 
     pub(super) fn fail_unconfirmed(&mut self) {
         let message = "the engine did not name the session that it was told to go on with";
-        self.fail(Failure::new(FailureCode::SessionResumeFailed, message));
+        self.fail(RunFailure::new(FailureCode::SessionResumeFailed, message));
     }
 
-    pub(super) fn progressed(&mut self, attempt: Attempt, position: Position) -> News {
-        if self.hears(attempt, position) { News::Changed } else { News::Absorbed }
+    pub(super) fn progressed(&mut self, attempt: Attempt, position: OutputPosition) -> ApplyOutcome {
+        if self.hears(attempt, position) { ApplyOutcome::Changed } else { ApplyOutcome::Absorbed }
     }
 
     /// Whether this is the turn at work, and not an earlier one of the same process.
@@ -152,7 +162,7 @@ impl Draft {
     }
 
     /// Whether a fact of this attempt at this place of its speech is news. If so, it is now heard.
-    pub(super) fn hears(&mut self, attempt: Attempt, position: Position) -> bool {
+    pub(super) fn hears(&mut self, attempt: Attempt, position: OutputPosition) -> bool {
         let Some(live) = self.run.live_mut() else { return false };
         if live.attempt != attempt || position <= live.heard {
             return false;

@@ -25,32 +25,32 @@ mod stop;
 pub use draft::{INBOX_LIMIT, LAUNCH_TRIES};
 pub use rules::RULES;
 pub use state::{
-    Active, AnsweredGate, Cancellation, Finished, Hold, Launching, NextTurn, Recovering, Run, RunState,
-    Status, StopReason, Stopping, Waiting, Working,
+    ActiveAttempt, AnsweredGate, HeldProcess, LaunchingAttempt, NextTurn, RecoveringAttempt, Run,
+    RunCancellation, RunOutcome, RunState, RunStatus, RunningPhase, StopReason, StoppingAttempt, UserWait,
 };
 
 use alloc::vec::Vec;
 
-use draft::Draft;
+use draft::RunTransition;
 
-use crate::{effect::Owed, event::Event, refused::Refused, time::Stamp};
+use crate::{effect::PendingEffect, event::RunEvent, refused::RequestRefused, time::EventStamp};
 
 /// What an event does to a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Step {
+pub struct RunStep {
     /// What the run becomes.
     pub run: Run,
     /// What is newly owed; also kept in the run until it is settled.
-    pub effects: Vec<Owed>,
+    pub effects: Vec<PendingEffect>,
     /// Whether anything changed.
-    pub news: News,
+    pub news: ApplyOutcome,
     /// An event that must be applied next, in the same commit: an answer that policy gives at once (D6).
-    pub then: Option<Event>,
+    pub then: Option<RunEvent>,
 }
 
 /// Whether an event changed anything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum News {
+pub enum ApplyOutcome {
     /// It did.
     Changed,
     /// It was late, repeated or about something that no longer matters. Nothing need be committed.
@@ -58,52 +58,56 @@ pub enum News {
 }
 
 /// Applies an event to a run. The order of the arms is the order of a run's life.
-pub fn apply(run: Option<&Run>, stamp: &Stamp, event: &Event) -> Result<Step, Refused> {
+pub fn apply(run: Option<&Run>, stamp: &EventStamp, event: &RunEvent) -> Result<RunStep, RequestRefused> {
     let Some(run) = run else {
-        let Event::RunCreated(new) = event else { return Err(Refused::NoSuchRun) };
-        return Ok(Draft::create(stamp, new).into_step());
+        let RunEvent::RunCreated(new) = event else { return Err(RequestRefused::NoSuchRun) };
+        return Ok(RunTransition::create(stamp, new).into_step());
     };
-    let mut draft = Draft::of(run, stamp);
+    let mut draft = RunTransition::of(run, stamp);
     let news = match event {
-        Event::RunCreated(_) => return Err(Refused::RunExists),
-        Event::Admitted => draft.admitted()?,
-        Event::ProfileResolved { profile, abilities, handle, command } => {
+        RunEvent::RunCreated(_) => return Err(RequestRefused::RunExists),
+        RunEvent::Admitted => draft.admitted()?,
+        RunEvent::ProfileResolved { profile, abilities, handle, command } => {
             draft.profile_resolved(profile, *abilities, handle.as_ref(), command.as_ref())
         }
-        Event::EngineUnusable { failure } => draft.engine_unusable(failure),
-        Event::AttemptStarted { attempt, process } => draft.attempt_started(*attempt, process),
-        Event::LaunchFailed { attempt, failure, retry } => draft.launch_failed(*attempt, failure, *retry),
-        Event::HandleAnnounced { attempt, position, handle } => {
+        RunEvent::EngineUnusable { failure } => draft.engine_unusable(failure),
+        RunEvent::AttemptStarted { attempt, process } => draft.attempt_started(*attempt, process),
+        RunEvent::LaunchFailed { attempt, failure, retry } => draft.launch_failed(*attempt, failure, *retry),
+        RunEvent::HandleAnnounced { attempt, position, handle } => {
             draft.handle_announced(*attempt, *position, handle)
         }
-        Event::Progressed { attempt, position, .. } => draft.progressed(*attempt, *position),
-        Event::GateRaised { attempt, turn_id, position, gate, purpose, question } => {
+        RunEvent::Progressed { attempt, position, .. } => draft.progressed(*attempt, *position),
+        RunEvent::GateRaised { attempt, turn_id, position, gate, purpose, question } => {
             draft.gate_raised((*attempt, *turn_id), *position, gate, *purpose, question)
         }
-        Event::GateWithdrawn { attempt, position, gate } => draft.gate_withdrawn(*attempt, *position, gate),
-        Event::TurnEnded { attempt, turn_id, position, ending, aftermath } => {
+        RunEvent::GateWithdrawn { attempt, position, gate } => {
+            draft.gate_withdrawn(*attempt, *position, gate)
+        }
+        RunEvent::TurnEnded { attempt, turn_id, position, ending, aftermath } => {
             draft.turn_ended((*attempt, *turn_id), *position, ending, *aftermath)
         }
-        Event::ReplyArrived { reply } => draft.reply_arrived(reply)?,
-        Event::MessageArrived { message, on_busy } => draft.message_arrived(message, *on_busy)?,
-        Event::InterruptRequested { by } => draft.interrupt_requested(by)?,
-        Event::CancelRequested { by } => draft.cancel_requested(by)?,
-        Event::ShutdownRequested => draft.shutdown_requested(),
-        Event::RulesAdopted { rules } => draft.rules_adopted(*rules),
-        Event::ProcessExited { attempt, exit } => draft.process_exited(*attempt, *exit),
-        Event::ContactLost { attempt, within } => draft.contact_lost(*attempt, *within),
-        Event::ContactRestored { attempt, process } => draft.contact_restored(*attempt, process),
-        Event::RecoveryFailed { attempt, reason } => draft.recovery_failed(*attempt, reason),
-        Event::SessionLost { failure } => draft.session_lost(failure),
-        Event::DeadlinePassed { deadline } => draft.deadline_passed(*deadline),
-        Event::DeliveryConfirmed { delivery_id } => draft.delivery_confirmed(*delivery_id),
-        Event::DeliveryFailed { delivery_id, certainty } => draft.delivery_failed(*delivery_id, *certainty),
-        Event::ConversationSpoke => draft.conversation_spoke(),
-        Event::EffectPerformed { effect } => draft.effect_performed(*effect),
-        Event::EffectMissed { effect } => draft.effect_missed(*effect),
+        RunEvent::ReplyArrived { reply } => draft.reply_arrived(reply)?,
+        RunEvent::MessageArrived { message, on_busy } => draft.message_arrived(message, *on_busy)?,
+        RunEvent::InterruptRequested { by } => draft.interrupt_requested(by)?,
+        RunEvent::CancelRequested { by } => draft.cancel_requested(by)?,
+        RunEvent::ShutdownRequested => draft.shutdown_requested(),
+        RunEvent::RulesAdopted { rules } => draft.rules_adopted(*rules),
+        RunEvent::ProcessExited { attempt, exit } => draft.process_exited(*attempt, *exit),
+        RunEvent::ContactLost { attempt, within } => draft.contact_lost(*attempt, *within),
+        RunEvent::ContactRestored { attempt, process } => draft.contact_restored(*attempt, process),
+        RunEvent::RecoveryFailed { attempt, reason } => draft.recovery_failed(*attempt, reason),
+        RunEvent::SessionLost { failure } => draft.session_lost(failure),
+        RunEvent::DeadlinePassed { deadline } => draft.deadline_passed(*deadline),
+        RunEvent::DeliveryConfirmed { delivery_id } => draft.delivery_confirmed(*delivery_id),
+        RunEvent::DeliveryFailed { delivery_id, certainty } => {
+            draft.delivery_failed(*delivery_id, *certainty)
+        }
+        RunEvent::ConversationSpoke => draft.conversation_spoke(),
+        RunEvent::EffectPerformed { effect } => draft.effect_performed(*effect),
+        RunEvent::EffectMissed { effect } => draft.effect_missed(*effect),
     };
     Ok(match news {
-        News::Changed => draft.into_step(),
-        News::Absorbed => Step { run: run.clone(), effects: Vec::new(), news, then: None },
+        ApplyOutcome::Changed => draft.into_step(),
+        ApplyOutcome::Absorbed => RunStep { run: run.clone(), effects: Vec::new(), news, then: None },
     })
 }

@@ -2,25 +2,25 @@
 
 use alloc::sync::Arc;
 
-use super::{News, draft::Draft};
+use super::{ApplyOutcome, draft::RunTransition};
 use crate::{
     effect::{Effect, EffectNumber},
     inbound::MessageKey,
 };
 
-impl Draft {
-    pub(super) fn effect_performed(&mut self, number: EffectNumber) -> News {
-        let Some(effect) = self.strike(number) else { return News::Absorbed };
+impl RunTransition {
+    pub(super) fn effect_performed(&mut self, number: EffectNumber) -> ApplyOutcome {
+        let Some(effect) = self.strike(number) else { return ApplyOutcome::Absorbed };
         if let Effect::Steer { message, .. } = effect {
             self.steered(&message);
         }
-        News::Changed
+        ApplyOutcome::Changed
     }
 
     /// A message that was to steer keeps waiting for a turn of its own; everything else was for a process whose
     /// end is news of its own.
-    pub(super) fn effect_missed(&mut self, number: EffectNumber) -> News {
-        if self.strike(number).is_some() { News::Changed } else { News::Absorbed }
+    pub(super) fn effect_missed(&mut self, number: EffectNumber) -> ApplyOutcome {
+        if self.strike(number).is_some() { ApplyOutcome::Changed } else { ApplyOutcome::Absorbed }
     }
 
     /// Takes an order off the list, if it is of a kind that is settled in this way.

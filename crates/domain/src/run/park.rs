@@ -4,14 +4,17 @@
 
 use alloc::{format, string::String, sync::Arc, vec};
 
-use super::{Cancellation, Hold, RunState, Waiting, draft::Draft};
+use super::{HeldProcess, RunCancellation, RunState, UserWait, draft::RunTransition};
 use crate::{
-    delivery::{Content, DeliveryStatus, Notice},
-    failure::{Failure, FailureCode},
-    interaction::{Asker, Choice, Closing, Interaction, Kind, Parked, Policy, Purpose, Question},
-    policy::AutoReason,
-    process::Live,
-    settings::{ExecutionMode, Unanswered},
+    delivery::{DeliveryContent, DeliveryNotice, DeliveryStatus},
+    failure::{FailureCode, RunFailure},
+    interaction::{
+        CloseReason, DecisionPolicy, GatePurpose, Interaction, InteractionKind, InteractionOption,
+        InteractionOrigin, Question, RuntimeQuestion,
+    },
+    policy::AutoDecideReason,
+    process::LiveProcess,
+    settings::{ExecutionMode, UnansweredPolicy},
     time::Timestamp,
     turn::ExecutionStatus,
 };
@@ -23,62 +26,66 @@ pub(super) const CONTINUE: &str = "continue";
 /// The answer that has a turn tried again that could not be started.
 pub(super) const TRY_AGAIN: &str = "try again";
 
-impl Draft {
-    pub(super) fn ask(&mut self, asker: Asker, question: Question, hold: Hold) {
+impl RunTransition {
+    pub(super) fn ask(&mut self, asker: InteractionOrigin, question: Question, hold: HeldProcess) {
         let interaction = self.interaction(asker, question);
         self.ask_prepared(interaction, hold);
     }
 
-    pub(super) fn ask_prepared(&mut self, mut interaction: Interaction, hold: Hold) {
+    pub(super) fn ask_prepared(&mut self, mut interaction: Interaction, hold: HeldProcess) {
         let interaction_id = interaction.interaction_id;
         let deadline = self.answer_deadline(&hold);
         (interaction.opened_at, interaction.deadline_at) = (self.at, deadline);
         match &interaction.asker {
-            Asker::Gate { purpose: Purpose::Approval, .. } => {
+            InteractionOrigin::Gate { purpose: GatePurpose::Approval, .. } => {
                 self.turn().execution_status = ExecutionStatus::WaitingApproval;
             }
-            Asker::Gate { purpose: Purpose::Input, .. } | Asker::TurnEnd => {
+            InteractionOrigin::Gate { purpose: GatePurpose::Input, .. } | InteractionOrigin::TurnEnd => {
                 self.turn().execution_status = ExecutionStatus::WaitingUserInput;
             }
-            Asker::Abide(_) => {}
+            InteractionOrigin::Abide(_) => {}
         }
         let carries = match &interaction.asker {
             // The question tells what its turn said, or how it failed.
-            Asker::TurnEnd | Asker::Abide(Parked::FailedRepeatedly) => Some(interaction.turn_id),
-            Asker::Gate { .. }
-            | Asker::Abide(
-                Parked::Interrupted
-                | Parked::OutcomeUnknown
-                | Parked::RequestVoid
-                | Parked::StoppedByShutdown,
+            InteractionOrigin::TurnEnd | InteractionOrigin::Abide(RuntimeQuestion::FailedRepeatedly) => {
+                Some(interaction.turn_id)
+            }
+            InteractionOrigin::Gate { .. }
+            | InteractionOrigin::Abide(
+                RuntimeQuestion::Interrupted
+                | RuntimeQuestion::OutcomeUnknown
+                | RuntimeQuestion::RequestVoid
+                | RuntimeQuestion::StoppedByShutdown,
             ) => None,
         };
         self.run.interactions.push(Arc::new(interaction));
-        self.run.state = RunState::WaitingUser(Waiting { interaction_id, hold, deadline });
+        self.run.state = RunState::WaitingUser(UserWait { interaction_id, hold, deadline });
         match self.run.settings.execution_mode {
             // Nobody is asked, so there is nothing to show.
             ExecutionMode::Auto => {
                 self.mirror(carries, DeliveryStatus::Suppressed);
-                self.decide_unanswered(AutoReason::AutoMode);
+                self.decide_unanswered(AutoDecideReason::AutoMode);
             }
             ExecutionMode::Interactive | ExecutionMode::Chat => {
-                self.deliver(Content::Question(interaction_id), carries);
+                self.deliver(DeliveryContent::Question(interaction_id), carries);
             }
         }
     }
 
     /// When the wait ends without an answer (D5): never where nothing is held and a person is required.
-    fn answer_deadline(&self, hold: &Hold) -> Option<Timestamp> {
+    fn answer_deadline(&self, hold: &HeldProcess) -> Option<Timestamp> {
         let at = self.at.plus(self.run.session_timeout());
         match (self.run.settings.unanswered, hold) {
-            (Unanswered::AutoDecide, _) => Some(at),
-            (Unanswered::Strict, Hold::Nothing) => None,
-            (Unanswered::Strict, Hold::Session(_) | Hold::Turn { .. }) => self.run.is_sticky().then_some(at),
+            (UnansweredPolicy::AutoDecide, _) => Some(at),
+            (UnansweredPolicy::Strict, HeldProcess::Nothing) => None,
+            (UnansweredPolicy::Strict, HeldProcess::Session(_) | HeldProcess::Turn { .. }) => {
+                self.run.is_sticky().then_some(at)
+            }
         }
     }
 
     /// Closes what is open, on every surface.
-    pub(super) fn close_questions(&mut self, because: Closing) {
+    pub(super) fn close_questions(&mut self, because: CloseReason) {
         let at = self.at;
         let mut closed = vec![];
         for interaction in self.run.interactions.iter_mut().filter(|interaction| interaction.is_open()) {
@@ -92,7 +99,7 @@ impl Draft {
     }
 
     /// The turn was stopped by a person: only a person knows what comes next, except in a chat, where they say so.
-    pub(super) fn interrupted(&mut self, live: Option<Live>, by: &str) {
+    pub(super) fn interrupted(&mut self, live: Option<LiveProcess>, by: &str) {
         self.end_turn(ExecutionStatus::Interrupted);
         self.suppress_turn();
         let goes_on = live.is_some() || !self.run.is_sticky();
@@ -103,25 +110,25 @@ impl Draft {
             ExecutionMode::Chat if goes_on => self.idle(live),
             ExecutionMode::Interactive if goes_on => {
                 let question = Question {
-                    kind: Kind::OpenText,
+                    kind: InteractionKind::OpenText,
                     prompt: String::from("The turn was interrupted. What should happen next?"),
                     options: vec![],
                     ui_hints: None,
-                    default_decision_policy: Policy::Abort,
+                    default_decision_policy: DecisionPolicy::Abort,
                     context: None,
                     hidden: None,
                 };
-                let hold = live.map_or(Hold::Nothing, Hold::Session);
-                self.ask(Asker::Abide(Parked::Interrupted), question, hold);
+                let hold = live.map_or(HeldProcess::Nothing, HeldProcess::Session);
+                self.ask(InteractionOrigin::Abide(RuntimeQuestion::Interrupted), question, hold);
             }
             ExecutionMode::Auto | ExecutionMode::Interactive | ExecutionMode::Chat => {
                 if let Some(live) = live {
                     self.end_attempt(live.attempt);
                 }
                 self.run.state = RunState::Idle { held: None };
-                let reason = Failure::new(FailureCode::CanceledByUser, "the turn was interrupted");
+                let reason = RunFailure::new(FailureCode::CanceledByUser, "the turn was interrupted");
                 let by = Some(String::from(by));
-                self.cancel(Cancellation { reason, by }, Closing::Stopped);
+                self.cancel(RunCancellation { reason, by }, CloseReason::Stopped);
             }
         }
     }
@@ -129,24 +136,28 @@ impl Draft {
     /// The turn's outcome cannot be found out (E8). It is never simply run again: it may have done its work.
     pub(super) fn outcome_unknown(&mut self, why: &str) {
         self.end_process();
-        let failure = Failure::new(FailureCode::RecoveryFailed, why);
+        let failure = RunFailure::new(FailureCode::RecoveryFailed, why);
         let resumable = !self.run.is_sticky() && (self.run.handle.is_some() || !self.run.has_history);
         self.turn().error = Some(failure.clone());
         self.end_turn(ExecutionStatus::RecoveryRequired);
         self.suppress_turn();
-        self.close_questions(Closing::RunFailed);
+        self.close_questions(CloseReason::RunFailed);
         let turn_id = self.turn_id();
         self.run.state = RunState::Idle { held: None };
         match self.run.settings.execution_mode {
             ExecutionMode::Chat if resumable => {
-                self.deliver(Content::Notice(Notice::OutcomeUnknown(turn_id)), None);
+                self.deliver(DeliveryContent::Notice(DeliveryNotice::OutcomeUnknown(turn_id)), None);
                 self.go_on(None);
             }
             ExecutionMode::Interactive if resumable => {
                 let prompt = "Contact with the engine was lost during this turn, and whether it finished its work \
                               is not known. Continue, or stop here? Any other text is passed on to the engine.";
                 let question = go_on_or_stop(String::from(prompt), CONTINUE);
-                self.ask(Asker::Abide(Parked::OutcomeUnknown), question, Hold::Nothing);
+                self.ask(
+                    InteractionOrigin::Abide(RuntimeQuestion::OutcomeUnknown),
+                    question,
+                    HeldProcess::Nothing,
+                );
             }
             ExecutionMode::Auto | ExecutionMode::Interactive | ExecutionMode::Chat => self.fail(failure),
         }
@@ -154,7 +165,7 @@ impl Draft {
 
     /// The turn could not be started, however often it was tried. It did nothing, so trying again does no harm, but only
     /// a person does it: whatever stands in the way has outlasted the pauses (decision 0011).
-    pub(super) fn failed_repeatedly(&mut self, failure: &Failure, tries: u32) {
+    pub(super) fn failed_repeatedly(&mut self, failure: &RunFailure, tries: u32) {
         let stopping = match self.run.settings.execution_mode {
             ExecutionMode::Auto => return self.fail(failure.clone()),
             ExecutionMode::Interactive => "stop here",
@@ -170,11 +181,11 @@ impl Draft {
         );
         // A launch is only ordered where the session can go on, so there is nothing that must be held for the answer.
         let question = go_on_or_stop(prompt, TRY_AGAIN);
-        self.ask(Asker::Abide(Parked::FailedRepeatedly), question, Hold::Nothing);
+        self.ask(InteractionOrigin::Abide(RuntimeQuestion::FailedRepeatedly), question, HeldProcess::Nothing);
     }
 
     /// The turn that a newer message replaced has stopped: the message takes over.
-    pub(super) fn replace_superseded(&mut self, live: Option<Live>) {
+    pub(super) fn replace_superseded(&mut self, live: Option<LiveProcess>) {
         self.end_turn(ExecutionStatus::Superseded);
         match self.run.next_message() {
             Some(next) => self.begin_turn(next, live),
@@ -185,13 +196,13 @@ impl Draft {
 
 /// A question of our own. Nobody else answers it: without a person the run ends, so that nothing goes round in circles.
 pub(super) fn go_on_or_stop(prompt: String, going_on: &str) -> Question {
-    let choice = |label: &str, safe| Choice { label: String::from(label), safe };
+    let choice = |label: &str, safe| InteractionOption { label: String::from(label), safe };
     Question {
-        kind: Kind::ChooseOne,
+        kind: InteractionKind::ChooseOne,
         prompt,
         options: vec![choice(going_on, false), choice(GIVE_UP, true)],
         ui_hints: None,
-        default_decision_policy: Policy::Abort,
+        default_decision_policy: DecisionPolicy::Abort,
         context: None,
         hidden: None,
     }

@@ -2,8 +2,8 @@
 //!
 //! A rule that is changed for an event which journals already hold asks here first. A new event needs none of this.
 
-use super::{News, RunState, draft::Draft};
-use crate::failure::{Failure, FailureCode};
+use super::{ApplyOutcome, RunState, draft::RunTransition};
+use crate::failure::{FailureCode, RunFailure};
 
 /// The rules that new runs follow.
 ///
@@ -14,15 +14,15 @@ use crate::failure::{Failure, FailureCode};
 /// | 2 | a person's answer to an approval is a yes or a no, anything else is refused; its meaning is recorded (I42, I43) |
 pub const RULES: u32 = 2;
 
-impl Draft {
+impl RunTransition {
     /// An older run goes on under newer rules. They are never older ones.
-    pub(super) fn rules_adopted(&mut self, rules: u32) -> News {
+    pub(super) fn rules_adopted(&mut self, rules: u32) -> ApplyOutcome {
         let over = matches!(self.run.state, RunState::Finished(_));
         if over || rules <= self.run.rules {
-            return News::Absorbed;
+            return ApplyOutcome::Absorbed;
         }
         self.run.rules = rules;
-        News::Changed
+        ApplyOutcome::Changed
     }
 
     /// Whether a request inside a turn is void when its process ends.
@@ -60,10 +60,10 @@ impl Draft {
     }
 
     /// `SESSION_RESUME_FAILED` belongs to runs that resume (A10): on a sticky one it is the engine that failed.
-    pub(super) fn failure_of_its_path(&self, failure: Failure) -> Failure {
+    pub(super) fn failure_of_its_path(&self, failure: RunFailure) -> RunFailure {
         let misplaced = failure.code == FailureCode::SessionResumeFailed && self.run.is_sticky();
         if misplaced && self.run.rules >= 1 {
-            return Failure::new(FailureCode::EngineFailed, failure.message);
+            return RunFailure::new(FailureCode::EngineFailed, failure.message);
         }
         failure
     }

@@ -4,14 +4,14 @@
 use alloc::{format, string::String};
 
 use super::{
-    Hold, News, RunState, StopReason, Stopping, Working,
-    draft::Draft,
+    ApplyOutcome, HeldProcess, RunState, RunningPhase, StopReason, StoppingAttempt,
+    draft::RunTransition,
     park::{CONTINUE, go_on_or_stop},
 };
 use crate::{
-    failure::{Failure, FailureCode},
-    interaction::{Asker, Closing, Parked},
-    process::Live,
+    failure::{FailureCode, RunFailure},
+    interaction::{CloseReason, InteractionOrigin, RuntimeQuestion},
+    process::LiveProcess,
     settings::ExecutionMode,
     turn::ExecutionStatus,
 };
@@ -19,20 +19,20 @@ use crate::{
 /// Who stops turns when the daemon is stopped.
 const SHUTDOWN: &str = "shutdown";
 
-impl Draft {
+impl RunTransition {
     /// Absorbed where no process is held: such a run waits or goes on at the next start. A turn whose process was not
     /// started yet has done nothing, so it is started then.
-    pub(super) fn shutdown_requested(&mut self) -> News {
+    pub(super) fn shutdown_requested(&mut self) -> ApplyOutcome {
         match &self.run.state {
-            RunState::Running(Working::Active(active)) => {
+            RunState::Running(RunningPhase::Active(active)) => {
                 let live = active.live.clone();
                 self.stop(live, StopReason::Shutdown, SHUTDOWN);
             }
-            RunState::Running(Working::Stopping(stopping)) => match stopping.reason {
-                StopReason::Shutdown => return News::Absorbed,
+            RunState::Running(RunningPhase::Stopping(stopping)) => match stopping.reason {
+                StopReason::Shutdown => return ApplyOutcome::Absorbed,
                 StopReason::Interrupted => {
-                    let stopping = Stopping { reason: StopReason::Shutdown, ..stopping.clone() };
-                    self.run.state = RunState::Running(Working::Stopping(stopping));
+                    let stopping = StoppingAttempt { reason: StopReason::Shutdown, ..stopping.clone() };
+                    self.run.state = RunState::Running(RunningPhase::Stopping(stopping));
                 }
                 // The message that takes the turn's place must not start one now.
                 StopReason::Superseded => {
@@ -40,13 +40,13 @@ impl Draft {
                     self.stopped_by_shutdown(None);
                 }
             },
-            RunState::Running(Working::Recovering(_)) => {
+            RunState::Running(RunningPhase::Recovering(_)) => {
                 self.end_process();
                 self.stopped_by_shutdown(None);
             }
             RunState::WaitingUser(waiting) => match &waiting.hold {
-                Hold::Nothing => return News::Absorbed,
-                Hold::Turn { .. } if !self.run.is_sticky() => {
+                HeldProcess::Nothing => return ApplyOutcome::Absorbed,
+                HeldProcess::Turn { .. } if !self.run.is_sticky() => {
                     self.end_process();
                     self.leave_dead_process();
                     self.void(
@@ -54,10 +54,10 @@ impl Draft {
                         "Abide was shut down while this turn waited for an answer, so that request is void.",
                     );
                 }
-                Hold::Session(_) | Hold::Turn { .. } => {
+                HeldProcess::Session(_) | HeldProcess::Turn { .. } => {
                     self.end_process();
                     self.leave_dead_process();
-                    self.close_questions(Closing::Void);
+                    self.close_questions(CloseReason::Void);
                     self.fail(stopped("the process that waited for an answer was ended by a shutdown"));
                 }
             },
@@ -65,15 +65,15 @@ impl Draft {
                 self.fail(stopped("the process of this chat was ended by a shutdown"));
             }
             RunState::Queued { .. }
-            | RunState::Running(Working::Probing | Working::Launching(_))
+            | RunState::Running(RunningPhase::Probing | RunningPhase::Launching(_))
             | RunState::Idle { held: None }
-            | RunState::Finished(_) => return News::Absorbed,
+            | RunState::Finished(_) => return ApplyOutcome::Absorbed,
         }
-        News::Changed
+        ApplyOutcome::Changed
     }
 
     /// The turn has stopped for a shutdown. Its process goes too, whatever the profile.
-    pub(super) fn stopped_by_shutdown(&mut self, live: Option<Live>) {
+    pub(super) fn stopped_by_shutdown(&mut self, live: Option<LiveProcess>) {
         if let Some(live) = live {
             self.end_attempt(live.attempt);
         }
@@ -96,7 +96,11 @@ impl Draft {
                      here? Any other text is passed on to the engine."
                 );
                 let question = go_on_or_stop(prompt, CONTINUE);
-                self.ask(Asker::Abide(Parked::StoppedByShutdown), question, Hold::Nothing);
+                self.ask(
+                    InteractionOrigin::Abide(RuntimeQuestion::StoppedByShutdown),
+                    question,
+                    HeldProcess::Nothing,
+                );
             }
             ExecutionMode::Interactive | ExecutionMode::Chat => self.go_on(None),
         }
@@ -105,9 +109,9 @@ impl Draft {
     /// The process ended while a request inside its turn was open (A10).
     pub(super) fn request_void(&mut self, why: &str) {
         if self.run.is_sticky() {
-            return self.fail(Failure::new(FailureCode::InteractionProcessLost, why));
+            return self.fail(RunFailure::new(FailureCode::InteractionProcessLost, why));
         }
-        let failure = Failure::new(FailureCode::EngineFailed, why);
+        let failure = RunFailure::new(FailureCode::EngineFailed, why);
         self.void(
             &failure,
             "The engine's process ended while this turn waited for an answer, so that request is void.",
@@ -115,12 +119,12 @@ impl Draft {
     }
 
     /// Closes the request as void and asks whether to go on. The state no longer names the process.
-    fn void(&mut self, failure: &Failure, told: &str) {
+    fn void(&mut self, failure: &RunFailure, told: &str) {
         if self.run.settings.execution_mode == ExecutionMode::Auto {
             return self.fail(failure.clone());
         }
         self.run.waiting_gates.clear();
-        self.close_questions(Closing::Void);
+        self.close_questions(CloseReason::Void);
         self.turn().error = Some(failure.clone());
         self.end_turn(ExecutionStatus::Interrupted);
         self.suppress_turn();
@@ -133,10 +137,10 @@ impl Draft {
             failure.message
         );
         let question = go_on_or_stop(prompt, CONTINUE);
-        self.ask(Asker::Abide(Parked::RequestVoid), question, Hold::Nothing);
+        self.ask(InteractionOrigin::Abide(RuntimeQuestion::RequestVoid), question, HeldProcess::Nothing);
     }
 }
 
-fn stopped(message: &str) -> Failure {
-    Failure::new(FailureCode::StoppedByShutdown, String::from(message))
+fn stopped(message: &str) -> RunFailure {
+    RunFailure::new(FailureCode::StoppedByShutdown, String::from(message))
 }

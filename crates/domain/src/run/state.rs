@@ -14,20 +14,20 @@ use core::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    approval::Verdict,
+    approval::ApprovalVerdict,
     deadline::{Deadline, DeadlineKind},
     delivery::Delivery,
-    effect::Owed,
-    engine::{Abilities, EngineCommand, Handle, Profile},
-    failure::Failure,
+    effect::PendingEffect,
+    engine::{EngineCommand, EngineInteractiveProfile, EngineSessionHandle, RunAbilities},
+    failure::RunFailure,
     id::{InteractionId, RunId},
     inbound::Inbound,
     interaction::Interaction,
-    process::{Attempt, Live},
-    settings::Settings,
-    slots::Occupancy,
-    time::{Span, Timestamp},
-    turn::{Cause, Turn},
+    process::{Attempt, LiveProcess},
+    settings::RunSettings,
+    slots::SlotOccupancy,
+    time::{TimeSpan, Timestamp},
+    turn::{Turn, TurnTrigger},
 };
 
 /// A task or conversation given to one engine in one workspace.
@@ -36,7 +36,7 @@ pub struct Run {
     /// Its name.
     pub run_id: RunId,
     /// What it was asked to be.
-    pub settings: Arc<Settings>,
+    pub settings: Arc<RunSettings>,
     /// How many events made it what it is; the fence against two writers.
     pub revision: u64,
     /// When it was created.
@@ -46,9 +46,9 @@ pub struct Run {
     /// What it does now.
     pub state: RunState,
     /// How its engine waits, once that is known.
-    pub profile: Option<Profile>,
+    pub profile: Option<EngineInteractiveProfile>,
     /// What its engine can do besides.
-    pub abilities: Abilities,
+    pub abilities: RunAbilities,
     /// How its engine's program is called in every turn (A9). A run of the first release has none and follows the present
     /// configuration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -57,7 +57,7 @@ pub struct Run {
     #[serde(default)]
     pub rules: u32,
     /// The engine's session.
-    pub handle: Option<Handle>,
+    pub handle: Option<EngineSessionHandle>,
     /// Whether the engine itself has named that session, or it is only the name that we chose.
     pub handle_announced: bool,
     /// Whether the engine's session holds anything worth keeping: some turn of it was heard to its end.
@@ -89,7 +89,7 @@ pub struct Run {
     /// Deliveries that are not finished.
     pub deliveries: Vec<Delivery>,
     /// Orders that nobody has reported as carried out.
-    pub owed: Vec<Owed>,
+    pub owed: Vec<PendingEffect>,
 }
 
 /// What a run does now (SPEC section 4).
@@ -104,35 +104,35 @@ pub enum RunState {
         next: NextTurn,
     },
     /// It holds a slot and has a turn at work.
-    Running(Working),
+    Running(RunningPhase),
     /// An interaction is open.
-    WaitingUser(Waiting),
+    WaitingUser(UserWait),
     /// A chat between turns.
     Idle {
         /// The process that is held for the next turn, and until when. None where the session can be resumed.
-        held: Option<(Live, Timestamp)>,
+        held: Option<(LiveProcess, Timestamp)>,
     },
     /// It is over.
-    Finished(Finished),
+    Finished(RunOutcome),
 }
 
 /// How a run ended. Never left.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Finished {
+pub enum RunOutcome {
     /// The engine was done.
     Succeeded,
     /// It could not go on.
-    Failed(Failure),
+    Failed(RunFailure),
     /// It was ended on purpose.
-    Canceled(Cancellation),
+    Canceled(RunCancellation),
 }
 
 /// Why a run was ended on purpose.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Cancellation {
+pub struct RunCancellation {
     /// The reason, as an error that people see.
-    pub reason: Failure,
+    pub reason: RunFailure,
     /// Who, if it was a person.
     pub by: Option<String>,
 }
@@ -141,7 +141,7 @@ pub struct Cancellation {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NextTurn {
     /// What starts it.
-    pub cause: Cause,
+    pub cause: TurnTrigger,
     /// What the engine will be told.
     pub prompt: String,
 }
@@ -149,22 +149,22 @@ pub struct NextTurn {
 /// What the turn at work is doing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Working {
+pub enum RunningPhase {
     /// The engine is asked what it can do, once, before the first launch.
     Probing,
     /// A process is ordered and not seen yet.
-    Launching(Launching),
+    Launching(LaunchingAttempt),
     /// A process works.
-    Active(Active),
+    Active(ActiveAttempt),
     /// The process was told to stop.
-    Stopping(Stopping),
+    Stopping(StoppingAttempt),
     /// The process is out of contact.
-    Recovering(Recovering),
+    Recovering(RecoveringAttempt),
 }
 
 /// A process that is ordered and not seen yet.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Launching {
+pub struct LaunchingAttempt {
     /// Which launch.
     pub attempt: Attempt,
     /// How many launches this turn has cost, this one included.
@@ -175,18 +175,18 @@ pub struct Launching {
 
 /// A process at work.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Active {
+pub struct ActiveAttempt {
     /// The process.
-    pub live: Live,
+    pub live: LiveProcess,
     /// When the turn has worked long enough.
     pub turn_deadline: Option<Timestamp>,
 }
 
 /// A process that was told to stop.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Stopping {
+pub struct StoppingAttempt {
     /// The process.
-    pub live: Live,
+    pub live: LiveProcess,
     /// Why.
     pub reason: StopReason,
     /// Who wanted it.
@@ -209,25 +209,25 @@ pub enum StopReason {
 
 /// A process out of contact.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Recovering {
+pub struct RecoveringAttempt {
     /// Which launch.
     pub attempt: Attempt,
     /// What was known of it; nothing if it was lost before it was seen.
-    pub live: Option<Live>,
+    pub live: Option<LiveProcess>,
     /// When the search ends.
     pub until: Timestamp,
     /// How much longer the turn may work once it is found.
-    pub work_left: Option<Span>,
+    pub work_left: Option<TimeSpan>,
     /// Since when. Not known of searches that began in an earlier version.
     #[serde(default)]
     pub since: Option<Timestamp>,
 }
 
-impl Recovering {
+impl RecoveringAttempt {
     /// The process as it is known once it is heard again at this time: how long it was searched for is not forgotten.
-    pub(super) fn found(&self, at: Timestamp) -> Option<Live> {
+    pub(super) fn found(&self, at: Timestamp) -> Option<LiveProcess> {
         let mut live = self.live.clone()?;
-        let searched = self.since.map_or(Span(0), |since| since.until(at));
+        let searched = self.since.map_or(TimeSpan(0), |since| since.until(at));
         live.losses.searched = live.losses.searched.and(searched);
         Some(live)
     }
@@ -235,11 +235,11 @@ impl Recovering {
 
 /// An open interaction and what is held for it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Waiting {
+pub struct UserWait {
     /// The interaction, of which there is exactly one.
     pub interaction_id: InteractionId,
     /// What is held.
-    pub hold: Hold,
+    pub hold: HeldProcess,
     /// When the wait ends without an answer.
     pub deadline: Option<Timestamp>,
 }
@@ -247,17 +247,17 @@ pub struct Waiting {
 /// What a waiting run holds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Hold {
+pub enum HeldProcess {
     /// Nothing: the process has ended and the slot is free.
     Nothing,
     /// The process of the session, between two turns.
-    Session(Live),
+    Session(LiveProcess),
     /// The process of the turn, which waits inside it.
     Turn {
         /// The process.
-        live: Live,
+        live: LiveProcess,
         /// How much longer the turn may work after the answer.
-        work_left: Option<Span>,
+        work_left: Option<TimeSpan>,
     },
 }
 
@@ -271,13 +271,13 @@ pub struct AnsweredGate {
     /// What was answered.
     pub text: String,
     /// What that means, if permission was asked for.
-    pub verdict: Option<Verdict>,
+    pub verdict: Option<ApprovalVerdict>,
 }
 
 /// A run's state in one word, as people and programs see it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Status {
+pub enum RunStatus {
     /// No slot yet.
     Queued,
     /// Holds a slot and works.
@@ -294,7 +294,7 @@ pub enum Status {
     Canceled,
 }
 
-impl Status {
+impl RunStatus {
     /// The word itself.
     pub fn name(self) -> &'static str {
         match self {
@@ -317,7 +317,7 @@ impl Status {
     }
 }
 
-impl fmt::Display for Status {
+impl fmt::Display for RunStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }
@@ -325,29 +325,29 @@ impl fmt::Display for Status {
 
 impl RunState {
     /// The state in one word.
-    pub fn status(&self) -> Status {
+    pub fn status(&self) -> RunStatus {
         match self {
-            Self::Queued { .. } => Status::Queued,
-            Self::Running(_) => Status::Running,
-            Self::WaitingUser(_) => Status::WaitingUser,
-            Self::Idle { .. } => Status::Idle,
-            Self::Finished(Finished::Succeeded) => Status::Succeeded,
-            Self::Finished(Finished::Failed(_)) => Status::Failed,
-            Self::Finished(Finished::Canceled(_)) => Status::Canceled,
+            Self::Queued { .. } => RunStatus::Queued,
+            Self::Running(_) => RunStatus::Running,
+            Self::WaitingUser(_) => RunStatus::WaitingUser,
+            Self::Idle { .. } => RunStatus::Idle,
+            Self::Finished(RunOutcome::Succeeded) => RunStatus::Succeeded,
+            Self::Finished(RunOutcome::Failed(_)) => RunStatus::Failed,
+            Self::Finished(RunOutcome::Canceled(_)) => RunStatus::Canceled,
         }
     }
 
     /// The state in detail, for the table of transitions.
     pub fn detail(&self) -> String {
         let part = match self {
-            Self::Running(Working::Probing) => ".probing",
-            Self::Running(Working::Launching(_)) => ".launching",
-            Self::Running(Working::Active(_)) => ".active",
-            Self::Running(Working::Stopping(_)) => ".stopping",
-            Self::Running(Working::Recovering(_)) => ".recovering",
-            Self::WaitingUser(Waiting { hold: Hold::Nothing, .. }) => ".free",
-            Self::WaitingUser(Waiting { hold: Hold::Session(_), .. }) => ".session",
-            Self::WaitingUser(Waiting { hold: Hold::Turn { .. }, .. }) => ".turn",
+            Self::Running(RunningPhase::Probing) => ".probing",
+            Self::Running(RunningPhase::Launching(_)) => ".launching",
+            Self::Running(RunningPhase::Active(_)) => ".active",
+            Self::Running(RunningPhase::Stopping(_)) => ".stopping",
+            Self::Running(RunningPhase::Recovering(_)) => ".recovering",
+            Self::WaitingUser(UserWait { hold: HeldProcess::Nothing, .. }) => ".free",
+            Self::WaitingUser(UserWait { hold: HeldProcess::Session(_), .. }) => ".session",
+            Self::WaitingUser(UserWait { hold: HeldProcess::Turn { .. }, .. }) => ".turn",
             Self::Idle { held: None } => ".free",
             Self::Idle { held: Some(_) } => ".session",
             Self::Queued { .. } | Self::Finished(_) => "",
@@ -358,34 +358,34 @@ impl RunState {
 
 impl Run {
     /// The state in one word.
-    pub fn status(&self) -> Status {
+    pub fn status(&self) -> RunStatus {
         self.state.status()
     }
 
     /// Whether the run holds a slot or waits for one. A slot is held while the state holds a process or is about to
     /// have one; a process that was ordered to end has seconds to live and is not counted.
-    pub fn occupancy(&self) -> Occupancy {
+    pub fn occupancy(&self) -> SlotOccupancy {
         match &self.state {
-            RunState::Queued { since, .. } => Occupancy::Queued(*since),
-            RunState::Running(_) | RunState::Idle { held: Some(_) } => Occupancy::Holding,
+            RunState::Queued { since, .. } => SlotOccupancy::Queued(*since),
+            RunState::Running(_) | RunState::Idle { held: Some(_) } => SlotOccupancy::Holding,
             RunState::WaitingUser(waiting) => match waiting.hold {
-                Hold::Nothing => Occupancy::None,
-                Hold::Session(_) | Hold::Turn { .. } => Occupancy::Holding,
+                HeldProcess::Nothing => SlotOccupancy::None,
+                HeldProcess::Session(_) | HeldProcess::Turn { .. } => SlotOccupancy::Holding,
             },
-            RunState::Idle { held: None } | RunState::Finished(_) => Occupancy::None,
+            RunState::Idle { held: None } | RunState::Finished(_) => SlotOccupancy::None,
         }
     }
 
     /// The one point in time that the run waits for, if it waits for one.
     pub fn deadline(&self) -> Option<Deadline> {
         match &self.state {
-            RunState::Running(Working::Active(Active { live, turn_deadline })) => {
+            RunState::Running(RunningPhase::Active(ActiveAttempt { live, turn_deadline })) => {
                 turn_deadline.map(|at| Deadline { at, kind: DeadlineKind::Turn(live.attempt) })
             }
-            RunState::Running(Working::Stopping(stopping)) => {
+            RunState::Running(RunningPhase::Stopping(stopping)) => {
                 Some(Deadline { at: stopping.until, kind: DeadlineKind::Stop(stopping.live.attempt) })
             }
-            RunState::Running(Working::Recovering(recovering)) => {
+            RunState::Running(RunningPhase::Recovering(recovering)) => {
                 Some(Deadline { at: recovering.until, kind: DeadlineKind::Recovery(recovering.attempt) })
             }
             RunState::WaitingUser(waiting) => {
@@ -396,7 +396,7 @@ impl Run {
                 Some(Deadline { at: *until, kind: DeadlineKind::Idling(live.attempt) })
             }
             RunState::Queued { .. }
-            | RunState::Running(Working::Probing | Working::Launching(_))
+            | RunState::Running(RunningPhase::Probing | RunningPhase::Launching(_))
             | RunState::Idle { held: None }
             | RunState::Finished(_) => None,
         }
@@ -405,44 +405,46 @@ impl Run {
     /// The attempt whose news counts, if any does.
     pub fn attempt(&self) -> Option<Attempt> {
         match &self.state {
-            RunState::Running(Working::Launching(launching)) => Some(launching.attempt),
-            RunState::Running(Working::Recovering(recovering)) => Some(recovering.attempt),
-            RunState::Running(Working::Probing) | RunState::Queued { .. } | RunState::Finished(_) => None,
-            RunState::Running(Working::Active(_) | Working::Stopping(_))
+            RunState::Running(RunningPhase::Launching(launching)) => Some(launching.attempt),
+            RunState::Running(RunningPhase::Recovering(recovering)) => Some(recovering.attempt),
+            RunState::Running(RunningPhase::Probing) | RunState::Queued { .. } | RunState::Finished(_) => {
+                None
+            }
+            RunState::Running(RunningPhase::Active(_) | RunningPhase::Stopping(_))
             | RunState::WaitingUser(_)
             | RunState::Idle { .. } => self.live().map(|live| live.attempt),
         }
     }
 
     /// The process that the run holds and can hear.
-    pub fn live(&self) -> Option<&Live> {
+    pub fn live(&self) -> Option<&LiveProcess> {
         match &self.state {
-            RunState::Running(Working::Active(active)) => Some(&active.live),
-            RunState::Running(Working::Stopping(stopping)) => Some(&stopping.live),
-            RunState::Running(Working::Recovering(recovering)) => recovering.live.as_ref(),
+            RunState::Running(RunningPhase::Active(active)) => Some(&active.live),
+            RunState::Running(RunningPhase::Stopping(stopping)) => Some(&stopping.live),
+            RunState::Running(RunningPhase::Recovering(recovering)) => recovering.live.as_ref(),
             RunState::WaitingUser(waiting) => match &waiting.hold {
-                Hold::Nothing => None,
-                Hold::Session(live) | Hold::Turn { live, .. } => Some(live),
+                HeldProcess::Nothing => None,
+                HeldProcess::Session(live) | HeldProcess::Turn { live, .. } => Some(live),
             },
             RunState::Idle { held } => held.as_ref().map(|(live, _)| live),
             RunState::Queued { .. }
-            | RunState::Running(Working::Probing | Working::Launching(_))
+            | RunState::Running(RunningPhase::Probing | RunningPhase::Launching(_))
             | RunState::Finished(_) => None,
         }
     }
 
-    pub(super) fn live_mut(&mut self) -> Option<&mut Live> {
+    pub(super) fn live_mut(&mut self) -> Option<&mut LiveProcess> {
         match &mut self.state {
-            RunState::Running(Working::Active(active)) => Some(&mut active.live),
-            RunState::Running(Working::Stopping(stopping)) => Some(&mut stopping.live),
-            RunState::Running(Working::Recovering(recovering)) => recovering.live.as_mut(),
+            RunState::Running(RunningPhase::Active(active)) => Some(&mut active.live),
+            RunState::Running(RunningPhase::Stopping(stopping)) => Some(&mut stopping.live),
+            RunState::Running(RunningPhase::Recovering(recovering)) => recovering.live.as_mut(),
             RunState::WaitingUser(waiting) => match &mut waiting.hold {
-                Hold::Nothing => None,
-                Hold::Session(live) | Hold::Turn { live, .. } => Some(live),
+                HeldProcess::Nothing => None,
+                HeldProcess::Session(live) | HeldProcess::Turn { live, .. } => Some(live),
             },
             RunState::Idle { held } => held.as_mut().map(|(live, _)| live),
             RunState::Queued { .. }
-            | RunState::Running(Working::Probing | Working::Launching(_))
+            | RunState::Running(RunningPhase::Probing | RunningPhase::Launching(_))
             | RunState::Finished(_) => None,
         }
     }
@@ -459,11 +461,11 @@ impl Run {
     }
 
     /// Why the run failed or was canceled.
-    pub fn error(&self) -> Option<&Failure> {
+    pub fn error(&self) -> Option<&RunFailure> {
         match &self.state {
-            RunState::Finished(Finished::Failed(failure)) => Some(failure),
-            RunState::Finished(Finished::Canceled(cancellation)) => Some(&cancellation.reason),
-            RunState::Finished(Finished::Succeeded)
+            RunState::Finished(RunOutcome::Failed(failure)) => Some(failure),
+            RunState::Finished(RunOutcome::Canceled(cancellation)) => Some(&cancellation.reason),
+            RunState::Finished(RunOutcome::Succeeded)
             | RunState::Queued { .. }
             | RunState::Running(_)
             | RunState::WaitingUser(_)

@@ -3,96 +3,98 @@
 use alloc::{string::String, sync::Arc};
 
 use super::{
-    Hold, News, RunState, StopReason, Stopping, Working,
-    draft::{Draft, canceled_by},
+    ApplyOutcome, HeldProcess, RunState, RunningPhase, StopReason, StoppingAttempt,
+    draft::{RunTransition, canceled_by},
 };
 use crate::{
     deadline::STOP_GRACE,
     effect::Effect,
     inbound::{Inbound, InboundStatus},
-    interaction::Closing,
-    process::Live,
-    refused::Refused,
+    interaction::CloseReason,
+    process::LiveProcess,
+    refused::RequestRefused,
     turn::ExecutionStatus,
 };
 
-impl Draft {
-    pub(super) fn interrupt_requested(&mut self, by: &str) -> Result<News, Refused> {
+impl RunTransition {
+    pub(super) fn interrupt_requested(&mut self, by: &str) -> Result<ApplyOutcome, RequestRefused> {
         match &self.run.state {
-            RunState::Running(Working::Active(active)) => {
+            RunState::Running(RunningPhase::Active(active)) => {
                 let live = active.live.clone();
                 self.stop(live, StopReason::Interrupted, by);
-                Ok(News::Changed)
+                Ok(ApplyOutcome::Changed)
             }
             // The turn waits inside its process: the question goes with it.
-            RunState::WaitingUser(waiting) if matches!(waiting.hold, Hold::Turn { .. }) => {
+            RunState::WaitingUser(waiting) if matches!(waiting.hold, HeldProcess::Turn { .. }) => {
                 let live = self.run.live().cloned();
                 self.run.waiting_gates.clear();
-                self.close_questions(Closing::Stopped);
+                self.close_questions(CloseReason::Stopped);
                 if let Some(live) = live {
                     self.stop(live, StopReason::Interrupted, by);
                 }
-                Ok(News::Changed)
+                Ok(ApplyOutcome::Changed)
             }
             // Nothing has been heard of the process yet, or not any more: it is ended, not asked.
-            RunState::Running(Working::Probing | Working::Launching(_) | Working::Recovering(_)) => {
+            RunState::Running(
+                RunningPhase::Probing | RunningPhase::Launching(_) | RunningPhase::Recovering(_),
+            ) => {
                 self.forgive(|effect| matches!(effect, Effect::Probe { .. }));
                 self.end_process();
                 self.interrupted(None, by);
-                Ok(News::Changed)
+                Ok(ApplyOutcome::Changed)
             }
-            RunState::Running(Working::Stopping(stopping)) => match stopping.reason {
-                StopReason::Interrupted | StopReason::Shutdown => Ok(News::Absorbed),
+            RunState::Running(RunningPhase::Stopping(stopping)) => match stopping.reason {
+                StopReason::Interrupted | StopReason::Shutdown => Ok(ApplyOutcome::Absorbed),
                 // Neither the old turn nor the message that was to take its place.
                 StopReason::Superseded => {
-                    let stopping = Stopping {
+                    let stopping = StoppingAttempt {
                         reason: StopReason::Interrupted,
                         by: String::from(by),
                         ..stopping.clone()
                     };
-                    self.run.state = RunState::Running(Working::Stopping(stopping));
+                    self.run.state = RunState::Running(RunningPhase::Stopping(stopping));
                     let at = self.at;
                     let received = |it: &&mut Arc<Inbound>| it.execution_status == InboundStatus::Received;
                     if let Some(inbound) = self.run.inbox.iter_mut().find(received) {
                         Arc::make_mut(inbound).becomes(InboundStatus::Canceled, at);
                     }
-                    Ok(News::Changed)
+                    Ok(ApplyOutcome::Changed)
                 }
             },
             RunState::Queued { .. } | RunState::WaitingUser(_) | RunState::Idle { .. } => {
-                Err(Refused::NothingToInterrupt { status: self.run.status() })
+                Err(RequestRefused::NothingToInterrupt { status: self.run.status() })
             }
-            RunState::Finished(_) => Err(Refused::RunFinished { status: self.run.status() }),
+            RunState::Finished(_) => Err(RequestRefused::RunFinished { status: self.run.status() }),
         }
     }
 
-    pub(super) fn cancel_requested(&mut self, by: &str) -> Result<News, Refused> {
+    pub(super) fn cancel_requested(&mut self, by: &str) -> Result<ApplyOutcome, RequestRefused> {
         match &self.run.state {
             RunState::Queued { .. }
             | RunState::Running(_)
             | RunState::WaitingUser(_)
             | RunState::Idle { .. } => {
-                self.cancel(canceled_by(by), Closing::Stopped);
-                Ok(News::Changed)
+                self.cancel(canceled_by(by), CloseReason::Stopped);
+                Ok(ApplyOutcome::Changed)
             }
-            RunState::Finished(_) => Err(Refused::RunFinished { status: self.run.status() }),
+            RunState::Finished(_) => Err(RequestRefused::RunFinished { status: self.run.status() }),
         }
     }
 
     /// Tells a living process to stop its turn.
-    pub(super) fn stop(&mut self, live: Live, reason: StopReason, by: &str) {
+    pub(super) fn stop(&mut self, live: LiveProcess, reason: StopReason, by: &str) {
         let (attempt, until) = (live.attempt, self.at.plus(STOP_GRACE));
         let turn = self.turn();
         if !turn.execution_status.is_final() {
             turn.execution_status = ExecutionStatus::Running;
         }
-        let stopping = Stopping { live, reason, by: String::from(by), until };
-        self.run.state = RunState::Running(Working::Stopping(stopping));
+        let stopping = StoppingAttempt { live, reason, by: String::from(by), until };
+        self.run.state = RunState::Running(RunningPhase::Stopping(stopping));
         self.owe(Effect::Interrupt { attempt });
     }
 
     /// The process did not stop by itself, or is dead: it is ended, and what it was stopped for goes on without it.
-    pub(super) fn stopped_for_good(&mut self, stopping: &Stopping) {
+    pub(super) fn stopped_for_good(&mut self, stopping: &StoppingAttempt) {
         self.end_process();
         match stopping.reason {
             StopReason::Interrupted => self.interrupted(None, &stopping.by),

@@ -1,24 +1,26 @@
 //! Who answers, and what is decided when nobody does (D4)-(D8).
 
 use abide_domain::{
-    approval::Verdict,
+    approval::ApprovalVerdict,
     effect::Effect,
-    event::Event,
+    event::RunEvent,
     failure::FailureCode,
-    interaction::{InteractionState, Kind, Policy, Purpose, Resolution, ResolutionMode},
-    policy::{AutoReason, MOST_AUTO_DECISIONS_IN_A_ROW},
-    refused::Refused,
-    reply::{self, Answerer, Taken},
-    run::Status,
-    settings::{ExecutionMode, Unanswered},
+    interaction::{
+        DecisionPolicy, GatePurpose, InteractionKind, InteractionResolution, InteractionState, ResolutionMode,
+    },
+    policy::{AutoDecideReason, MOST_AUTO_DECISIONS_IN_A_ROW},
+    refused::RequestRefused,
+    reply::{self, ReplyAcceptance, ReplyAuthor},
+    run::RunStatus,
+    settings::{ExecutionMode, UnansweredPolicy},
 };
 
-use crate::teller::{About, RESUMABLE, STICKY, Story, question, reply};
+use crate::teller::{RESUMABLE, RunStory, STICKY, StorySettings, question, reply};
 
-const UNATTENDED: About = About { unanswered: Unanswered::AutoDecide, ..RESUMABLE };
-const UNATTENDED_STICKY: About = About { unanswered: Unanswered::AutoDecide, ..STICKY };
+const UNATTENDED: StorySettings = StorySettings { unanswered: UnansweredPolicy::AutoDecide, ..RESUMABLE };
+const UNATTENDED_STICKY: StorySettings = StorySettings { unanswered: UnansweredPolicy::AutoDecide, ..STICKY };
 
-fn resolution(story: &Story) -> Resolution {
+fn resolution(story: &RunStory) -> InteractionResolution {
     let answered = story.run().interactions.iter().find_map(|interaction| match &interaction.state {
         InteractionState::Answered(resolution) => Some(resolution.clone()),
         InteractionState::Open | InteractionState::Closed { .. } => None,
@@ -28,12 +30,12 @@ fn resolution(story: &Story) -> Resolution {
 
 #[test]
 fn d5_unattended_and_resumable_the_deadline_resumes_the_run() {
-    let mut story = Story::asking(UNATTENDED, Policy::EngineJudgement);
+    let mut story = RunStory::asking(UNATTENDED, DecisionPolicy::EngineJudgement);
     story.deadline_passes();
-    assert_eq!(story.run().status(), Status::Queued);
+    assert_eq!(story.run().status(), RunStatus::Queued);
     let resolution = resolution(&story);
     assert_eq!(resolution.resolution_mode, ResolutionMode::AutoDecideTimeout);
-    assert_eq!(resolution.auto_decide_reason, Some(AutoReason::UserNoReply));
+    assert_eq!(resolution.auto_decide_reason, Some(AutoDecideReason::UserNoReply));
     assert_eq!(resolution.resolved_by, "policy");
     assert_eq!(story.run().auto_decision_count, 1);
     assert_eq!(story.run().last_auto_decision_at, Some(story.run().updated_at));
@@ -41,7 +43,7 @@ fn d5_unattended_and_resumable_the_deadline_resumes_the_run() {
 
 #[test]
 fn d5_unattended_and_sticky_the_automatic_reply_goes_to_the_living_process() {
-    let mut story = Story::asking(UNATTENDED_STICKY, Policy::SafeDefault);
+    let mut story = RunStory::asking(UNATTENDED_STICKY, DecisionPolicy::SafeDefault);
     story.deadline_passes();
     assert_eq!(story.detail(), "running.active");
     let Effect::Say { prompt, .. } = story.effect("Say") else { unreachable!() };
@@ -50,80 +52,86 @@ fn d5_unattended_and_sticky_the_automatic_reply_goes_to_the_living_process() {
 
 #[test]
 fn d6_an_automatic_reply_is_an_event_that_says_all_of_it() {
-    let auto = About { mode: ExecutionMode::Auto, ..RESUMABLE };
-    let mut timed_out = Story::asking(UNATTENDED, Policy::SafeDefault);
+    let auto = StorySettings { mode: ExecutionMode::Auto, ..RESUMABLE };
+    let mut timed_out = RunStory::asking(UNATTENDED, DecisionPolicy::SafeDefault);
     let asked = timed_out.question().interaction_id;
     timed_out.deadline_passes();
-    let never_asks = Story::asking(auto, Policy::SafeDefault);
-    for (story, reason) in [(timed_out, AutoReason::UserNoReply), (never_asks, AutoReason::AutoMode)] {
-        let [Event::ReplyArrived { reply }] = &story.happened[..] else { panic!("{:?}", story.happened) };
+    let never_asks = RunStory::asking(auto, DecisionPolicy::SafeDefault);
+    for (story, reason) in
+        [(timed_out, AutoDecideReason::UserNoReply), (never_asks, AutoDecideReason::AutoMode)]
+    {
+        let [RunEvent::ReplyArrived { reply }] = &story.happened[..] else { panic!("{:?}", story.happened) };
         assert_eq!(
             (reply.text.as_str(), &reply.by),
-            ("green", &Answerer::Policy { reason, policy: Policy::SafeDefault })
+            ("green", &ReplyAuthor::Policy { reason, policy: DecisionPolicy::SafeDefault })
         );
-        assert!(reason == AutoReason::AutoMode || reply.interaction_id == asked);
-        assert_eq!(story.run().status(), Status::Queued);
+        assert!(reason == AutoDecideReason::AutoMode || reply.interaction_id == asked);
+        assert_eq!(story.run().status(), RunStatus::Queued);
     }
 }
 
 #[test]
 fn d6_the_first_reply_wins_and_is_consumed_once() {
-    let mut story = Story::asking(UNATTENDED, Policy::EngineJudgement);
+    let mut story = RunStory::asking(UNATTENDED, DecisionPolicy::EngineJudgement);
     let id = story.question().interaction_id;
-    story.tell(Event::ReplyArrived { reply: reply(id, "red", Some("k")) });
+    story.tell(RunEvent::ReplyArrived { reply: reply(id, "red", Some("k")) });
     assert_eq!(story.detail(), "queued");
     // The same again, under its key, is no second answer; anything else is told that it is late. The run has
     // forgotten the question by then, so the ledger's record is asked.
     let record = story.run().interactions[0].clone();
     let late = |text, key| reply::take(&record, &reply(id, text, key), story.run().updated_at);
-    assert_eq!(late("red", Some("k")), Ok(Taken::Again));
-    assert_eq!(late("blue", Some("k")), Err(Refused::IdempotencyConflict { interaction_id: id }));
-    assert_eq!(late("red", None), Err(Refused::StaleInteraction { interaction_id: id }));
-    assert_eq!(late("red", Some("other")), Err(Refused::StaleInteraction { interaction_id: id }));
-    let stale = story.refuses(Event::ReplyArrived { reply: reply(id, "red", Some("k")) });
-    assert_eq!(stale, Refused::StaleInteraction { interaction_id: id });
-    story.tell_in_vain(Event::DeadlinePassed { deadline: abide_domain::deadline::DeadlineKind::Answer(id) });
+    assert_eq!(late("red", Some("k")), Ok(ReplyAcceptance::Again));
+    assert_eq!(late("blue", Some("k")), Err(RequestRefused::IdempotencyConflict { interaction_id: id }));
+    assert_eq!(late("red", None), Err(RequestRefused::StaleInteraction { interaction_id: id }));
+    assert_eq!(late("red", Some("other")), Err(RequestRefused::StaleInteraction { interaction_id: id }));
+    let stale = story.refuses(RunEvent::ReplyArrived { reply: reply(id, "red", Some("k")) });
+    assert_eq!(stale, RequestRefused::StaleInteraction { interaction_id: id });
+    story.tell_in_vain(RunEvent::DeadlinePassed {
+        deadline: abide_domain::deadline::DeadlineKind::Answer(id),
+    });
     assert_eq!(story.run().auto_decision_count, 0);
 }
 
 #[test]
 fn d6_a_person_who_comes_after_the_deadline_is_told_so() {
-    let mut story = Story::asking(UNATTENDED, Policy::EngineJudgement);
+    let mut story = RunStory::asking(UNATTENDED, DecisionPolicy::EngineJudgement);
     let id = story.question().interaction_id;
     story.deadline_passes();
-    let stale = story.refuses(Event::ReplyArrived { reply: reply(id, "red", None) });
-    assert_eq!(stale, Refused::StaleInteraction { interaction_id: id });
+    let stale = story.refuses(RunEvent::ReplyArrived { reply: reply(id, "red", None) });
+    assert_eq!(stale, RequestRefused::StaleInteraction { interaction_id: id });
 }
 
 #[test]
 fn d7_abort_ends_the_run_instead_of_inventing_an_answer() {
     for about in [UNATTENDED, UNATTENDED_STICKY] {
-        let mut story = Story::asking(about, Policy::Abort);
+        let mut story = RunStory::asking(about, DecisionPolicy::Abort);
         story.deadline_passes();
-        assert_eq!(story.run().status(), Status::Canceled);
+        assert_eq!(story.run().status(), RunStatus::Canceled);
         assert_eq!(story.failure(), Some(FailureCode::InteractionAborted));
     }
 }
 
 #[test]
 fn d7_a_timeout_never_acknowledges_a_risk_nor_approves() {
-    for policy in [Policy::EngineJudgement, Policy::SafeDefault] {
-        let mut story = Story::working(UNATTENDED);
-        story.asks(1, question(Kind::RiskAck, policy)).deadline_passes();
+    for policy in [DecisionPolicy::EngineJudgement, DecisionPolicy::SafeDefault] {
+        let mut story = RunStory::working(UNATTENDED);
+        story.asks(1, question(InteractionKind::RiskAck, policy)).deadline_passes();
         assert!(resolution(&story).text.starts_with("No."), "{policy:?}");
 
-        let mut story = Story::working(UNATTENDED);
-        story.raises(1, "g", Purpose::Approval).deadline_passes();
+        let mut story = RunStory::working(UNATTENDED);
+        story.raises(1, "g", GatePurpose::Approval).deadline_passes();
         let Effect::Answer { verdict, .. } = story.effect("Answer") else { unreachable!() };
-        assert_eq!(verdict, Some(Verdict::Declined));
+        assert_eq!(verdict, Some(ApprovalVerdict::Declined));
     }
 }
 
 #[test]
 fn an_approval_is_what_a_person_said() {
-    for (text, expected) in [("yes", Verdict::Approved), ("no, use the other file", Verdict::Declined)] {
-        let mut story = Story::working(RESUMABLE);
-        story.raises(1, "g", Purpose::Approval).replies(text);
+    for (text, expected) in
+        [("yes", ApprovalVerdict::Approved), ("no, use the other file", ApprovalVerdict::Declined)]
+    {
+        let mut story = RunStory::working(RESUMABLE);
+        story.raises(1, "g", GatePurpose::Approval).replies(text);
         let Effect::Answer { verdict, text: passed_on, .. } = story.effect("Answer") else { unreachable!() };
         assert_eq!((verdict, passed_on.as_str()), (Some(expected), text));
         assert_eq!(resolution(&story).verdict, Some(expected));
@@ -133,42 +141,42 @@ fn an_approval_is_what_a_person_said() {
 /// I42, I43
 #[test]
 fn an_approval_stays_open_after_an_unclear_answer() {
-    let mut approval = Story::working(RESUMABLE);
-    approval.raises(1, "g", Purpose::Approval);
-    let mut risk = Story::working(RESUMABLE);
-    risk.asks(1, question(Kind::RiskAck, Policy::SafeDefault));
+    let mut approval = RunStory::working(RESUMABLE);
+    approval.raises(1, "g", GatePurpose::Approval);
+    let mut risk = RunStory::working(RESUMABLE);
+    risk.asks(1, question(InteractionKind::RiskAck, DecisionPolicy::SafeDefault));
     for mut story in [approval, risk] {
         let interaction_id = story.run().pending_interaction_id().expect("it asks");
         let unclear = reply(interaction_id, "yes, but only the first", None);
-        let refused = story.refuses(Event::ReplyArrived { reply: unclear });
-        assert_eq!(refused, Refused::ApprovalUnclear { interaction_id });
+        let refused = story.refuses(RunEvent::ReplyArrived { reply: unclear });
+        assert_eq!(refused, RequestRefused::ApprovalUnclear { interaction_id });
         assert_eq!(story.run().pending_interaction_id(), Some(interaction_id));
         story.replies("no: only the first");
-        assert_eq!(resolution(&story).verdict, Some(Verdict::Declined));
+        assert_eq!(resolution(&story).verdict, Some(ApprovalVerdict::Declined));
     }
 }
 
 #[test]
 fn an_auto_run_never_waits() {
-    let auto = About { mode: ExecutionMode::Auto, ..RESUMABLE };
-    let mut story = Story::working(auto);
-    story.asks(1, question(Kind::OpenText, Policy::EngineJudgement));
-    assert_eq!(story.run().status(), Status::Queued);
-    assert_eq!(resolution(&story).auto_decide_reason, Some(AutoReason::AutoMode));
+    let auto = StorySettings { mode: ExecutionMode::Auto, ..RESUMABLE };
+    let mut story = RunStory::working(auto);
+    story.asks(1, question(InteractionKind::OpenText, DecisionPolicy::EngineJudgement));
+    assert_eq!(story.run().status(), RunStatus::Queued);
+    assert_eq!(resolution(&story).auto_decide_reason, Some(AutoDecideReason::AutoMode));
 
-    let mut story = Story::working(auto);
-    story.raises(1, "g", Purpose::Approval);
+    let mut story = RunStory::working(auto);
+    story.raises(1, "g", GatePurpose::Approval);
     assert_eq!(story.detail(), "running.active");
     let Effect::Answer { verdict, .. } = story.effect("Answer") else { unreachable!() };
-    assert_eq!(verdict, Some(Verdict::Declined));
+    assert_eq!(verdict, Some(ApprovalVerdict::Declined));
 }
 
 #[test]
 fn a_run_that_only_talks_to_itself_is_ended() {
-    let mut story = Story::working(About { mode: ExecutionMode::Auto, ..RESUMABLE });
+    let mut story = RunStory::working(StorySettings { mode: ExecutionMode::Auto, ..RESUMABLE });
     for turn in 1.. {
-        story.asks(turn, question(Kind::OpenText, Policy::EngineJudgement));
-        if story.run().status() == Status::Canceled {
+        story.asks(turn, question(InteractionKind::OpenText, DecisionPolicy::EngineJudgement));
+        if story.run().status() == RunStatus::Canceled {
             break;
         }
         story.admitted().started(turn + 1).announces(turn + 1, "session-1");

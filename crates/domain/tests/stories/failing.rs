@@ -1,45 +1,45 @@
 //! Turns that cannot be started, however often it is tried (decision 0011).
 
 use abide_domain::{
-    delivery::{Content, DeliveryStatus},
-    effect::{Effect, Session},
-    event::{Event, Retry},
+    delivery::{DeliveryContent, DeliveryStatus},
+    effect::{Effect, LaunchSession},
+    event::{LaunchRetry, RunEvent},
     failure::FailureCode,
     inbound::InboundStatus,
-    interaction::{Asker, Kind, Parked, Policy},
-    run::{LAUNCH_TRIES, Status},
-    settings::{ExecutionMode, OnBusy, Unanswered},
-    slots::Occupancy,
+    interaction::{DecisionPolicy, InteractionKind, InteractionOrigin, RuntimeQuestion},
+    run::{LAUNCH_TRIES, RunStatus},
+    settings::{ExecutionMode, OnBusy, UnansweredPolicy},
+    slots::SlotOccupancy,
     turn::{ExecutionStatus, RuntimeStatus},
 };
 
-use crate::teller::{About, RESUMABLE, STICKY, Story, handle};
+use crate::teller::{RESUMABLE, RunStory, STICKY, StorySettings, handle};
 
-const CHAT: About = About { mode: ExecutionMode::Chat, ..RESUMABLE };
+const CHAT: StorySettings = StorySettings { mode: ExecutionMode::Chat, ..RESUMABLE };
 
 /// Every try to start the turn at hand fails, from this attempt on.
-fn fails_every_time(story: &mut Story, first: u32) {
+fn fails_every_time(story: &mut RunStory, first: u32) {
     for attempt in first..first + LAUNCH_TRIES {
-        story.fails_to_launch(attempt, FailureCode::EngineFailed, Retry::Later);
+        story.fails_to_launch(attempt, FailureCode::EngineFailed, LaunchRetry::Later);
     }
 }
 
 /// A run whose first turn could not be started.
-fn never_started(about: About) -> Story {
-    let mut story = Story::launching(about);
+fn never_started(about: StorySettings) -> RunStory {
+    let mut story = RunStory::launching(about);
     fails_every_time(&mut story, 1);
     story
 }
 
 /// A run whose answer to a question could not be brought to its session.
-fn answer_not_brought(about: About) -> Story {
-    let mut story = Story::asking(about, Policy::Abort);
+fn answer_not_brought(about: StorySettings) -> RunStory {
+    let mut story = RunStory::asking(about, DecisionPolicy::Abort);
     story.replies("red").admitted();
     fails_every_time(&mut story, 2);
     story
 }
 
-fn launch(story: &Story) -> (Session, String) {
+fn launch(story: &RunStory) -> (LaunchSession, String) {
     let Effect::Launch { session, prompt, .. } = story.effect("Launch") else { unreachable!() };
     (session, prompt)
 }
@@ -49,7 +49,7 @@ fn a_turn_that_cannot_be_started_is_put_to_the_person_and_holds_nothing_meanwhil
     for about in [RESUMABLE, STICKY, CHAT] {
         let story = never_started(about);
         assert_eq!((story.detail().as_str(), story.owed()), ("waiting_user.free", vec![]));
-        assert_eq!((story.run().occupancy(), story.run().deadline()), (Occupancy::None, None));
+        assert_eq!((story.run().occupancy(), story.run().deadline()), (SlotOccupancy::None, None));
         let turn = &story.run().turns[0];
         assert_eq!(turn.execution_status, ExecutionStatus::Failed);
         assert_eq!(turn.runtime_status, RuntimeStatus::Ended);
@@ -63,11 +63,14 @@ fn a_turn_that_cannot_be_started_is_put_to_the_person_and_holds_nothing_meanwhil
 fn the_question_says_what_failed_how_often_and_with_which_words() {
     let story = never_started(RESUMABLE);
     let asked = story.question();
-    assert_eq!(asked.asker, Asker::Abide(Parked::FailedRepeatedly));
+    assert_eq!(asked.asker, InteractionOrigin::Abide(RuntimeQuestion::FailedRepeatedly));
     let question = &asked.question;
     let options: Vec<_> = question.options.iter().map(|it| (it.label.as_str(), it.safe)).collect();
     assert_eq!(options, [("try again", false), ("stop", true)]);
-    assert_eq!((question.kind, question.default_decision_policy), (Kind::ChooseOne, Policy::Abort));
+    assert_eq!(
+        (question.kind, question.default_decision_policy),
+        (InteractionKind::ChooseOne, DecisionPolicy::Abort)
+    );
     assert_eq!(
         question.prompt,
         "The engine could not be started for this turn. It was tried 3 times, the last time with: no\nNothing of \
@@ -80,20 +83,20 @@ fn the_question_says_what_failed_how_often_and_with_which_words() {
 fn a_person_may_have_the_same_turn_tried_again() {
     let mut story = never_started(RESUMABLE);
     story.replies(" Try again ").admitted();
-    assert_eq!(launch(&story), (Session::New, "task".to_owned()));
+    assert_eq!(launch(&story), (LaunchSession::New, "task".to_owned()));
     story.started(4).announces(4, "session-1").completes(4, "done");
-    assert_eq!((story.run().status(), story.run().result.as_deref()), (Status::Succeeded, Some("done")));
+    assert_eq!((story.run().status(), story.run().result.as_deref()), (RunStatus::Succeeded, Some("done")));
 
     let mut story = answer_not_brought(RESUMABLE);
     story.replies("try again").admitted();
-    assert_eq!(launch(&story), (Session::Resumed(handle("session-1")), "red".to_owned()));
+    assert_eq!(launch(&story), (LaunchSession::Resumed(handle("session-1")), "red".to_owned()));
 }
 
 #[test]
 fn a_sticky_engine_that_never_came_to_be_can_be_tried_again_too() {
     let mut story = never_started(STICKY);
     story.replies("try again").admitted();
-    assert_eq!(launch(&story), (Session::New, "task".to_owned()));
+    assert_eq!(launch(&story), (LaunchSession::New, "task".to_owned()));
 }
 
 #[test]
@@ -122,7 +125,7 @@ fn a_person_may_give_a_turn_up_that_cannot_be_started() {
     let mut story = never_started(RESUMABLE);
     story.replies("Stop");
     let ended = (story.run().status(), story.failure());
-    assert_eq!(ended, (Status::Canceled, Some(FailureCode::CanceledByUser)));
+    assert_eq!(ended, (RunStatus::Canceled, Some(FailureCode::CanceledByUser)));
 }
 
 #[test]
@@ -131,15 +134,15 @@ fn a_chat_outlives_a_turn_that_cannot_be_started() {
     story.replies("stop");
     assert_eq!(story.detail(), "idle.free");
     story.says("m2", OnBusy::Queue).admitted();
-    assert_eq!(launch(&story), (Session::New, "m2".to_owned()));
+    assert_eq!(launch(&story), (LaunchSession::New, "m2".to_owned()));
 }
 
 #[test]
 fn messages_of_a_chat_are_not_used_up_one_after_the_other_by_an_engine_that_cannot_be_started() {
-    let mut story = Story::launching(CHAT);
+    let mut story = RunStory::launching(CHAT);
     story.says("m2", OnBusy::Queue).says("m3", OnBusy::Queue);
     fails_every_time(&mut story, 1);
-    let waiting = |story: &Story| {
+    let waiting = |story: &RunStory| {
         let received = |it: &&std::sync::Arc<abide_domain::inbound::Inbound>| {
             it.execution_status == InboundStatus::Received
         };
@@ -161,9 +164,10 @@ fn e9_a_newer_message_may_take_the_place_of_a_turn_that_cannot_be_started() {
 #[test]
 fn d7_a_timeout_never_has_a_failed_turn_tried_again() {
     for mode in [ExecutionMode::Interactive, ExecutionMode::Chat] {
-        let mut story = never_started(About { mode, unanswered: Unanswered::AutoDecide, ..RESUMABLE });
+        let mut story =
+            never_started(StorySettings { mode, unanswered: UnansweredPolicy::AutoDecide, ..RESUMABLE });
         story.deadline_passes();
-        assert_eq!((story.run().status(), story.owed()), (Status::Canceled, vec![]));
+        assert_eq!((story.run().status(), story.owed()), (RunStatus::Canceled, vec![]));
         assert_eq!(story.failure(), Some(FailureCode::InteractionAborted));
         assert_eq!(story.run().auto_decision_count, 0);
     }
@@ -171,7 +175,7 @@ fn d7_a_timeout_never_has_a_failed_turn_tried_again() {
 
 #[test]
 fn an_unattended_run_whose_turn_cannot_be_started_fails() {
-    let story = never_started(About { mode: ExecutionMode::Auto, ..RESUMABLE });
+    let story = never_started(StorySettings { mode: ExecutionMode::Auto, ..RESUMABLE });
     assert_eq!(story.failure(), Some(FailureCode::EngineFailed));
     assert_eq!(story.run().turns[0].attempts.len(), 3);
     assert_eq!(story.owed(), Vec::<&str>::new());
@@ -179,19 +183,19 @@ fn an_unattended_run_whose_turn_cannot_be_started_fails() {
 
 #[test]
 fn a_failure_that_no_other_try_would_mend_is_not_asked_about() {
-    let mut story = Story::launching(RESUMABLE);
-    story.fails_to_launch(1, FailureCode::EngineFailed, Retry::Later);
-    story.fails_to_launch(2, FailureCode::EngineNotFound, Retry::Never);
+    let mut story = RunStory::launching(RESUMABLE);
+    story.fails_to_launch(1, FailureCode::EngineFailed, LaunchRetry::Later);
+    story.fails_to_launch(2, FailureCode::EngineNotFound, LaunchRetry::Never);
     assert_eq!(story.failure(), Some(FailureCode::EngineNotFound));
 }
 
 #[test]
 fn e10_the_question_brings_the_failure_to_the_conversation() {
-    let mut story = never_started(About { conversation: true, ..RESUMABLE });
+    let mut story = never_started(StorySettings { conversation: true, ..RESUMABLE });
     let (turn, question) = (story.turn(), story.question().interaction_id);
     assert_eq!((story.owed(), story.run().deliveries.len()), (vec!["Deliver"], 1));
     let delivery = &story.run().deliveries[0];
-    assert_eq!((&delivery.content, delivery.carries), (&Content::Question(question), Some(turn)));
+    assert_eq!((&delivery.content, delivery.carries), (&DeliveryContent::Question(question), Some(turn)));
     story.delivery(Ok(()));
     assert_eq!(story.run().turns[0].delivery_status, DeliveryStatus::Delivered);
     story.replies("stop");
@@ -201,7 +205,7 @@ fn e10_the_question_brings_the_failure_to_the_conversation() {
 #[test]
 fn a_launch_that_is_reported_late_changes_nothing_about_the_question() {
     let mut story = never_started(RESUMABLE);
-    let failure = abide_domain::failure::Failure::new(FailureCode::EngineFailed, "no");
+    let failure = abide_domain::failure::RunFailure::new(FailureCode::EngineFailed, "no");
     let attempt = abide_domain::process::Attempt(3);
-    story.tell_in_vain(Event::LaunchFailed { attempt, failure, retry: Retry::Later });
+    story.tell_in_vain(RunEvent::LaunchFailed { attempt, failure, retry: LaunchRetry::Later });
 }

@@ -1,55 +1,57 @@
 //! A process ends under its run: while a request inside its turn is open (A10), or because the daemon stops in order.
 
 use abide_domain::{
-    effect::{Effect, Session},
-    event::{Aftermath, Ending, Event},
-    failure::{Failure, FailureCode},
-    interaction::{Asker, Closing, InteractionState, Parked, Policy, Purpose},
-    process::{Attempt, Exit},
-    run::Status,
+    effect::{Effect, LaunchSession},
+    event::{ProcessAfterTurn, RunEvent, TurnOutcome},
+    failure::{FailureCode, RunFailure},
+    interaction::{
+        CloseReason, DecisionPolicy, GatePurpose, InteractionOrigin, InteractionState, RuntimeQuestion,
+    },
+    process::{Attempt, ExitStatus},
+    run::RunStatus,
     settings::{ExecutionMode, OnBusy},
-    slots::Occupancy,
+    slots::SlotOccupancy,
     turn::ExecutionStatus,
 };
 
-use crate::teller::{About, RESUMABLE, STICKY, Story};
+use crate::teller::{RESUMABLE, RunStory, STICKY, StorySettings};
 
-const CHAT: About = About { mode: ExecutionMode::Chat, ..RESUMABLE };
-const STICKY_CHAT: About = About { mode: ExecutionMode::Chat, ..STICKY };
-const AUTO: About = About { mode: ExecutionMode::Auto, ..RESUMABLE };
-const STICKY_AUTO: About = About { mode: ExecutionMode::Auto, ..STICKY };
+const CHAT: StorySettings = StorySettings { mode: ExecutionMode::Chat, ..RESUMABLE };
+const STICKY_CHAT: StorySettings = StorySettings { mode: ExecutionMode::Chat, ..STICKY };
+const AUTO: StorySettings = StorySettings { mode: ExecutionMode::Auto, ..RESUMABLE };
+const STICKY_AUTO: StorySettings = StorySettings { mode: ExecutionMode::Auto, ..STICKY };
 
 /// Every way in which a daemon learns that the process of a request is gone.
-fn deaths() -> [fn(&mut Story); 4] {
-    fn told(story: &mut Story) {
+fn deaths() -> [fn(&mut RunStory); 4] {
+    fn told(story: &mut RunStory) {
         let (turn_id, position) = (story.turn(), story.position());
-        let failure = Failure::new(FailureCode::EngineFailed, "killed by signal 9");
-        let ending = Ending::Failed { failure };
-        let aftermath = Aftermath::Exited(Exit::Code(137));
-        story.tell(Event::TurnEnded { attempt: Attempt(1), turn_id, position, ending, aftermath });
-        story.exits(1, Exit::Code(137));
+        let failure = RunFailure::new(FailureCode::EngineFailed, "killed by signal 9");
+        let ending = TurnOutcome::Failed { failure };
+        let aftermath = ProcessAfterTurn::Exited(ExitStatus::Code(137));
+        story.tell(RunEvent::TurnEnded { attempt: Attempt(1), turn_id, position, ending, aftermath });
+        story.exits(1, ExitStatus::Code(137));
     }
-    fn exited(story: &mut Story) {
-        story.exits(1, Exit::Code(0));
+    fn exited(story: &mut RunStory) {
+        story.exits(1, ExitStatus::Code(0));
     }
-    fn unseen(story: &mut Story) {
-        story.exits(1, Exit::Unseen);
+    fn unseen(story: &mut RunStory) {
+        story.exits(1, ExitStatus::Unseen);
     }
-    fn unreachable(story: &mut Story) {
-        story.tell(Event::ContactLost { attempt: Attempt(1), within: None });
-        story.tell(Event::RecoveryFailed { attempt: Attempt(1), reason: "gone".into() });
+    fn unreachable(story: &mut RunStory) {
+        story.tell(RunEvent::ContactLost { attempt: Attempt(1), within: None });
+        story.tell(RunEvent::RecoveryFailed { attempt: Attempt(1), reason: "gone".into() });
     }
     [told, exited, unseen, unreachable]
 }
 
-fn at_gate(about: About) -> Story {
-    let mut story = Story::working(about);
-    story.raises(1, "g1", Purpose::Approval).raises(1, "g2", Purpose::Input);
+fn at_gate(about: StorySettings) -> RunStory {
+    let mut story = RunStory::working(about);
+    story.raises(1, "g1", GatePurpose::Approval).raises(1, "g2", GatePurpose::Input);
     story
 }
 
 /// How the request was closed that was open before this.
-fn closing(story: &Story) -> Option<Closing> {
+fn closing(story: &RunStory) -> Option<CloseReason> {
     story.run().interactions.iter().find_map(|interaction| match interaction.state {
         InteractionState::Closed { because, .. } => Some(because),
         InteractionState::Open | InteractionState::Answered(_) => None,
@@ -66,14 +68,14 @@ fn a10_a_process_that_dies_at_a_request_makes_it_void_and_the_person_is_asked() 
             dies(&mut story);
             assert_eq!(story.detail(), "waiting_user.free");
             assert_ne!(story.question().interaction_id, request);
-            assert_eq!(story.question().asker, Asker::Abide(Parked::RequestVoid));
-            assert_eq!(story.run().occupancy(), Occupancy::None);
+            assert_eq!(story.question().asker, InteractionOrigin::Abide(RuntimeQuestion::RequestVoid));
+            assert_eq!(story.run().occupancy(), SlotOccupancy::None);
             assert_eq!(story.run().waiting_gates, vec![], "what waited behind it is void too");
             let ended = story.run().turns.iter().find(|it| it.turn_id == turn).expect("it is the latest");
             assert_eq!(ended.execution_status, ExecutionStatus::Interrupted);
             story.replies("continue").admitted();
             let Effect::Launch { session, prompt, .. } = story.effect("Launch") else { unreachable!() };
-            assert!(matches!(session, Session::Resumed(_)), "{session:?}");
+            assert!(matches!(session, LaunchSession::Resumed(_)), "{session:?}");
             assert!(prompt.contains("nothing was approved"), "{prompt}");
             assert_eq!(story.run().turn_index, 2);
         }
@@ -83,20 +85,20 @@ fn a10_a_process_that_dies_at_a_request_makes_it_void_and_the_person_is_asked() 
 #[test]
 fn a10_the_request_of_a_dead_process_is_closed_as_void() {
     let mut story = at_gate(RESUMABLE);
-    story.exits(1, Exit::Code(137));
-    assert_eq!(closing(&story), Some(Closing::Void));
+    story.exits(1, ExitStatus::Code(137));
+    assert_eq!(closing(&story), Some(CloseReason::Void));
 }
 
 #[test]
 fn a10_a_person_may_stop_after_a_void_request() {
     let mut story = at_gate(RESUMABLE);
-    story.exits(1, Exit::Unseen).replies("stop");
+    story.exits(1, ExitStatus::Unseen).replies("stop");
     assert_eq!(
         (story.run().status(), story.failure()),
-        (Status::Canceled, Some(FailureCode::CanceledByUser))
+        (RunStatus::Canceled, Some(FailureCode::CanceledByUser))
     );
     let mut chat = at_gate(CHAT);
-    chat.exits(1, Exit::Unseen).replies("stop");
+    chat.exits(1, ExitStatus::Unseen).replies("stop");
     assert_eq!(chat.detail(), "idle.free");
 }
 
@@ -115,26 +117,26 @@ fn a10_a_sticky_process_that_dies_at_a_request_fails_the_run() {
 #[test]
 fn a10_a_sticky_run_never_fails_with_a_code_of_the_resumable_path() {
     // Its process takes its leave with its answer while a message waits.
-    let mut story = Story::working(STICKY_CHAT);
+    let mut story = RunStory::working(STICKY_CHAT);
     story.says("m2", OnBusy::Queue);
     let (turn_id, position) = (story.turn(), story.position());
-    let ending = Ending::Completed { text: "done".into() };
-    let aftermath = Aftermath::Exited(Exit::Code(0));
-    story.tell(Event::TurnEnded { attempt: Attempt(1), turn_id, position, ending, aftermath }).admitted();
+    let ending = TurnOutcome::Completed { text: "done".into() };
+    let aftermath = ProcessAfterTurn::Exited(ExitStatus::Code(0));
+    story.tell(RunEvent::TurnEnded { attempt: Attempt(1), turn_id, position, ending, aftermath }).admitted();
     assert_eq!(story.failure(), Some(FailureCode::InteractionProcessLost));
     // It names another session in the same process.
-    let mut story = Story::working(STICKY);
+    let mut story = RunStory::working(STICKY);
     story.announces(1, "session-2");
     assert_eq!(story.failure(), Some(FailureCode::EngineFailed));
 }
 
 /// The daemon stops, and the engine obeys.
-fn shut_down(story: &mut Story) {
-    story.tell(Event::ShutdownRequested);
+fn shut_down(story: &mut RunStory) {
+    story.tell(RunEvent::ShutdownRequested);
     if story.detail() == "running.stopping" {
         assert_eq!(story.owed(), vec!["Interrupt"]);
-        story.ends(1, Ending::Interrupted);
-        story.tell(Event::ShutdownRequested);
+        story.ends(1, TurnOutcome::Interrupted);
+        story.tell(RunEvent::ShutdownRequested);
     }
     assert_eq!(story.run().live(), None, "nothing is held");
 }
@@ -142,14 +144,14 @@ fn shut_down(story: &mut Story) {
 #[test]
 fn a_shutdown_interrupts_the_turn_at_work_and_asks_in_an_interactive_run() {
     for about in [RESUMABLE, STICKY] {
-        let mut story = Story::working(about);
+        let mut story = RunStory::working(about);
         shut_down(&mut story);
         assert_eq!(story.detail(), "waiting_user.free");
-        assert_eq!(story.question().asker, Asker::Abide(Parked::StoppedByShutdown));
+        assert_eq!(story.question().asker, InteractionOrigin::Abide(RuntimeQuestion::StoppedByShutdown));
         assert_eq!(story.run().turns[0].execution_status, ExecutionStatus::Interrupted);
         story.replies("continue").admitted();
         let Effect::Launch { session, prompt, .. } = story.effect("Launch") else { unreachable!() };
-        let resumed = matches!(session, Session::Resumed(_));
+        let resumed = matches!(session, LaunchSession::Resumed(_));
         // A session that lived in its process has not heard the task.
         assert_eq!(
             (resumed, prompt.starts_with("task")),
@@ -162,15 +164,15 @@ fn a_shutdown_interrupts_the_turn_at_work_and_asks_in_an_interactive_run() {
 #[test]
 fn after_a_shutdown_a_chat_is_idle_and_an_auto_run_has_failed() {
     for about in [CHAT, STICKY_CHAT] {
-        let mut story = Story::working(about);
+        let mut story = RunStory::working(about);
         shut_down(&mut story);
         assert_eq!(story.detail(), "idle.free");
     }
     for about in [AUTO, STICKY_AUTO] {
-        let mut story = Story::working(about);
+        let mut story = RunStory::working(about);
         shut_down(&mut story);
         assert_eq!(story.failure(), Some(FailureCode::StoppedByShutdown));
-        assert_eq!(story.run().status(), Status::Failed);
+        assert_eq!(story.run().status(), RunStatus::Failed);
         assert_eq!(story.run().turns[0].execution_status, ExecutionStatus::Interrupted);
     }
 }
@@ -179,19 +181,22 @@ fn after_a_shutdown_a_chat_is_idle_and_an_auto_run_has_failed() {
 fn a_shutdown_voids_the_request_of_a_turn_and_fails_a_sticky_run() {
     for about in [RESUMABLE, CHAT] {
         let mut story = at_gate(about);
-        story.tell(Event::ShutdownRequested);
-        assert_eq!((story.detail().as_str(), closing(&story)), ("waiting_user.free", Some(Closing::Void)));
+        story.tell(RunEvent::ShutdownRequested);
+        assert_eq!(
+            (story.detail().as_str(), closing(&story)),
+            ("waiting_user.free", Some(CloseReason::Void))
+        );
         assert_eq!(story.owed(), vec!["Terminate"]);
         story.performs("Terminate").replies("continue").admitted();
         let Effect::Launch { session, .. } = story.effect("Launch") else { unreachable!() };
-        assert!(matches!(session, Session::Resumed(_)), "{session:?}");
+        assert!(matches!(session, LaunchSession::Resumed(_)), "{session:?}");
     }
-    let mut asking = Story::asking(STICKY, Policy::EngineJudgement);
-    asking.tell(Event::ShutdownRequested);
+    let mut asking = RunStory::asking(STICKY, DecisionPolicy::EngineJudgement);
+    asking.tell(RunEvent::ShutdownRequested);
     let mut gate = at_gate(STICKY);
-    gate.tell(Event::ShutdownRequested);
-    let mut resting = Story::working(STICKY_CHAT);
-    resting.completes(1, "done").tell(Event::ShutdownRequested);
+    gate.tell(RunEvent::ShutdownRequested);
+    let mut resting = RunStory::working(STICKY_CHAT);
+    resting.completes(1, "done").tell(RunEvent::ShutdownRequested);
     for story in [asking, gate, resting] {
         assert_eq!(story.failure(), Some(FailureCode::StoppedByShutdown));
         assert_eq!(story.owed(), vec!["Terminate"]);
@@ -201,37 +206,37 @@ fn a_shutdown_voids_the_request_of_a_turn_and_fails_a_sticky_run() {
 
 #[test]
 fn a_shutdown_leaves_runs_alone_that_hold_no_process() {
-    let mut idle = Story::working(CHAT);
+    let mut idle = RunStory::working(CHAT);
     idle.completes(1, "done");
     for mut story in [
-        Story::created(RESUMABLE),
-        Story::launching(RESUMABLE),
-        Story::asking(RESUMABLE, Policy::Abort),
+        RunStory::created(RESUMABLE),
+        RunStory::launching(RESUMABLE),
+        RunStory::asking(RESUMABLE, DecisionPolicy::Abort),
         idle,
     ] {
-        story.tell_in_vain(Event::ShutdownRequested);
+        story.tell_in_vain(RunEvent::ShutdownRequested);
     }
 }
 
 #[test]
 fn a_shutdown_while_a_message_takes_over_leaves_the_message_queued() {
-    let mut story = Story::working(STICKY);
+    let mut story = RunStory::working(STICKY);
     story.says("m2", OnBusy::Supersede);
     assert_eq!(story.detail(), "running.stopping");
-    story.tell(Event::ShutdownRequested);
+    story.tell(RunEvent::ShutdownRequested);
     assert_eq!((story.detail().as_str(), story.owed()), ("queued", vec!["Terminate"]));
 }
 
 #[test]
 fn a_turn_that_ends_in_the_middle_of_a_shutdown_keeps_its_ending() {
-    let mut story = Story::working(RESUMABLE);
-    story.tell(Event::ShutdownRequested).completes(1, "done");
-    assert_eq!((story.run().status(), story.run().result.as_deref()), (Status::Succeeded, Some("done")));
+    let mut story = RunStory::working(RESUMABLE);
+    story.tell(RunEvent::ShutdownRequested).completes(1, "done");
+    assert_eq!((story.run().status(), story.run().result.as_deref()), (RunStatus::Succeeded, Some("done")));
 }
 
 #[test]
 fn an_engine_that_does_not_stop_for_a_shutdown_is_ended() {
-    let mut story = Story::working(RESUMABLE);
-    story.tell(Event::ShutdownRequested).deadline_passes();
+    let mut story = RunStory::working(RESUMABLE);
+    story.tell(RunEvent::ShutdownRequested).deadline_passes();
     assert_eq!((story.detail().as_str(), story.owed()), ("waiting_user.free", vec!["Terminate"]));
 }

@@ -2,44 +2,45 @@
 
 use abide_domain::{
     effect::Effect,
-    engine::Abilities,
-    event::{Aftermath, Ending, Event},
+    engine::RunAbilities,
+    event::{ProcessAfterTurn, RunEvent, TurnOutcome},
     failure::FailureCode,
-    interaction::{Asker, Parked, Policy, Purpose},
-    process::{Attempt, Exit, Position},
-    refused::Refused,
-    run::Status,
+    interaction::{DecisionPolicy, GatePurpose, InteractionOrigin, RuntimeQuestion},
+    process::{Attempt, ExitStatus, OutputPosition},
+    refused::RequestRefused,
+    run::RunStatus,
     settings::{ExecutionMode, OnBusy},
-    time::{Seconds, Span},
+    time::{Seconds, TimeSpan},
     turn::ExecutionStatus,
 };
 
-use crate::teller::{About, RESUMABLE, STICKY, Story, process};
+use crate::teller::{RESUMABLE, RunStory, STICKY, StorySettings, process};
 
-const READS_BACK: About = About { abilities: Abilities { recover: true, steer: false }, ..RESUMABLE };
+const READS_BACK: StorySettings =
+    StorySettings { abilities: RunAbilities { recover: true, steer: false }, ..RESUMABLE };
 
-fn lost(attempt: u32) -> Event {
-    Event::ContactLost { attempt: Attempt(attempt), within: None }
+fn lost(attempt: u32) -> RunEvent {
+    RunEvent::ContactLost { attempt: Attempt(attempt), within: None }
 }
 
 #[test]
 fn e8_a_lost_turn_is_searched_for_and_ends_normally_when_it_is_found() {
-    let mut story = Story::working(RESUMABLE);
+    let mut story = RunStory::working(RESUMABLE);
     story.tell(lost(1));
     assert_eq!((story.detail().as_str(), story.owed()), ("running.recovering", vec!["Recover"]));
     assert_eq!(story.run().turns[0].execution_status, ExecutionStatus::PendingRecovery);
     story.tell_in_vain(lost(1));
-    story.tell(Event::ContactRestored { attempt: Attempt(1), process: process(1) });
+    story.tell(RunEvent::ContactRestored { attempt: Attempt(1), process: process(1) });
     assert_eq!(story.detail(), "running.active");
     story.completes(1, "done");
-    assert_eq!(story.run().status(), Status::Succeeded);
+    assert_eq!(story.run().status(), RunStatus::Succeeded);
 }
 
 #[test]
 fn e8_contact_that_is_lost_again_and_again_is_searched_for_with_pauses_and_not_for_ever() {
-    let mut story = Story::working(RESUMABLE);
+    let mut story = RunStory::working(RESUMABLE);
     let (mut rounds, mut pauses) = (0, vec![]);
-    while story.run().status() == Status::Running {
+    while story.run().status() == RunStatus::Running {
         story.tell(lost(1));
         rounds += 1;
         assert!(rounds < 40, "it goes round for ever");
@@ -49,131 +50,140 @@ fn e8_contact_that_is_lost_again_and_again_is_searched_for_with_pauses_and_not_f
             break;
         };
         pauses.push(story.now().until(recover.due_at).0 / 1_000_000);
-        story.tell(Event::ContactRestored { attempt: Attempt(1), process: process(1) });
+        story.tell(RunEvent::ContactRestored { attempt: Attempt(1), process: process(1) });
     }
     assert_eq!(pauses[..6], [0, 1, 2, 4, 8, 16], "{pauses:?}");
     assert!(rounds <= 17, "{rounds} rounds");
     assert_eq!(story.run().turns[0].execution_status, ExecutionStatus::RecoveryRequired);
-    assert_eq!(story.question().asker, Asker::Abide(Parked::OutcomeUnknown));
+    assert_eq!(story.question().asker, InteractionOrigin::Abide(RuntimeQuestion::OutcomeUnknown));
 }
 
 #[test]
 fn e8_the_time_of_all_searches_counts() {
-    let mut story = Story::working(RESUMABLE);
+    let mut story = RunStory::working(RESUMABLE);
     for _ in 0..2 {
-        story.tell(Event::ContactLost { attempt: Attempt(1), within: Some(Seconds(100)) });
+        story.tell(RunEvent::ContactLost { attempt: Attempt(1), within: Some(Seconds(100)) });
         story.passes(39);
-        story.tell(Event::ContactRestored { attempt: Attempt(1), process: process(1) });
+        story.tell(RunEvent::ContactRestored { attempt: Attempt(1), process: process(1) });
         story.passes(1_000);
     }
-    story.tell(Event::ContactLost { attempt: Attempt(1), within: Some(Seconds(100)) });
+    story.tell(RunEvent::ContactLost { attempt: Attempt(1), within: Some(Seconds(100)) });
     let deadline = story.run().deadline().expect("the search ends");
-    assert_eq!(story.now().until(deadline.at), Span::from(Seconds(20)));
+    assert_eq!(story.now().until(deadline.at), TimeSpan::from(Seconds(20)));
     story.deadline_passes();
     assert_eq!(story.run().turns[0].execution_status, ExecutionStatus::RecoveryRequired);
 }
 
 #[test]
 fn a12_a_wait_whose_process_is_out_of_reach_stays_answerable_however_often_it_is_lost() {
-    let mut story = Story::asking(STICKY, Policy::Abort);
+    let mut story = RunStory::asking(STICKY, DecisionPolicy::Abort);
     for _ in 0..40 {
         story.tell(lost(1));
-        assert_eq!(story.run().status(), Status::WaitingUser);
+        assert_eq!(story.run().status(), RunStatus::WaitingUser);
         let recover = story.run().owed.iter().find(|owed| matches!(owed.effect, Effect::Recover { .. }));
-        assert!(story.now().until(recover.expect("it is looked for").due_at) <= Span::from(Seconds(60)));
-        story.tell(Event::ContactRestored { attempt: Attempt(1), process: process(1) });
+        assert!(story.now().until(recover.expect("it is looked for").due_at) <= TimeSpan::from(Seconds(60)));
+        story.tell(RunEvent::ContactRestored { attempt: Attempt(1), process: process(1) });
     }
 }
 
 #[test]
 fn e8_a_result_that_was_read_back_is_the_normal_end() {
-    let mut story = Story::working(READS_BACK);
-    story.exits(1, Exit::Unseen);
+    let mut story = RunStory::working(READS_BACK);
+    story.exits(1, ExitStatus::Unseen);
     assert_eq!(story.detail(), "running.recovering");
     story.completes(1, "done");
-    assert_eq!((story.run().status(), story.run().result.as_deref()), (Status::Succeeded, Some("done")));
+    assert_eq!((story.run().status(), story.run().result.as_deref()), (RunStatus::Succeeded, Some("done")));
 }
 
 #[test]
 fn e8_a_turn_that_is_not_found_in_time_is_put_to_the_person_once() {
-    let mut story = Story::working(READS_BACK);
-    story.exits(1, Exit::Unseen).deadline_passes();
+    let mut story = RunStory::working(READS_BACK);
+    story.exits(1, ExitStatus::Unseen).deadline_passes();
     assert_eq!(story.detail(), "waiting_user.free");
-    assert_eq!(story.question().asker, Asker::Abide(Parked::OutcomeUnknown));
+    assert_eq!(story.question().asker, InteractionOrigin::Abide(RuntimeQuestion::OutcomeUnknown));
     assert_eq!(story.run().turns[0].execution_status, ExecutionStatus::RecoveryRequired);
     assert_eq!(story.owed(), vec!["Terminate"], "it is never simply run again");
     story.replies("continue");
-    assert_eq!(story.run().status(), Status::Queued);
+    assert_eq!(story.run().status(), RunStatus::Queued);
 }
 
 #[test]
 fn e8_a_person_may_give_a_lost_turn_up() {
-    let mut story = Story::working(RESUMABLE);
-    story.exits(1, Exit::Unseen).replies("Stop");
+    let mut story = RunStory::working(RESUMABLE);
+    story.exits(1, ExitStatus::Unseen).replies("Stop");
     assert_eq!(
         (story.run().status(), story.failure()),
-        (Status::Canceled, Some(FailureCode::CanceledByUser))
+        (RunStatus::Canceled, Some(FailureCode::CanceledByUser))
     );
 }
 
 #[test]
 fn e8_an_unattended_run_whose_turn_is_lost_fails() {
-    let mut story = Story::working(About { mode: ExecutionMode::Auto, ..RESUMABLE });
-    story.exits(1, Exit::Unseen);
+    let mut story = RunStory::working(StorySettings { mode: ExecutionMode::Auto, ..RESUMABLE });
+    story.exits(1, ExitStatus::Unseen);
     assert_eq!(story.failure(), Some(FailureCode::RecoveryFailed));
 }
 
 #[test]
 fn an_engine_that_dies_without_a_word_has_failed() {
-    let mut story = Story::working(RESUMABLE);
-    story.exits(1, Exit::Code(0));
+    let mut story = RunStory::working(RESUMABLE);
+    story.exits(1, ExitStatus::Code(0));
     assert_eq!(story.failure(), Some(FailureCode::EngineFailed), "exit code 0 is not a result");
 }
 
 #[test]
 fn e11_lost_contact_does_not_touch_an_open_question() {
-    let mut story = Story::asking(STICKY, Policy::Abort);
+    let mut story = RunStory::asking(STICKY, DecisionPolicy::Abort);
     let question = story.question().clone();
     story.tell(lost(1));
     assert_eq!((story.question(), story.owed()), (&question, vec!["Recover"]));
-    story.tell(Event::ContactRestored { attempt: Attempt(1), process: process(1) });
+    story.tell(RunEvent::ContactRestored { attempt: Attempt(1), process: process(1) });
     assert_eq!((story.question(), story.owed()), (&question, vec![]));
 }
 
 #[test]
 fn a12_only_a_process_that_is_really_gone_is_lost() {
-    let mut story = Story::asking(STICKY, Policy::Abort);
-    story.tell(lost(1)).tell(Event::RecoveryFailed { attempt: Attempt(1), reason: "gone".into() });
+    let mut story = RunStory::asking(STICKY, DecisionPolicy::Abort);
+    story.tell(lost(1)).tell(RunEvent::RecoveryFailed { attempt: Attempt(1), reason: "gone".into() });
     assert_eq!(story.failure(), Some(FailureCode::InteractionProcessLost));
 }
 
 #[test]
 fn news_of_an_old_attempt_changes_nothing() {
-    let mut story = Story::asking(RESUMABLE, Policy::Abort);
+    let mut story = RunStory::asking(RESUMABLE, DecisionPolicy::Abort);
     story.replies("red").admitted().started(2);
     let attempt = Attempt(1);
-    let ending = Ending::Completed { text: "late".into() };
-    let aftermath = Aftermath::Exited(Exit::Code(0));
+    let ending = TurnOutcome::Completed { text: "late".into() };
+    let aftermath = ProcessAfterTurn::Exited(ExitStatus::Code(0));
     let turn_id = story.turn();
-    story.tell_in_vain(Event::TurnEnded { attempt, turn_id, position: Position(99), ending, aftermath });
-    story.tell_in_vain(Event::ProcessExited { attempt, exit: Exit::Code(1) });
+    story.tell_in_vain(RunEvent::TurnEnded {
+        attempt,
+        turn_id,
+        position: OutputPosition(99),
+        ending,
+        aftermath,
+    });
+    story.tell_in_vain(RunEvent::ProcessExited { attempt, exit: ExitStatus::Code(1) });
     story.tell_in_vain(lost(1));
-    story.tell_in_vain(Event::Progressed { attempt, position: Position(98), text: String::new() });
+    story.tell_in_vain(RunEvent::Progressed { attempt, position: OutputPosition(98), text: String::new() });
 }
 
 #[test]
 fn what_was_heard_before_a_restart_is_not_heard_again() {
-    let mut story = Story::working(RESUMABLE);
-    story.raises(1, "g1", Purpose::Input).replies("blue");
+    let mut story = RunStory::working(RESUMABLE);
+    story.raises(1, "g1", GatePurpose::Input).replies("blue");
     // The next daemon feeds the spool from its start.
     let turn_id = story.turn();
-    let again = |position| Event::GateRaised {
+    let again = |position| RunEvent::GateRaised {
         attempt: Attempt(1),
         turn_id,
-        position: Position(position),
+        position: OutputPosition(position),
         gate: "g1".into(),
-        purpose: Purpose::Input,
-        question: crate::teller::question(abide_domain::interaction::Kind::OpenText, Policy::Abort),
+        purpose: GatePurpose::Input,
+        question: crate::teller::question(
+            abide_domain::interaction::InteractionKind::OpenText,
+            DecisionPolicy::Abort,
+        ),
     };
     story.tell_in_vain(again(1));
     story.tell_in_vain(again(2));
@@ -182,107 +192,107 @@ fn what_was_heard_before_a_restart_is_not_heard_again() {
 
 #[test]
 fn e7_a_process_that_repeats_the_end_of_a_turn_does_not_end_the_next_one() {
-    let mut story = Story::asking(STICKY, Policy::Abort);
+    let mut story = RunStory::asking(STICKY, DecisionPolicy::Abort);
     let first = story.turn();
     story.replies("red");
-    let ending = Ending::Completed { text: "of the first".into() };
-    let (attempt, position, aftermath) = (Attempt(1), Position(99), Aftermath::Alive);
-    story.tell_in_vain(Event::TurnEnded { attempt, turn_id: first, position, ending, aftermath });
+    let ending = TurnOutcome::Completed { text: "of the first".into() };
+    let (attempt, position, aftermath) = (Attempt(1), OutputPosition(99), ProcessAfterTurn::Alive);
+    story.tell_in_vain(RunEvent::TurnEnded { attempt, turn_id: first, position, ending, aftermath });
 }
 
 #[test]
 fn a_search_that_finds_nothing_ends_the_process_all_the_same() {
-    let gone = || Event::RecoveryFailed { attempt: Attempt(1), reason: "nothing found".into() };
-    let mut story = Story::asking(STICKY, Policy::Abort);
+    let gone = || RunEvent::RecoveryFailed { attempt: Attempt(1), reason: "nothing found".into() };
+    let mut story = RunStory::asking(STICKY, DecisionPolicy::Abort);
     story.tell(lost(1)).replies("red").tell(gone());
-    assert_eq!((story.run().status(), story.owed()), (Status::Failed, vec!["Terminate"]));
+    assert_eq!((story.run().status(), story.owed()), (RunStatus::Failed, vec!["Terminate"]));
 
-    let mut story = Story::working(RESUMABLE);
-    story.raises(1, "g", Purpose::Approval).tell(lost(1));
-    story.tell(Event::InterruptRequested { by: "ada".into() }).tell(gone());
+    let mut story = RunStory::working(RESUMABLE);
+    story.raises(1, "g", GatePurpose::Approval).tell(lost(1));
+    story.tell(RunEvent::InterruptRequested { by: "ada".into() }).tell(gone());
     assert_eq!((story.detail().as_str(), story.owed()), ("waiting_user.free", vec!["Terminate"]));
 }
 
 #[test]
 fn e11_a_request_that_is_heard_during_the_search_is_put_to_the_person() {
-    let mut story = Story::working(RESUMABLE);
-    story.tell(lost(1)).raises(1, "g1", Purpose::Approval);
+    let mut story = RunStory::working(RESUMABLE);
+    story.tell(lost(1)).raises(1, "g1", GatePurpose::Approval);
     assert_eq!((story.detail().as_str(), story.owed()), ("waiting_user.turn", vec![]));
 }
 
 #[test]
 fn a_request_that_is_said_again_after_a_reconnect_is_the_same_question() {
-    let mut story = Story::working(RESUMABLE);
-    story.raises(1, "g1", Purpose::Approval);
+    let mut story = RunStory::working(RESUMABLE);
+    story.raises(1, "g1", GatePurpose::Approval);
     let question = story.question().clone();
-    story.tell(lost(1)).tell(Event::ContactRestored { attempt: Attempt(1), process: process(1) });
-    story.raises(1, "g1", Purpose::Approval);
+    story.tell(lost(1)).tell(RunEvent::ContactRestored { attempt: Attempt(1), process: process(1) });
+    story.raises(1, "g1", GatePurpose::Approval);
     assert_eq!(story.question(), &question);
-    story.replies("yes").raises(1, "g1", Purpose::Approval);
+    story.replies("yes").raises(1, "g1", GatePurpose::Approval);
     assert_eq!((story.detail().as_str(), story.owed()), ("running.active", vec!["Answer"]));
     let answer = story.effect("Answer");
-    story.performs("Answer").raises(1, "g1", Purpose::Approval);
+    story.performs("Answer").raises(1, "g1", GatePurpose::Approval);
     assert_eq!((story.detail().as_str(), story.effect("Answer")), ("running.active", answer));
 }
 
 #[test]
 fn many_short_waits_do_not_eat_the_time_of_a_turn() {
-    let auto = About { mode: ExecutionMode::Auto, turn_timeout: Some(60), ..RESUMABLE };
-    let mut story = Story::working(auto);
+    let auto = StorySettings { mode: ExecutionMode::Auto, turn_timeout: Some(60), ..RESUMABLE };
+    let mut story = RunStory::working(auto);
     let before = story.run().deadline().unwrap().at;
     for gate in 0..20 {
-        story.raises(1, &format!("g{gate}"), Purpose::Input);
+        story.raises(1, &format!("g{gate}"), GatePurpose::Input);
     }
     assert_eq!(story.run().deadline().unwrap().at, before, "nobody waited, so nothing is added or lost");
 }
 
 #[test]
 fn an_interrupt_also_stops_the_message_that_was_to_take_over() {
-    let mut story = Story::working(STICKY);
-    story.says("m2", OnBusy::Supersede).tell(Event::InterruptRequested { by: "ada".into() });
+    let mut story = RunStory::working(STICKY);
+    story.says("m2", OnBusy::Supersede).tell(RunEvent::InterruptRequested { by: "ada".into() });
     story.completes(1, "late");
     assert_eq!(story.run().result, None);
-    assert_eq!(story.question().asker, Asker::Abide(Parked::Interrupted));
+    assert_eq!(story.question().asker, InteractionOrigin::Abide(RuntimeQuestion::Interrupted));
 }
 
 #[test]
 fn an_idle_engine_that_takes_its_leave_has_failed_nobody() {
-    let mut story = Story::working(About { mode: ExecutionMode::Chat, ..STICKY });
-    story.completes(1, "hello").exits(1, Exit::Code(0));
-    assert_eq!(story.run().status(), Status::Succeeded);
+    let mut story = RunStory::working(StorySettings { mode: ExecutionMode::Chat, ..STICKY });
+    story.completes(1, "hello").exits(1, ExitStatus::Code(0));
+    assert_eq!(story.run().status(), RunStatus::Succeeded);
 }
 
 #[test]
 fn a_stopped_turn_waits_for_the_person_who_stopped_it() {
-    let mut story = Story::working(RESUMABLE);
-    story.tell(Event::InterruptRequested { by: "ada".into() });
+    let mut story = RunStory::working(RESUMABLE);
+    story.tell(RunEvent::InterruptRequested { by: "ada".into() });
     assert_eq!((story.detail().as_str(), story.owed()), ("running.stopping", vec!["Interrupt"]));
-    story.ends(1, Ending::Interrupted);
-    assert_eq!(story.question().asker, Asker::Abide(Parked::Interrupted));
+    story.ends(1, TurnOutcome::Interrupted);
+    assert_eq!(story.question().asker, InteractionOrigin::Abide(RuntimeQuestion::Interrupted));
     story.replies("try the other way").admitted();
     assert_eq!(story.run().turns.last().unwrap().prompt, "try the other way");
 }
 
 #[test]
 fn an_engine_that_does_not_obey_is_ended() {
-    let mut story = Story::working(RESUMABLE);
-    story.tell(Event::InterruptRequested { by: "ada".into() }).deadline_passes();
+    let mut story = RunStory::working(RESUMABLE);
+    story.tell(RunEvent::InterruptRequested { by: "ada".into() }).deadline_passes();
     assert_eq!((story.detail().as_str(), story.owed()), ("waiting_user.free", vec!["Terminate"]));
 }
 
 #[test]
 fn a_turn_that_works_too_long_has_failed_even_if_it_then_exits_well() {
-    let mut story = Story::working(About { turn_timeout: Some(60), ..RESUMABLE });
+    let mut story = RunStory::working(StorySettings { turn_timeout: Some(60), ..RESUMABLE });
     story.deadline_passes();
     assert_eq!(story.failure(), Some(FailureCode::TurnTimeout));
-    story.exits(1, Exit::Code(0));
+    story.exits(1, ExitStatus::Code(0));
     assert_eq!(story.failure(), Some(FailureCode::TurnTimeout));
 }
 
 #[test]
 fn waiting_for_a_person_does_not_count_as_work() {
-    let mut story = Story::working(About { turn_timeout: Some(60), ..RESUMABLE });
-    story.raises(1, "g", Purpose::Approval);
+    let mut story = RunStory::working(StorySettings { turn_timeout: Some(60), ..RESUMABLE });
+    story.raises(1, "g", GatePurpose::Approval);
     assert_eq!(story.run().deadline(), None);
     for _ in 0..100 {
         story.tell_in_vain(lost(9));
@@ -294,32 +304,32 @@ fn waiting_for_a_person_does_not_count_as_work() {
 
 #[test]
 fn a_finished_run_is_never_left() {
-    let mut story = Story::working(RESUMABLE);
+    let mut story = RunStory::working(RESUMABLE);
     story.completes(1, "done");
     for request in [
-        Event::MessageArrived {
+        RunEvent::MessageArrived {
             message: crate::teller::message("m9", "more"),
             on_busy: Some(OnBusy::Supersede),
         },
-        Event::CancelRequested { by: "ada".into() },
-        Event::InterruptRequested { by: "ada".into() },
+        RunEvent::CancelRequested { by: "ada".into() },
+        RunEvent::InterruptRequested { by: "ada".into() },
     ] {
-        assert_eq!(story.refuses(request), Refused::RunFinished { status: Status::Succeeded });
+        assert_eq!(story.refuses(request), RequestRefused::RunFinished { status: RunStatus::Succeeded });
     }
-    story.tell_in_vain(Event::ProcessExited { attempt: Attempt(1), exit: Exit::Code(0) });
+    story.tell_in_vain(RunEvent::ProcessExited { attempt: Attempt(1), exit: ExitStatus::Code(0) });
 }
 
 #[test]
 fn cancelling_ends_what_runs_and_what_waits() {
     for mut story in [
-        Story::created(RESUMABLE),
-        Story::working(RESUMABLE),
-        Story::asking(RESUMABLE, Policy::Abort),
-        Story::asking(STICKY, Policy::Abort),
+        RunStory::created(RESUMABLE),
+        RunStory::working(RESUMABLE),
+        RunStory::asking(RESUMABLE, DecisionPolicy::Abort),
+        RunStory::asking(STICKY, DecisionPolicy::Abort),
     ] {
         let had_process = story.run().attempt().is_some();
-        story.tell(Event::CancelRequested { by: "ada".into() });
-        assert_eq!(story.run().status(), Status::Canceled);
+        story.tell(RunEvent::CancelRequested { by: "ada".into() });
+        assert_eq!(story.run().status(), RunStatus::Canceled);
         assert_eq!(story.owed(), if had_process { vec!["Terminate"] } else { vec![] });
         assert!(story.run().interactions.iter().all(|interaction| !interaction.is_open()));
     }

@@ -1,26 +1,26 @@
 //! Sessions that go on in another process (A2) (A4) (A6) (A9) (A11).
 
 use abide_domain::{
-    effect::{Effect, Session},
-    engine::{Abilities, Profile, ProfileKind},
-    event::{Event, Retry},
+    effect::{Effect, LaunchSession},
+    engine::{EngineInteractiveProfile, ProfileKind, RunAbilities},
+    event::{LaunchRetry, RunEvent},
     failure::FailureCode,
-    interaction::{Kind, Policy},
-    process::{Attempt, Exit},
+    interaction::{DecisionPolicy, InteractionKind},
+    process::{Attempt, ExitStatus},
     time::Seconds,
 };
 
-use crate::teller::{RESUMABLE, Story, handle, question, started};
+use crate::teller::{RESUMABLE, RunStory, handle, question, started};
 
-fn session(story: &Story) -> Session {
+fn session(story: &RunStory) -> LaunchSession {
     let Effect::Launch { session, .. } = story.effect("Launch") else { unreachable!() };
     session
 }
 
-fn resolved(kind: ProfileKind, chosen: Option<&str>) -> Event {
-    Event::ProfileResolved {
-        profile: Profile { kind, reason: "because".into(), session_timeout_sec: Seconds(1) },
-        abilities: Abilities::default(),
+fn resolved(kind: ProfileKind, chosen: Option<&str>) -> RunEvent {
+    RunEvent::ProfileResolved {
+        profile: EngineInteractiveProfile { kind, reason: "because".into(), session_timeout_sec: Seconds(1) },
+        abilities: RunAbilities::default(),
         handle: chosen.map(handle),
         command: None,
     }
@@ -28,7 +28,7 @@ fn resolved(kind: ProfileKind, chosen: Option<&str>) -> Event {
 
 #[test]
 fn a2_the_profile_is_resolved_before_the_first_launch_and_never_flipped() {
-    let mut story = Story::created(RESUMABLE);
+    let mut story = RunStory::created(RESUMABLE);
     story.admitted();
     assert_eq!((story.detail().as_str(), story.owed()), ("running.probing", vec!["Probe"]));
     story.tell(resolved(ProfileKind::Resumable, None));
@@ -38,33 +38,33 @@ fn a2_the_profile_is_resolved_before_the_first_launch_and_never_flipped() {
 
 #[test]
 fn a6_a_session_id_that_we_chose_is_durable_before_the_process_starts() {
-    let mut story = Story::created(RESUMABLE);
+    let mut story = RunStory::created(RESUMABLE);
     story.admitted().tell(resolved(ProfileKind::Resumable, Some("ours")));
-    assert_eq!(session(&story), Session::Named(handle("ours")));
+    assert_eq!(session(&story), LaunchSession::Named(handle("ours")));
     assert_eq!(story.run().handle, Some(handle("ours")));
 }
 
 #[test]
 fn a11_a_session_that_we_named_and_the_engine_never_did_cannot_wait() {
-    let mut story = Story::created(RESUMABLE);
+    let mut story = RunStory::created(RESUMABLE);
     story.admitted().tell(resolved(ProfileKind::Resumable, Some("ours"))).started(1);
-    story.asks(1, question(Kind::OpenText, Policy::Abort));
+    story.asks(1, question(InteractionKind::OpenText, DecisionPolicy::Abort));
     assert_eq!(story.failure(), Some(FailureCode::SessionResumeFailed));
     assert!(story.run().interactions.iter().all(|question| !question.is_open()));
 }
 
 #[test]
 fn a9_a_reply_resumes_the_session_of_the_first_turn() {
-    let mut story = Story::asking(RESUMABLE, Policy::Abort);
+    let mut story = RunStory::asking(RESUMABLE, DecisionPolicy::Abort);
     story.replies("red").admitted();
-    assert_eq!(session(&story), Session::Resumed(handle("session-1")));
+    assert_eq!(session(&story), LaunchSession::Resumed(handle("session-1")));
     let Effect::Launch { attempt, prompt, .. } = story.effect("Launch") else { unreachable!() };
     assert_eq!((attempt, prompt.as_str()), (Attempt(2), "red"));
 }
 
 #[test]
 fn a4_a_silently_new_session_is_caught() {
-    let mut story = Story::asking(RESUMABLE, Policy::Abort);
+    let mut story = RunStory::asking(RESUMABLE, DecisionPolicy::Abort);
     story.replies("red").admitted().started(2).announces(2, "another");
     assert_eq!(story.failure(), Some(FailureCode::SessionResumeFailed));
     assert_eq!(story.owed(), vec!["Terminate"]);
@@ -72,19 +72,19 @@ fn a4_a_silently_new_session_is_caught() {
 
 #[test]
 fn a4_a_resume_that_says_nothing_of_its_session_is_not_believed() {
-    let mut story = Story::asking(RESUMABLE, Policy::Abort);
+    let mut story = RunStory::asking(RESUMABLE, DecisionPolicy::Abort);
     story.replies("red").admitted().started(2).completes(2, "from somewhere else");
     assert_eq!(story.failure(), Some(FailureCode::SessionResumeFailed));
     assert_eq!(story.run().result, None);
 
-    let mut story = Story::asking(RESUMABLE, Policy::Abort);
+    let mut story = RunStory::asking(RESUMABLE, DecisionPolicy::Abort);
     story.replies("red").admitted().started(2).announces(2, "session-1").completes(2, "red it is");
     assert_eq!(story.run().result.as_deref(), Some("red it is"));
 }
 
 #[test]
 fn a11_a_chat_whose_session_was_never_named_is_answered_and_then_over() {
-    let mut story = Story::working(crate::teller::About {
+    let mut story = RunStory::working(crate::teller::StorySettings {
         announces: false,
         mode: abide_domain::settings::ExecutionMode::Chat,
         ..RESUMABLE
@@ -98,20 +98,20 @@ fn a11_a_chat_whose_session_was_never_named_is_answered_and_then_over() {
 
 #[test]
 fn a_task_that_no_session_has_heard_is_told_again_with_the_answer() {
-    let mut story = Story::working(crate::teller::About { announces: false, ..RESUMABLE });
-    story.exits(1, abide_domain::process::Exit::Unseen).replies("continue").admitted();
+    let mut story = RunStory::working(crate::teller::StorySettings { announces: false, ..RESUMABLE });
+    story.exits(1, abide_domain::process::ExitStatus::Unseen).replies("continue").admitted();
     let Effect::Launch { session, prompt, .. } = story.effect("Launch") else { unreachable!() };
-    assert_eq!(session, Session::New);
+    assert_eq!(session, LaunchSession::New);
     assert!(prompt.starts_with("task\n\nContact was lost"), "{prompt}");
 }
 
 #[test]
 fn a_launch_that_may_work_another_time_is_tried_again_a_bounded_number_of_times() {
-    let mut story = Story::created(RESUMABLE);
+    let mut story = RunStory::created(RESUMABLE);
     story.admitted().tell(resolved(ProfileKind::Resumable, None));
     for attempt in 1..=3 {
         assert_eq!(story.run().attempt(), Some(Attempt(attempt)));
-        story.fails_to_launch(attempt, FailureCode::EngineFailed, Retry::Later);
+        story.fails_to_launch(attempt, FailureCode::EngineFailed, LaunchRetry::Later);
     }
     assert_eq!((story.run().attempt(), story.owed()), (None, vec![]));
     assert_eq!(story.run().turns[0].attempts.len(), 3);
@@ -119,17 +119,17 @@ fn a_launch_that_may_work_another_time_is_tried_again_a_bounded_number_of_times(
 
 #[test]
 fn a_missing_program_fails_the_run_at_once() {
-    let mut story = Story::created(RESUMABLE);
+    let mut story = RunStory::created(RESUMABLE);
     story.admitted().tell(resolved(ProfileKind::Resumable, None));
-    story.fails_to_launch(1, FailureCode::EngineNotFound, Retry::Never);
+    story.fails_to_launch(1, FailureCode::EngineNotFound, LaunchRetry::Never);
     assert_eq!(story.failure(), Some(FailureCode::EngineNotFound));
 }
 
 #[test]
 fn a_process_that_nobody_waits_for_any_more_is_ended() {
-    let mut story = Story::created(RESUMABLE);
+    let mut story = RunStory::created(RESUMABLE);
     story.admitted().tell(resolved(ProfileKind::Resumable, None));
-    story.tell(Event::CancelRequested { by: "ada".into() }).performs("Terminate");
+    story.tell(RunEvent::CancelRequested { by: "ada".into() }).performs("Terminate");
     assert_eq!(story.owed(), Vec::<&str>::new());
     story.tell(started(1));
     assert_eq!(story.owed(), vec!["Terminate"]);
@@ -137,20 +137,20 @@ fn a_process_that_nobody_waits_for_any_more_is_ended() {
 
 #[test]
 fn a11_a_session_that_a_lost_process_may_have_begun_under_our_id_is_resumed_and_not_begun_again() {
-    let lost: [fn(&mut Story); 2] = [
+    let lost: [fn(&mut RunStory); 2] = [
         |story| {
-            story.started(1).exits(1, Exit::Unseen);
+            story.started(1).exits(1, ExitStatus::Unseen);
         },
         |story| {
-            story.exits(1, Exit::Unseen);
+            story.exits(1, ExitStatus::Unseen);
         },
     ];
     for lose in lost {
-        let mut story = Story::created(RESUMABLE);
+        let mut story = RunStory::created(RESUMABLE);
         story.admitted().tell(resolved(ProfileKind::Resumable, Some("ours")));
         lose(&mut story);
         story.replies("continue").admitted();
-        assert_eq!(session(&story), Session::Resumed(handle("ours")));
+        assert_eq!(session(&story), LaunchSession::Resumed(handle("ours")));
         let Effect::Launch { prompt, .. } = story.effect("Launch") else { unreachable!() };
         assert!(!prompt.contains("task"), "the session has heard its task: {prompt}");
     }
@@ -158,8 +158,8 @@ fn a11_a_session_that_a_lost_process_may_have_begun_under_our_id_is_resumed_and_
 
 #[test]
 fn a6_a_session_id_of_ours_that_no_process_used_is_kept_for_the_next_try() {
-    let mut story = Story::created(RESUMABLE);
+    let mut story = RunStory::created(RESUMABLE);
     story.admitted().tell(resolved(ProfileKind::Resumable, Some("ours")));
-    story.fails_to_launch(1, FailureCode::EngineFailed, Retry::Later);
-    assert_eq!(session(&story), Session::Named(handle("ours")));
+    story.fails_to_launch(1, FailureCode::EngineFailed, LaunchRetry::Later);
+    assert_eq!(session(&story), LaunchSession::Named(handle("ours")));
 }

@@ -2,32 +2,33 @@
 
 use abide_domain::{
     delivery::DeliveryStatus,
-    engine::Abilities,
-    event::{Ending, Event},
-    failure::{Failure, FailureCode},
+    engine::RunAbilities,
+    event::{RunEvent, TurnOutcome},
+    failure::{FailureCode, RunFailure},
     inbound::InboundStatus,
-    interaction::Policy,
-    process::Exit,
-    refused::Refused,
-    run::{INBOX_LIMIT, Status},
+    interaction::DecisionPolicy,
+    process::ExitStatus,
+    refused::RequestRefused,
+    run::{INBOX_LIMIT, RunStatus},
     settings::{ExecutionMode, OnBusy},
     turn::ExecutionStatus,
 };
 
-use crate::teller::{About, RESUMABLE, STICKY, Story, message};
+use crate::teller::{RESUMABLE, RunStory, STICKY, StorySettings, message};
 
-const CHAT: About = About { mode: ExecutionMode::Chat, ..RESUMABLE };
-const STICKY_CHAT: About = About { mode: ExecutionMode::Chat, ..STICKY };
-const STEERABLE: About = About { abilities: Abilities { steer: true, recover: false }, ..RESUMABLE };
+const CHAT: StorySettings = StorySettings { mode: ExecutionMode::Chat, ..RESUMABLE };
+const STICKY_CHAT: StorySettings = StorySettings { mode: ExecutionMode::Chat, ..STICKY };
+const STEERABLE: StorySettings =
+    StorySettings { abilities: RunAbilities { steer: true, recover: false }, ..RESUMABLE };
 
-fn statuses(story: &Story) -> Vec<(&str, InboundStatus)> {
+fn statuses(story: &RunStory) -> Vec<(&str, InboundStatus)> {
     let inbox = story.run().inbox.iter();
     inbox.map(|it| (it.message.key.message_id.as_str(), it.execution_status)).collect()
 }
 
 #[test]
 fn a_message_for_a_busy_run_waits_for_its_own_turn() {
-    let mut story = Story::working(RESUMABLE);
+    let mut story = RunStory::working(RESUMABLE);
     story.says("m2", OnBusy::Queue);
     assert_eq!(statuses(&story), [("m1", InboundStatus::Accepted), ("m2", InboundStatus::Received)]);
     story.completes(1, "first").admitted();
@@ -37,7 +38,7 @@ fn a_message_for_a_busy_run_waits_for_its_own_turn() {
 
 #[test]
 fn a_chat_is_idle_between_turns_and_goes_on_with_the_next_message() {
-    let mut story = Story::working(CHAT);
+    let mut story = RunStory::working(CHAT);
     story.completes(1, "hello");
     assert_eq!(story.detail(), "idle.free");
     story.says("m2", OnBusy::Queue).admitted().started(2).announces(2, "session-1").completes(2, "again");
@@ -46,13 +47,13 @@ fn a_chat_is_idle_between_turns_and_goes_on_with_the_next_message() {
 
 #[test]
 fn a_chat_that_can_be_resumed_goes_on_after_a_turn_that_failed() {
-    let failure = Failure::new(FailureCode::EngineFailed, "the model said no");
-    let mut story = Story::working(CHAT);
+    let failure = RunFailure::new(FailureCode::EngineFailed, "the model said no");
+    let mut story = RunStory::working(CHAT);
     story.completes(1, "hello").says("m2", OnBusy::Queue).admitted().started(2).announces(2, "session-1");
-    story.ends(2, Ending::Failed { failure: failure.clone() });
+    story.ends(2, TurnOutcome::Failed { failure: failure.clone() });
     assert_eq!(story.detail(), "idle.free");
     assert_eq!(story.run().turns.last().unwrap().error, Some(failure));
-    story.says("m3", OnBusy::Queue).admitted().started(3).exits(3, Exit::Code(137));
+    story.says("m3", OnBusy::Queue).admitted().started(3).exits(3, ExitStatus::Code(137));
     assert_eq!(story.detail(), "idle.free");
     story.says("m4", OnBusy::Queue).admitted().started(4).announces(4, "session-1").completes(4, "again");
     assert_eq!((story.detail().as_str(), story.run().result.as_deref()), ("idle.free", Some("again")));
@@ -60,55 +61,55 @@ fn a_chat_that_can_be_resumed_goes_on_after_a_turn_that_failed() {
 
 #[test]
 fn a_chat_whose_session_is_lost_is_over() {
-    let failure = Failure::new(FailureCode::SessionResumeFailed, "no such session");
-    let mut story = Story::working(CHAT);
+    let failure = RunFailure::new(FailureCode::SessionResumeFailed, "no such session");
+    let mut story = RunStory::working(CHAT);
     story.completes(1, "hello").says("m2", OnBusy::Queue).admitted().started(2);
-    story.ends(2, Ending::Failed { failure });
+    story.ends(2, TurnOutcome::Failed { failure });
     assert_eq!(story.failure(), Some(FailureCode::SessionResumeFailed));
 }
 
 #[test]
 fn a_sticky_chat_keeps_its_process_for_a_while_and_then_takes_its_leave() {
-    let mut story = Story::working(STICKY_CHAT);
+    let mut story = RunStory::working(STICKY_CHAT);
     story.completes(1, "hello").says("m2", OnBusy::Queue);
     assert_eq!((story.detail().as_str(), story.owed()), ("running.active", vec!["Say"]));
     story.completes(1, "again");
     assert_eq!(story.detail(), "idle.session");
     story.deadline_passes();
-    assert_eq!((story.run().status(), story.owed()), (Status::Succeeded, vec!["Terminate"]));
+    assert_eq!((story.run().status(), story.owed()), (RunStatus::Succeeded, vec!["Terminate"]));
 }
 
 #[test]
 fn a_message_steers_the_running_turn_where_the_engine_can_and_waits_where_it_cannot() {
-    let mut story = Story::working(STEERABLE);
+    let mut story = RunStory::working(STEERABLE);
     story.says("m2", OnBusy::Steer);
     assert_eq!(statuses(&story)[1], ("m2", InboundStatus::Received), "not taken before it was given");
     story.performs("Steer");
     assert_eq!(statuses(&story)[1], ("m2", InboundStatus::Accepted));
     story.completes(1, "both");
-    assert_eq!(story.run().status(), Status::Succeeded);
+    assert_eq!(story.run().status(), RunStatus::Succeeded);
 
-    let mut story = Story::working(RESUMABLE);
+    let mut story = RunStory::working(RESUMABLE);
     story.says("m2", OnBusy::Steer).completes(1, "one");
-    assert_eq!(story.run().status(), Status::Queued);
+    assert_eq!(story.run().status(), RunStatus::Queued);
 }
 
 #[test]
 fn a_message_that_came_too_late_to_steer_gets_its_own_turn() {
-    let mut story = Story::working(STEERABLE);
+    let mut story = RunStory::working(STEERABLE);
     story.says("m2", OnBusy::Steer).completes(1, "one");
-    assert_eq!((story.run().status(), story.owed()), (Status::Queued, vec![]));
+    assert_eq!((story.run().status(), story.owed()), (RunStatus::Queued, vec![]));
 
-    let mut story = Story::working(STEERABLE);
+    let mut story = RunStory::working(STEERABLE);
     story.says("m2", OnBusy::Steer);
     let effect = story.number("Steer");
-    story.tell(Event::EffectMissed { effect }).completes(1, "one");
-    assert_eq!(story.run().status(), Status::Queued);
+    story.tell(RunEvent::EffectMissed { effect }).completes(1, "one");
+    assert_eq!(story.run().status(), RunStatus::Queued);
 }
 
 #[test]
 fn e9_a_superseded_turn_is_ended_and_what_it_says_is_never_shown() {
-    let mut story = Story::working(About { conversation: true, ..RESUMABLE });
+    let mut story = RunStory::working(StorySettings { conversation: true, ..RESUMABLE });
     story.says("m2", OnBusy::Supersede);
     assert_eq!((story.detail().as_str(), story.owed()), ("running.launching", vec!["Terminate", "Launch"]));
     let (old, new) = (&story.run().turns[0], &story.run().turns[1]);
@@ -121,26 +122,26 @@ fn e9_a_superseded_turn_is_ended_and_what_it_says_is_never_shown() {
 
 #[test]
 fn e9_a_sticky_turn_is_stopped_before_the_newer_message_takes_over() {
-    let mut story = Story::working(STICKY);
+    let mut story = RunStory::working(STICKY);
     story.says("m2", OnBusy::Supersede);
     assert_eq!((story.detail().as_str(), story.owed()), ("running.stopping", vec!["Interrupt"]));
     story.says("m3", OnBusy::Supersede);
-    story.ends(1, Ending::Completed { text: "late".into() });
+    story.ends(1, TurnOutcome::Completed { text: "late".into() });
     assert_eq!((story.detail().as_str(), story.run().result.as_deref()), ("running.active", None));
     assert_eq!(story.run().turns.last().unwrap().prompt, "m3");
 }
 
 #[test]
 fn e9_a_question_is_closed_by_the_message_that_supersedes_it() {
-    let mut story = Story::asking(RESUMABLE, Policy::Abort);
+    let mut story = RunStory::asking(RESUMABLE, DecisionPolicy::Abort);
     story.says("m2", OnBusy::Supersede);
-    assert_eq!(story.run().status(), Status::Queued);
+    assert_eq!(story.run().status(), RunStatus::Queued);
     assert!(story.run().interactions.iter().all(|interaction| !interaction.is_open()));
 }
 
 #[test]
 fn a_message_is_never_taken_for_the_answer_to_an_open_question() {
-    let mut story = Story::asking(RESUMABLE, Policy::Abort);
+    let mut story = RunStory::asking(RESUMABLE, DecisionPolicy::Abort);
     story.says("m2", OnBusy::Queue);
     assert_eq!(story.detail(), "waiting_user.free");
     story.replies("red").admitted();
@@ -149,14 +150,14 @@ fn a_message_is_never_taken_for_the_answer_to_an_open_question() {
 
 #[test]
 fn an_answer_is_never_overtaken_by_a_message() {
-    let mut story = Story::asking(RESUMABLE, Policy::Abort);
+    let mut story = RunStory::asking(RESUMABLE, DecisionPolicy::Abort);
     story.replies("red").says("m2", OnBusy::Supersede).admitted();
     assert_eq!(story.run().turns.last().unwrap().prompt, "red");
 }
 
 #[test]
 fn a_queued_message_can_be_replaced_before_it_was_ever_taken() {
-    let mut story = Story::created(RESUMABLE);
+    let mut story = RunStory::created(RESUMABLE);
     story.says("m2", OnBusy::Supersede);
     assert_eq!(statuses(&story), [("m2", InboundStatus::Received), ("m1", InboundStatus::Superseded)]);
     story.admitted();
@@ -165,17 +166,17 @@ fn a_queued_message_can_be_replaced_before_it_was_ever_taken() {
 
 #[test]
 fn the_inbox_has_a_bound_and_says_so() {
-    let mut story = Story::working(RESUMABLE);
+    let mut story = RunStory::working(RESUMABLE);
     for n in 0..INBOX_LIMIT {
         story.says(&format!("q{n}"), OnBusy::Queue);
     }
-    let refused = story.refuses(Event::MessageArrived { message: message("q", "q"), on_busy: None });
-    assert_eq!(refused, Refused::InboxFull { limit: INBOX_LIMIT });
+    let refused = story.refuses(RunEvent::MessageArrived { message: message("q", "q"), on_busy: None });
+    assert_eq!(refused, RequestRefused::InboxFull { limit: INBOX_LIMIT });
 }
 
 #[test]
 fn a_run_of_many_turns_stays_as_small_as_one_of_two() {
-    let mut story = Story::working(CHAT);
+    let mut story = RunStory::working(CHAT);
     story.completes(1, "hello");
     for turn in 2..50 {
         story.says(&format!("m{turn}"), OnBusy::Queue).admitted().started(turn);

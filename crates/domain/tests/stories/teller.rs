@@ -2,72 +2,72 @@
 
 use abide_domain::{
     deadline::{Deadline, DeadlineKind},
-    delivery::Certainty,
+    delivery::DeliveryFailure,
     effect::{Effect, EffectNumber},
-    engine::{Abilities, Handle, HandleType, Profile, ProfileKind},
-    event::{Aftermath, Ending, Event, NewRun, Retry},
-    failure::{Failure, FailureCode},
-    id::{Fresh, InteractionId, RunId, TurnId},
-    inbound::{Message, MessageKey},
-    interaction::{Choice, Interaction, Kind, Policy, Purpose, Question},
-    process::{Attempt, Exit, Position, Process},
-    refused::Refused,
-    reply::{Answerer, Reply},
-    run::{self, News, Run, Step},
-    settings::{ExecutionMode, OnBusy, Settings, Unanswered},
-    time::{Seconds, Stamp, Timestamp},
+    engine::{EngineInteractiveProfile, EngineSessionHandle, HandleType, ProfileKind, RunAbilities},
+    event::{LaunchRetry, NewRun, ProcessAfterTurn, RunEvent, TurnOutcome},
+    failure::{FailureCode, RunFailure},
+    id::{IdSeed, InteractionId, RunId, TurnId},
+    inbound::{InboundMessage, MessageKey},
+    interaction::{DecisionPolicy, GatePurpose, Interaction, InteractionKind, InteractionOption, Question},
+    process::{Attempt, ExitStatus, OutputPosition, ProcessBinding},
+    refused::RequestRefused,
+    reply::{InteractionReply, ReplyAuthor},
+    run::{self, ApplyOutcome, Run, RunStep},
+    settings::{ExecutionMode, OnBusy, RunSettings, UnansweredPolicy},
+    time::{EventStamp, Seconds, Timestamp},
 };
 
 /// A run and everything needed to go on with its story.
-pub(crate) struct Story {
+pub(crate) struct RunStory {
     run: Option<Run>,
     now: i64,
     told: u128,
     spoken: u64,
-    news: News,
+    news: ApplyOutcome,
     /// Everything ever ordered, by name.
     pub(crate) ordered: Vec<&'static str>,
     /// Every event that followed another in its commit.
-    pub(crate) happened: Vec<Event>,
+    pub(crate) happened: Vec<RunEvent>,
 }
 
 /// What kind of run a story is about.
 #[derive(Clone, Copy)]
-pub(crate) struct About {
+pub(crate) struct StorySettings {
     pub(crate) kind: ProfileKind,
     pub(crate) mode: ExecutionMode,
-    pub(crate) unanswered: Unanswered,
-    pub(crate) abilities: Abilities,
+    pub(crate) unanswered: UnansweredPolicy,
+    pub(crate) abilities: RunAbilities,
     pub(crate) conversation: bool,
     pub(crate) turn_timeout: Option<u32>,
     pub(crate) announces: bool,
 }
 
-pub(crate) const RESUMABLE: About = About {
+pub(crate) const RESUMABLE: StorySettings = StorySettings {
     kind: ProfileKind::Resumable,
     mode: ExecutionMode::Interactive,
-    unanswered: Unanswered::Strict,
-    abilities: Abilities { steer: false, recover: false },
+    unanswered: UnansweredPolicy::Strict,
+    abilities: RunAbilities { steer: false, recover: false },
     conversation: false,
     turn_timeout: None,
     announces: true,
 };
-pub(crate) const STICKY: About = About { kind: ProfileKind::StickyProcess, ..RESUMABLE };
+pub(crate) const STICKY: StorySettings = StorySettings { kind: ProfileKind::StickyProcess, ..RESUMABLE };
 pub(crate) const TIMEOUT: u32 = 600;
 
-impl Story {
+impl RunStory {
     /// A run that was created and has no slot yet.
-    pub(crate) fn created(about: About) -> Self {
+    pub(crate) fn created(about: StorySettings) -> Self {
         let mut story = Self {
             run: None,
             now: 0,
             told: 0,
             spoken: 0,
-            news: News::Changed,
+            news: ApplyOutcome::Changed,
             ordered: Vec::new(),
             happened: Vec::new(),
         };
-        let settings = Settings {
+        let settings = RunSettings {
             engine: "any".into(),
             workspace: "/tmp/w".into(),
             execution_mode: about.mode,
@@ -82,7 +82,7 @@ impl Story {
             skill: None,
             labels: Default::default(),
         };
-        let run_id = RunId(Fresh(1));
+        let run_id = RunId(IdSeed(1));
         let new = NewRun {
             run_id,
             settings,
@@ -90,17 +90,18 @@ impl Story {
             idempotency: None,
             rules: abide_domain::run::RULES,
         };
-        story.tell(Event::RunCreated(Box::new(new)));
+        story.tell(RunEvent::RunCreated(Box::new(new)));
         story
     }
 
     /// A run whose first process is ordered.
-    pub(crate) fn launching(about: About) -> Self {
+    pub(crate) fn launching(about: StorySettings) -> Self {
         let mut story = Self::created(about);
-        story.tell(Event::Admitted);
+        story.tell(RunEvent::Admitted);
         let reason = "because".into();
-        let profile = Profile { kind: about.kind, reason, session_timeout_sec: Seconds(TIMEOUT) };
-        story.tell(Event::ProfileResolved {
+        let profile =
+            EngineInteractiveProfile { kind: about.kind, reason, session_timeout_sec: Seconds(TIMEOUT) };
+        story.tell(RunEvent::ProfileResolved {
             profile,
             abilities: about.abilities,
             handle: None,
@@ -110,7 +111,7 @@ impl Story {
     }
 
     /// A run whose first turn works in process 1 and has named its session.
-    pub(crate) fn working(about: About) -> Self {
+    pub(crate) fn working(about: StorySettings) -> Self {
         let mut story = Self::launching(about);
         story.started(1);
         if about.announces {
@@ -120,9 +121,9 @@ impl Story {
     }
 
     /// A run that waits for the answer to the question with which its first turn ended.
-    pub(crate) fn asking(about: About, policy: Policy) -> Self {
+    pub(crate) fn asking(about: StorySettings, policy: DecisionPolicy) -> Self {
         let mut story = Self::working(about);
-        story.asks(1, question(Kind::ChooseOne, policy));
+        story.asks(1, question(InteractionKind::ChooseOne, policy));
         story
     }
 
@@ -160,11 +161,11 @@ impl Story {
 
     // Telling.
 
-    pub(crate) fn attempt(&mut self, event: Event) -> Result<(), Refused> {
+    pub(crate) fn attempt(&mut self, event: RunEvent) -> Result<(), RequestRefused> {
         self.told += 100;
         self.now += 1_000_000;
-        let stamp = Stamp { at: Timestamp(self.now), fresh: Fresh(self.told) };
-        let step: Step = run::apply(self.run.as_ref(), &stamp, &event)?;
+        let stamp = EventStamp { at: Timestamp(self.now), fresh: IdSeed(self.told) };
+        let step: RunStep = run::apply(self.run.as_ref(), &stamp, &event)?;
         self.ordered.extend(step.effects.iter().map(|owed| owed.effect.name()));
         self.news = step.news;
         self.run = Some(step.run);
@@ -177,21 +178,21 @@ impl Story {
         Ok(())
     }
 
-    pub(crate) fn tell(&mut self, event: Event) -> &mut Self {
+    pub(crate) fn tell(&mut self, event: RunEvent) -> &mut Self {
         let name = event.name();
         self.attempt(event).unwrap_or_else(|refused| panic!("{name} was refused: {refused}"));
         self
     }
 
     /// Tells something that must change nothing.
-    pub(crate) fn tell_in_vain(&mut self, event: Event) {
+    pub(crate) fn tell_in_vain(&mut self, event: RunEvent) {
         let before = self.run().clone();
         let name = event.name();
         self.tell(event);
-        assert_eq!((self.news, self.run()), (News::Absorbed, &before), "{name} is no news");
+        assert_eq!((self.news, self.run()), (ApplyOutcome::Absorbed, &before), "{name} is no news");
     }
 
-    pub(crate) fn refuses(&mut self, event: Event) -> Refused {
+    pub(crate) fn refuses(&mut self, event: RunEvent) -> RequestRefused {
         let before = self.run().clone();
         let refused = self.attempt(event).expect_err("it must be refused");
         assert_eq!(self.run(), &before);
@@ -205,58 +206,65 @@ impl Story {
 
     pub(crate) fn announces(&mut self, attempt: u32, session: &str) -> &mut Self {
         let position = self.position();
-        self.tell(Event::HandleAnnounced { attempt: Attempt(attempt), position, handle: handle(session) })
+        self.tell(RunEvent::HandleAnnounced { attempt: Attempt(attempt), position, handle: handle(session) })
     }
 
     pub(crate) fn asks(&mut self, attempt: u32, question: Question) -> &mut Self {
-        let ending = Ending::Asked { text: "thinking".into(), question };
+        let ending = TurnOutcome::Asked { text: "thinking".into(), question };
         self.ends(attempt, ending)
     }
 
     pub(crate) fn completes(&mut self, attempt: u32, text: &str) -> &mut Self {
-        self.ends(attempt, Ending::Completed { text: text.into() })
+        self.ends(attempt, TurnOutcome::Completed { text: text.into() })
     }
 
     /// Ends the turn the way that the run's profile means: a sticky process lives on.
-    pub(crate) fn ends(&mut self, attempt: u32, ending: Ending) -> &mut Self {
+    pub(crate) fn ends(&mut self, attempt: u32, ending: TurnOutcome) -> &mut Self {
         let sticky = self.run().profile.as_ref().expect("it is resolved").kind == ProfileKind::StickyProcess;
-        let aftermath = if sticky { Aftermath::Alive } else { Aftermath::Exited(Exit::Code(0)) };
+        let aftermath =
+            if sticky { ProcessAfterTurn::Alive } else { ProcessAfterTurn::Exited(ExitStatus::Code(0)) };
         let (turn_id, position) = (self.turn(), self.position());
-        self.tell(Event::TurnEnded { attempt: Attempt(attempt), turn_id, position, ending, aftermath })
+        self.tell(RunEvent::TurnEnded { attempt: Attempt(attempt), turn_id, position, ending, aftermath })
     }
 
-    pub(crate) fn raises(&mut self, attempt: u32, gate: &str, purpose: Purpose) -> &mut Self {
+    pub(crate) fn raises(&mut self, attempt: u32, gate: &str, purpose: GatePurpose) -> &mut Self {
         let (attempt, turn_id, position) = (Attempt(attempt), self.turn(), self.position());
-        let (gate, question) = (gate.into(), question(Kind::Confirm, Policy::EngineJudgement));
-        self.tell(Event::GateRaised { attempt, turn_id, position, gate, purpose, question })
+        let (gate, question) =
+            (gate.into(), question(InteractionKind::Confirm, DecisionPolicy::EngineJudgement));
+        self.tell(RunEvent::GateRaised { attempt, turn_id, position, gate, purpose, question })
     }
 
-    pub(crate) fn exits(&mut self, attempt: u32, exit: Exit) -> &mut Self {
-        self.tell(Event::ProcessExited { attempt: Attempt(attempt), exit })
+    pub(crate) fn exits(&mut self, attempt: u32, exit: ExitStatus) -> &mut Self {
+        self.tell(RunEvent::ProcessExited { attempt: Attempt(attempt), exit })
     }
 
     pub(crate) fn replies(&mut self, text: &str) -> &mut Self {
         let reply = reply(self.question().interaction_id, text, None);
-        self.tell(Event::ReplyArrived { reply })
+        self.tell(RunEvent::ReplyArrived { reply })
     }
 
     pub(crate) fn says(&mut self, id: &str, on_busy: OnBusy) -> &mut Self {
-        self.tell(Event::MessageArrived { message: message(id, id), on_busy: Some(on_busy) })
+        self.tell(RunEvent::MessageArrived { message: message(id, id), on_busy: Some(on_busy) })
     }
 
     pub(crate) fn admitted(&mut self) -> &mut Self {
-        self.tell(Event::Admitted)
+        self.tell(RunEvent::Admitted)
     }
 
-    pub(crate) fn fails_to_launch(&mut self, attempt: u32, code: FailureCode, retry: Retry) -> &mut Self {
-        let failure = Failure::new(code, "no");
-        self.tell(Event::LaunchFailed { attempt: Attempt(attempt), failure, retry })
+    pub(crate) fn fails_to_launch(
+        &mut self,
+        attempt: u32,
+        code: FailureCode,
+        retry: LaunchRetry,
+    ) -> &mut Self {
+        let failure = RunFailure::new(code, "no");
+        self.tell(RunEvent::LaunchFailed { attempt: Attempt(attempt), failure, retry })
     }
 
     /// Carries out an order that nothing else reports.
     pub(crate) fn performs(&mut self, name: &str) -> &mut Self {
         let effect = self.number(name);
-        self.tell(Event::EffectPerformed { effect })
+        self.tell(RunEvent::EffectPerformed { effect })
     }
 
     pub(crate) fn number(&self, name: &str) -> EffectNumber {
@@ -273,7 +281,7 @@ impl Story {
     pub(crate) fn deadline_passes(&mut self) -> &mut Self {
         let Deadline { at, kind } = self.run().deadline().expect("the run waits for a point in time");
         self.now = at.0;
-        self.tell(Event::DeadlinePassed { deadline: kind })
+        self.tell(RunEvent::DeadlinePassed { deadline: kind })
     }
 
     pub(crate) fn waits_until(&self) -> Option<DeadlineKind> {
@@ -281,11 +289,11 @@ impl Story {
     }
 
     /// The result of the first pending delivery.
-    pub(crate) fn delivery(&mut self, outcome: Result<(), Certainty>) -> &mut Self {
+    pub(crate) fn delivery(&mut self, outcome: Result<(), DeliveryFailure>) -> &mut Self {
         let Effect::Deliver { delivery_id } = self.effect("Deliver") else { unreachable!() };
         self.tell(match outcome {
-            Ok(()) => Event::DeliveryConfirmed { delivery_id },
-            Err(certainty) => Event::DeliveryFailed { delivery_id, certainty },
+            Ok(()) => RunEvent::DeliveryConfirmed { delivery_id },
+            Err(certainty) => RunEvent::DeliveryFailed { delivery_id, certainty },
         })
     }
 
@@ -294,22 +302,22 @@ impl Story {
         self.run().turns.last().expect("a turn has begun").turn_id
     }
 
-    pub(crate) fn position(&mut self) -> Position {
+    pub(crate) fn position(&mut self) -> OutputPosition {
         self.spoken += 1;
-        Position(self.spoken)
+        OutputPosition(self.spoken)
     }
 }
 
-pub(crate) fn started(attempt: u32) -> Event {
-    Event::AttemptStarted { attempt: Attempt(attempt), process: process(attempt) }
+pub(crate) fn started(attempt: u32) -> RunEvent {
+    RunEvent::AttemptStarted { attempt: Attempt(attempt), process: process(attempt) }
 }
 
-pub(crate) fn process(attempt: u32) -> Process {
-    Process { keeper: format!("k{attempt}"), pid: 100 + attempt, start_time: 7, boot_id: "b".into() }
+pub(crate) fn process(attempt: u32) -> ProcessBinding {
+    ProcessBinding { keeper: format!("k{attempt}"), pid: 100 + attempt, start_time: 7, boot_id: "b".into() }
 }
 
-pub(crate) fn handle(session: &str) -> Handle {
-    Handle {
+pub(crate) fn handle(session: &str) -> EngineSessionHandle {
+    EngineSessionHandle {
         engine: "any".into(),
         handle_type: HandleType::SessionId,
         handle_value: session.into(),
@@ -317,18 +325,18 @@ pub(crate) fn handle(session: &str) -> Handle {
     }
 }
 
-pub(crate) fn message(id: &str, text: &str) -> Message {
+pub(crate) fn message(id: &str, text: &str) -> InboundMessage {
     let key = MessageKey { channel: "api".into(), message_id: id.into() };
-    Message { key, text: text.into() }
+    InboundMessage { key, text: text.into() }
 }
 
-pub(crate) fn question(kind: Kind, policy: Policy) -> Question {
+pub(crate) fn question(kind: InteractionKind, policy: DecisionPolicy) -> Question {
     Question {
         kind,
         prompt: "which?".into(),
         options: vec![
-            Choice { label: "red".into(), safe: false },
-            Choice { label: "green".into(), safe: true },
+            InteractionOption { label: "red".into(), safe: false },
+            InteractionOption { label: "green".into(), safe: true },
         ],
         ui_hints: None,
         default_decision_policy: policy,
@@ -337,7 +345,7 @@ pub(crate) fn question(kind: Kind, policy: Policy) -> Question {
     }
 }
 
-pub(crate) fn reply(interaction_id: InteractionId, text: &str, key: Option<&str>) -> Reply {
-    let by = Answerer::Person("ada".into());
-    Reply { interaction_id, text: text.into(), by, idempotency_key: key.map(Into::into) }
+pub(crate) fn reply(interaction_id: InteractionId, text: &str, key: Option<&str>) -> InteractionReply {
+    let by = ReplyAuthor::Person("ada".into());
+    InteractionReply { interaction_id, text: text.into(), by, idempotency_key: key.map(Into::into) }
 }

@@ -2,47 +2,47 @@
 
 use abide_domain::{
     deadline::DeadlineKind,
-    engine::Abilities,
-    event::Event,
+    engine::RunAbilities,
+    event::RunEvent,
     failure::FailureCode,
-    id::{Fresh, RunId},
-    interaction::{Policy, Purpose},
-    process::{Attempt, Exit},
+    id::{IdSeed, RunId},
+    interaction::{DecisionPolicy, GatePurpose},
+    process::{Attempt, ExitStatus},
     run::Run,
-    settings::{ExecutionMode, OnBusy, Unanswered},
-    slots::{Occupancy, Slots},
+    settings::{ExecutionMode, OnBusy, UnansweredPolicy},
+    slots::{AdmissionQueue, SlotOccupancy},
     time::{Seconds, Timestamp},
 };
 
-use crate::teller::{About, RESUMABLE, STICKY, Story, process};
+use crate::teller::{RESUMABLE, RunStory, STICKY, StorySettings, process};
 
 const LIMIT: u32 = 60;
-const LIMITED: About = About { turn_timeout: Some(LIMIT), ..RESUMABLE };
-const LIMITED_STICKY: About = About { turn_timeout: Some(LIMIT), ..STICKY };
+const LIMITED: StorySettings = StorySettings { turn_timeout: Some(LIMIT), ..RESUMABLE };
+const LIMITED_STICKY: StorySettings = StorySettings { turn_timeout: Some(LIMIT), ..STICKY };
 const DAY: u32 = 86_400;
 
-fn restored(attempt: u32) -> Event {
-    Event::ContactRestored { attempt: Attempt(attempt), process: process(attempt) }
+fn restored(attempt: u32) -> RunEvent {
+    RunEvent::ContactRestored { attempt: Attempt(attempt), process: process(attempt) }
 }
 
-fn lost(attempt: u32) -> Event {
-    Event::ContactLost { attempt: Attempt(attempt), within: None }
+fn lost(attempt: u32) -> RunEvent {
+    RunEvent::ContactLost { attempt: Attempt(attempt), within: None }
 }
 
 /// When the turn at work will have worked long enough.
-fn turn_ends_at(story: &Story) -> Timestamp {
+fn turn_ends_at(story: &RunStory) -> Timestamp {
     let deadline = story.run().deadline().expect("a turn with a limit waits for its end");
     assert!(matches!(deadline.kind, DeadlineKind::Turn(_)), "{deadline:?}");
     deadline.at
 }
 
 /// A daemon that stops and another that starts know nothing but what was written down.
-fn read_back(story: &Story) -> Run {
+fn read_back(story: &RunStory) -> Run {
     let written = serde_json::to_string(story.run()).expect("a run can be written");
     serde_json::from_str(&written).expect("what was written can be read")
 }
 
-fn times_out(mut story: Story) {
+fn times_out(mut story: RunStory) {
     story.deadline_passes();
     assert_eq!(story.failure(), Some(FailureCode::TurnTimeout));
     assert_eq!(story.owed(), vec!["Terminate"], "its process is ended");
@@ -52,30 +52,32 @@ fn times_out(mut story: Story) {
 
 #[test]
 fn a_turn_works_as_long_as_it_may_in_whatever_way_it_came_to_work() {
-    let first = Story::working(LIMITED);
+    let first = RunStory::working(LIMITED);
 
-    let mut resumed = Story::asking(LIMITED, Policy::Abort);
+    let mut resumed = RunStory::asking(LIMITED, DecisionPolicy::Abort);
     resumed.replies("red").admitted().started(2).announces(2, "session-1");
 
-    let mut held = Story::asking(LIMITED_STICKY, Policy::Abort);
+    let mut held = RunStory::asking(LIMITED_STICKY, DecisionPolicy::Abort);
     held.replies("red");
 
-    let mut answered = Story::working(LIMITED);
-    answered.raises(1, "g", Purpose::Approval).replies("yes");
+    let mut answered = RunStory::working(LIMITED);
+    answered.raises(1, "g", GatePurpose::Approval).replies("yes");
 
-    let mut withdrawn = Story::working(LIMITED);
-    withdrawn.raises(1, "g", Purpose::Approval);
+    let mut withdrawn = RunStory::working(LIMITED);
+    withdrawn.raises(1, "g", GatePurpose::Approval);
     let position = withdrawn.position();
-    withdrawn.tell(Event::GateWithdrawn { attempt: Attempt(1), position, gate: "g".into() });
+    withdrawn.tell(RunEvent::GateWithdrawn { attempt: Attempt(1), position, gate: "g".into() });
 
-    let mut found = Story::working(LIMITED);
+    let mut found = RunStory::working(LIMITED);
     found.tell(lost(1)).tell(restored(1));
 
-    let mut found_unseen =
-        Story::launching(About { abilities: Abilities { recover: true, steer: false }, ..LIMITED });
-    found_unseen.exits(1, Exit::Unseen).tell(restored(1));
+    let mut found_unseen = RunStory::launching(StorySettings {
+        abilities: RunAbilities { recover: true, steer: false },
+        ..LIMITED
+    });
+    found_unseen.exits(1, ExitStatus::Unseen).tell(restored(1));
 
-    let mut after_a_rest = Story::working(About { mode: ExecutionMode::Chat, ..LIMITED_STICKY });
+    let mut after_a_rest = RunStory::working(StorySettings { mode: ExecutionMode::Chat, ..LIMITED_STICKY });
     after_a_rest.completes(1, "hello").says("m2", OnBusy::Queue);
 
     for story in [first, resumed, held, answered, withdrawn, found, found_unseen, after_a_rest] {
@@ -87,24 +89,25 @@ fn a_turn_works_as_long_as_it_may_in_whatever_way_it_came_to_work() {
 
 #[test]
 fn each_turn_of_a_held_process_has_its_own_time() {
-    let mut story = Story::working(LIMITED_STICKY);
-    story
-        .passes(LIMIT - 20)
-        .asks(1, crate::teller::question(abide_domain::interaction::Kind::OpenText, Policy::Abort));
+    let mut story = RunStory::working(LIMITED_STICKY);
+    story.passes(LIMIT - 20).asks(
+        1,
+        crate::teller::question(abide_domain::interaction::InteractionKind::OpenText, DecisionPolicy::Abort),
+    );
     story.passes(300).replies("red");
     assert_eq!(turn_ends_at(&story).since(story.run().updated_at), Seconds(LIMIT));
 }
 
 #[test]
 fn a_restart_neither_lengthens_nor_forgets_the_time_of_a_turn() {
-    let mut story = Story::working(LIMITED);
+    let mut story = RunStory::working(LIMITED);
     let before = story.run().deadline();
     assert_eq!(read_back(&story).deadline(), before);
     // What a new daemon finds and says changes nothing about it.
     story.tell_in_vain(crate::teller::started(1));
     story.tell_in_vain(restored(1));
     let (attempt, position) = (Attempt(1), story.position());
-    story.tell(Event::Progressed { attempt, position, text: String::new() });
+    story.tell(RunEvent::Progressed { attempt, position, text: String::new() });
     assert_eq!(story.run().deadline(), before);
     times_out(story);
 }
@@ -112,8 +115,8 @@ fn a_restart_neither_lengthens_nor_forgets_the_time_of_a_turn() {
 #[test]
 fn the_time_that_a_person_takes_does_not_count_even_across_a_restart() {
     for about in [LIMITED, LIMITED_STICKY] {
-        let mut story = Story::working(About { unanswered: Unanswered::Strict, ..about });
-        story.passes(20).raises(1, "g1", Purpose::Approval).raises(1, "g2", Purpose::Input);
+        let mut story = RunStory::working(StorySettings { unanswered: UnansweredPolicy::Strict, ..about });
+        story.passes(20).raises(1, "g1", GatePurpose::Approval).raises(1, "g2", GatePurpose::Input);
         assert_eq!(read_back(&story).deadline(), story.run().deadline());
         story.passes(500).replies("yes").passes(500);
         assert_eq!(story.detail(), "waiting_user.turn", "the second request waits now");
@@ -126,34 +129,40 @@ fn the_time_that_a_person_takes_does_not_count_even_across_a_restart() {
 
 #[test]
 fn a_turn_that_was_found_again_has_the_time_that_it_had_left() {
-    let mut story = Story::working(LIMITED);
+    let mut story = RunStory::working(LIMITED);
     story.passes(20).tell(lost(1));
     assert_eq!(story.waits_until(), Some(DeadlineKind::Recovery(Attempt(1))), "the search has its own bound");
     story.passes(100).tell(restored(1));
     let left = turn_ends_at(&story).since(story.run().updated_at);
     assert!((LIMIT - 25..LIMIT - 20).contains(&left.0), "{left:?}");
 
-    let mut story = Story::working(LIMITED);
-    story.passes(20).tell(lost(1)).passes(100).raises(1, "g", Purpose::Approval).passes(100).replies("yes");
+    let mut story = RunStory::working(LIMITED);
+    story
+        .passes(20)
+        .tell(lost(1))
+        .passes(100)
+        .raises(1, "g", GatePurpose::Approval)
+        .passes(100)
+        .replies("yes");
     let left = turn_ends_at(&story).since(story.run().updated_at);
     assert!((LIMIT - 25..LIMIT - 20).contains(&left.0), "{left:?}");
 }
 
 #[test]
 fn a_silent_turn_without_a_limit_is_never_ended() {
-    let mut gate = Story::working(RESUMABLE);
-    gate.raises(1, "g", Purpose::Approval);
-    let mut probing = Story::created(RESUMABLE);
+    let mut gate = RunStory::working(RESUMABLE);
+    gate.raises(1, "g", GatePurpose::Approval);
+    let mut probing = RunStory::created(RESUMABLE);
     probing.admitted();
     let stories = [
-        Story::created(RESUMABLE),
+        RunStory::created(RESUMABLE),
         probing,
-        Story::launching(RESUMABLE),
-        Story::working(RESUMABLE),
-        Story::working(STICKY),
-        Story::working(About { unanswered: Unanswered::AutoDecide, ..RESUMABLE }),
-        Story::working(About { mode: ExecutionMode::Auto, ..RESUMABLE }),
-        Story::working(About { mode: ExecutionMode::Chat, ..STICKY }),
+        RunStory::launching(RESUMABLE),
+        RunStory::working(RESUMABLE),
+        RunStory::working(STICKY),
+        RunStory::working(StorySettings { unanswered: UnansweredPolicy::AutoDecide, ..RESUMABLE }),
+        RunStory::working(StorySettings { mode: ExecutionMode::Auto, ..RESUMABLE }),
+        RunStory::working(StorySettings { mode: ExecutionMode::Chat, ..STICKY }),
         gate,
     ];
     for mut story in stories {
@@ -166,26 +175,26 @@ fn a_silent_turn_without_a_limit_is_never_ended() {
             DeadlineKind::Recovery(attempt),
             DeadlineKind::Idling(attempt),
         ] {
-            story.tell_in_vain(Event::DeadlinePassed { deadline });
+            story.tell_in_vain(RunEvent::DeadlinePassed { deadline });
         }
     }
 }
 
 #[test]
 fn a8_whoever_waits_with_a_process_keeps_others_from_working() {
-    let other = RunId(Fresh(9));
-    let next = |story: &Story| {
-        let mut slots = Slots::new(1);
-        slots.observe(other, Occupancy::Queued(Timestamp(0)));
+    let other = RunId(IdSeed(9));
+    let next = |story: &RunStory| {
+        let mut slots = AdmissionQueue::new(1);
+        slots.observe(other, SlotOccupancy::Queued(Timestamp(0)));
         slots.observe(story.run().run_id, story.run().occupancy());
         slots.next()
     };
-    let mut gate = Story::working(RESUMABLE);
-    gate.raises(1, "g", Purpose::Approval);
-    let mut idle = Story::working(About { mode: ExecutionMode::Chat, ..STICKY });
+    let mut gate = RunStory::working(RESUMABLE);
+    gate.raises(1, "g", GatePurpose::Approval);
+    let mut idle = RunStory::working(StorySettings { mode: ExecutionMode::Chat, ..STICKY });
     idle.completes(1, "hello");
-    for story in [Story::asking(STICKY, Policy::Abort), gate, idle] {
+    for story in [RunStory::asking(STICKY, DecisionPolicy::Abort), gate, idle] {
         assert_eq!(next(&story), None, "{}", story.detail());
     }
-    assert_eq!(next(&Story::asking(RESUMABLE, Policy::Abort)), Some(other));
+    assert_eq!(next(&RunStory::asking(RESUMABLE, DecisionPolicy::Abort)), Some(other));
 }

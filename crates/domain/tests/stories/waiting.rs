@@ -4,55 +4,55 @@ use abide_domain::{
     deadline::DeadlineKind,
     engine::ProfileKind,
     failure::FailureCode,
-    interaction::{Kind, Policy, Purpose},
-    process::{Attempt, Exit},
-    run::{Hold, RunState},
-    slots::Occupancy,
+    interaction::{DecisionPolicy, GatePurpose, InteractionKind},
+    process::{Attempt, ExitStatus},
+    run::{HeldProcess, RunState},
+    slots::SlotOccupancy,
     turn::ExecutionStatus,
 };
 
-use crate::teller::{RESUMABLE, STICKY, Story, question};
+use crate::teller::{RESUMABLE, RunStory, STICKY, question};
 
 #[test]
 fn a8_a_resumable_wait_holds_neither_process_nor_slot_and_never_ends_by_itself() {
-    let story = Story::asking(RESUMABLE, Policy::EngineJudgement);
+    let story = RunStory::asking(RESUMABLE, DecisionPolicy::EngineJudgement);
     assert_eq!(story.detail(), "waiting_user.free");
-    assert_eq!((story.run().occupancy(), story.run().deadline()), (Occupancy::None, None));
+    assert_eq!((story.run().occupancy(), story.run().deadline()), (SlotOccupancy::None, None));
     assert_eq!(story.owed(), Vec::<&str>::new());
 }
 
 #[test]
 fn a8_a_sticky_wait_keeps_its_process_its_slot_and_its_deadline() {
-    let story = Story::asking(STICKY, Policy::EngineJudgement);
+    let story = RunStory::asking(STICKY, DecisionPolicy::EngineJudgement);
     assert_eq!(story.detail(), "waiting_user.session");
-    assert_eq!(story.run().occupancy(), Occupancy::Holding);
+    assert_eq!(story.run().occupancy(), SlotOccupancy::Holding);
     assert_eq!(story.waits_until(), Some(DeadlineKind::Answer(story.question().interaction_id)));
 }
 
 #[test]
 fn a7_what_a_wait_needs_is_in_the_state_before_the_wait_begins() {
-    let resumable = Story::asking(RESUMABLE, Policy::Abort);
+    let resumable = RunStory::asking(RESUMABLE, DecisionPolicy::Abort);
     let run = resumable.run();
     assert_eq!(run.profile.as_ref().unwrap().kind, ProfileKind::Resumable);
     assert_eq!((run.turn_index, run.handle.as_ref().unwrap().handle_value.as_str()), (1, "session-1"));
     assert_eq!(run.pending_interaction_id(), Some(resumable.question().interaction_id));
 
-    let sticky = Story::asking(STICKY, Policy::Abort);
+    let sticky = RunStory::asking(STICKY, DecisionPolicy::Abort);
     let RunState::WaitingUser(waiting) = &sticky.run().state else { panic!() };
-    let Hold::Session(live) = &waiting.hold else { panic!() };
+    let HeldProcess::Session(live) = &waiting.hold else { panic!() };
     assert_eq!((live.process.pid, live.process.keeper.as_str()), (101, "k1"));
     assert_eq!(waiting.deadline, sticky.question().deadline_at);
 }
 
 #[test]
 fn a8_a_reply_resumes_in_a_new_process_or_goes_to_the_living_one() {
-    let mut resumable = Story::asking(RESUMABLE, Policy::Abort);
+    let mut resumable = RunStory::asking(RESUMABLE, DecisionPolicy::Abort);
     resumable.replies("red");
     assert_eq!(resumable.detail(), "queued");
     resumable.admitted();
     assert_eq!((resumable.detail().as_str(), resumable.owed()), ("running.launching", vec!["Launch"]));
 
-    let mut sticky = Story::asking(STICKY, Policy::Abort);
+    let mut sticky = RunStory::asking(STICKY, DecisionPolicy::Abort);
     sticky.replies("red");
     assert_eq!((sticky.detail().as_str(), sticky.owed()), ("running.active", vec!["Say"]));
     assert_eq!(sticky.run().attempt(), Some(Attempt(1)));
@@ -60,21 +60,21 @@ fn a8_a_reply_resumes_in_a_new_process_or_goes_to_the_living_one() {
 
 #[test]
 fn a8_an_approval_inside_a_turn_keeps_its_process_and_has_no_deadline_where_the_engine_resumes() {
-    let mut story = Story::working(RESUMABLE);
-    story.raises(1, "g1", Purpose::Approval);
+    let mut story = RunStory::working(RESUMABLE);
+    story.raises(1, "g1", GatePurpose::Approval);
     assert_eq!((story.detail().as_str(), story.run().deadline()), ("waiting_user.turn", None));
-    assert_eq!(story.run().occupancy(), Occupancy::Holding);
+    assert_eq!(story.run().occupancy(), SlotOccupancy::Holding);
     assert_eq!(story.run().turns[0].execution_status, ExecutionStatus::WaitingApproval);
 
-    let mut sticky = Story::working(STICKY);
-    sticky.raises(1, "g1", Purpose::Approval);
+    let mut sticky = RunStory::working(STICKY);
+    sticky.raises(1, "g1", GatePurpose::Approval);
     assert!(sticky.run().deadline().is_some());
 }
 
 #[test]
 fn requests_of_one_turn_are_put_to_the_person_one_at_a_time() {
-    let mut story = Story::working(RESUMABLE);
-    story.raises(1, "g1", Purpose::Approval).raises(1, "g2", Purpose::Input);
+    let mut story = RunStory::working(RESUMABLE);
+    story.raises(1, "g1", GatePurpose::Approval).raises(1, "g2", GatePurpose::Input);
     let first = story.question().interaction_id;
     story.replies("yes");
     assert_eq!(story.detail(), "waiting_user.turn");
@@ -85,17 +85,17 @@ fn requests_of_one_turn_are_put_to_the_person_one_at_a_time() {
 
 #[test]
 fn a10_a_strict_sticky_wait_that_nobody_answers_fails_and_its_process_is_ended() {
-    let mut story = Story::asking(STICKY, Policy::EngineJudgement);
+    let mut story = RunStory::asking(STICKY, DecisionPolicy::EngineJudgement);
     story.deadline_passes();
     assert_eq!(story.failure(), Some(FailureCode::InteractionWaitTimeout));
     assert_eq!(story.owed(), vec!["Terminate"]);
-    assert_eq!(story.run().occupancy(), Occupancy::None);
+    assert_eq!(story.run().occupancy(), SlotOccupancy::None);
 }
 
 #[test]
 fn a10_a_process_that_dies_while_it_waits_fails_the_run() {
-    for exit in [Exit::Code(0), Exit::Code(137), Exit::Unseen] {
-        let mut story = Story::asking(STICKY, Policy::EngineJudgement);
+    for exit in [ExitStatus::Code(0), ExitStatus::Code(137), ExitStatus::Unseen] {
+        let mut story = RunStory::asking(STICKY, DecisionPolicy::EngineJudgement);
         story.exits(1, exit);
         assert_eq!(story.failure(), Some(FailureCode::InteractionProcessLost));
         assert!(story.run().interactions.iter().all(|interaction| !interaction.is_open()));
@@ -104,25 +104,25 @@ fn a10_a_process_that_dies_while_it_waits_fails_the_run() {
 
 #[test]
 fn a11_a_question_without_a_handle_is_never_asked() {
-    let mut story = Story::working(crate::teller::About { announces: false, ..RESUMABLE });
-    story.asks(1, question(Kind::OpenText, Policy::Abort));
+    let mut story = RunStory::working(crate::teller::StorySettings { announces: false, ..RESUMABLE });
+    story.asks(1, question(InteractionKind::OpenText, DecisionPolicy::Abort));
     assert_eq!(story.failure(), Some(FailureCode::SessionResumeFailed));
     assert_eq!(story.run().interactions, vec![]);
 }
 
 #[test]
 fn a_sticky_process_that_ends_with_its_question_cannot_be_answered() {
-    let mut story = Story::working(STICKY);
+    let mut story = RunStory::working(STICKY);
     let (turn_id, position) = (story.turn(), story.position());
-    story.tell(abide_domain::event::Event::TurnEnded {
+    story.tell(abide_domain::event::RunEvent::TurnEnded {
         attempt: Attempt(1),
         turn_id,
         position,
-        ending: abide_domain::event::Ending::Asked {
+        ending: abide_domain::event::TurnOutcome::Asked {
             text: String::new(),
-            question: question(Kind::OpenText, Policy::Abort),
+            question: question(InteractionKind::OpenText, DecisionPolicy::Abort),
         },
-        aftermath: abide_domain::event::Aftermath::Exited(Exit::Code(0)),
+        aftermath: abide_domain::event::ProcessAfterTurn::Exited(ExitStatus::Code(0)),
     });
     assert_eq!(story.failure(), Some(FailureCode::InteractionProcessLost));
 }

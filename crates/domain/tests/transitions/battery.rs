@@ -1,46 +1,52 @@
 //! For a run, one event of every kind, in every shape that could matter to it.
 
 use abide_domain::{
-    delivery::Certainty,
+    delivery::DeliveryFailure,
     effect::{Effect, EffectNumber},
-    engine::{Abilities, Handle, HandleType, Profile, ProfileKind},
-    event::{Aftermath, Ending, Event, NewRun, Retry},
-    failure::{Failure, FailureCode},
-    id::{DeliveryId, Fresh, InteractionId, TurnId},
-    inbound::{Message, MessageKey},
-    interaction::{Kind, Policy, Purpose, Question},
-    process::{Attempt, Exit, Position, Process},
-    reply::{Answerer, Reply},
+    engine::{EngineInteractiveProfile, EngineSessionHandle, HandleType, ProfileKind, RunAbilities},
+    event::{LaunchRetry, NewRun, ProcessAfterTurn, RunEvent, TurnOutcome},
+    failure::{FailureCode, RunFailure},
+    id::{DeliveryId, IdSeed, InteractionId, TurnId},
+    inbound::{InboundMessage, MessageKey},
+    interaction::{DecisionPolicy, GatePurpose, InteractionKind, Question},
+    process::{Attempt, ExitStatus, OutputPosition, ProcessBinding},
+    reply::{InteractionReply, ReplyAuthor},
     run::Run,
     settings::OnBusy,
     time::Seconds,
 };
 
 /// When an event of the battery happens: now, or when the deadline that it speaks of is due.
-pub(crate) fn when(run: &Run, event: &Event) -> i64 {
+pub(crate) fn when(run: &Run, event: &RunEvent) -> i64 {
     match (event, run.deadline()) {
-        (Event::DeadlinePassed { .. }, Some(deadline)) => deadline.at.0.max(run.updated_at.0 + 1),
+        (RunEvent::DeadlinePassed { .. }, Some(deadline)) => deadline.at.0.max(run.updated_at.0 + 1),
         (_, _) => run.updated_at.0 + 1,
     }
 }
 
 /// The events, each with its name in the table. The same name may come in several shapes.
-pub(crate) fn events(run: &Run) -> Vec<(&'static str, Event)> {
+pub(crate) fn events(run: &Run) -> Vec<(&'static str, RunEvent)> {
     let attempt = run.attempt().unwrap_or(run.last_attempt);
-    let turn_id = run.turns.last().map_or(TurnId(Fresh(0)), |turn| turn.turn_id);
-    let position = Position(run.live().map_or(0, |live| live.heard.0) + 1);
+    let turn_id = run.turns.last().map_or(TurnId(IdSeed(0)), |turn| turn.turn_id);
+    let position = OutputPosition(run.live().map_or(0, |live| live.heard.0) + 1);
     let mut events = requests(run);
     events.extend(program(attempt));
     events.extend(speech(attempt, turn_id, position, run));
     events.extend(world(run));
     events.push((
         "stale news",
-        ended(Attempt(attempt.0 + 7), turn_id, position, completed(), Aftermath::Alive),
+        ended(Attempt(attempt.0 + 7), turn_id, position, completed(), ProcessAfterTurn::Alive),
     ));
-    events.push(("stale news", Event::ContactLost { attempt: Attempt(attempt.0 + 7), within: None }));
+    events.push(("stale news", RunEvent::ContactLost { attempt: Attempt(attempt.0 + 7), within: None }));
     events.push((
         "stale news",
-        ended(attempt, turn_id, Position(0), completed(), Aftermath::Exited(Exit::Code(0))),
+        ended(
+            attempt,
+            turn_id,
+            OutputPosition(0),
+            completed(),
+            ProcessAfterTurn::Exited(ExitStatus::Code(0)),
+        ),
     ));
     events
         .into_iter()
@@ -48,33 +54,35 @@ pub(crate) fn events(run: &Run) -> Vec<(&'static str, Event)> {
         .collect()
 }
 
-fn requests(run: &Run) -> Vec<(&'static str, Event)> {
-    let message =
-        Message { key: MessageKey { channel: "api".into(), message_id: "new".into() }, text: "more".into() };
-    let says = |on_busy| Event::MessageArrived { message: message.clone(), on_busy: Some(on_busy) };
+fn requests(run: &Run) -> Vec<(&'static str, RunEvent)> {
+    let message = InboundMessage {
+        key: MessageKey { channel: "api".into(), message_id: "new".into() },
+        text: "more".into(),
+    };
+    let says = |on_busy| RunEvent::MessageArrived { message: message.clone(), on_busy: Some(on_busy) };
     let reply = |interaction_id, text: &str| {
-        let by = Answerer::Person("ada".into());
-        let reply = Reply { interaction_id, text: text.into(), by, idempotency_key: None };
-        Event::ReplyArrived { reply }
+        let by = ReplyAuthor::Person("ada".into());
+        let reply = InteractionReply { interaction_id, text: text.into(), by, idempotency_key: None };
+        RunEvent::ReplyArrived { reply }
     };
     let new = NewRun {
         run_id: run.run_id,
-        settings: abide_domain::settings::Settings::clone(&run.settings),
+        settings: abide_domain::settings::RunSettings::clone(&run.settings),
         message: message.clone(),
         idempotency: None,
         rules: abide_domain::run::RULES,
     };
     let mut requests = vec![
-        ("", Event::RunCreated(Box::new(new))),
-        ("", Event::Admitted),
+        ("", RunEvent::RunCreated(Box::new(new))),
+        ("", RunEvent::Admitted),
         ("MessageArrived (queue)", says(OnBusy::Queue)),
         ("MessageArrived (steer)", says(OnBusy::Steer)),
         ("MessageArrived (supersede)", says(OnBusy::Supersede)),
-        ("ReplyArrived (to something else)", reply(InteractionId(Fresh(3)), "go on")),
-        ("", Event::InterruptRequested { by: "ada".into() }),
-        ("", Event::CancelRequested { by: "ada".into() }),
-        ("", Event::ShutdownRequested),
-        ("", Event::RulesAdopted { rules: abide_domain::run::RULES + 1 }),
+        ("ReplyArrived (to something else)", reply(InteractionId(IdSeed(3)), "go on")),
+        ("", RunEvent::InterruptRequested { by: "ada".into() }),
+        ("", RunEvent::CancelRequested { by: "ada".into() }),
+        ("", RunEvent::ShutdownRequested),
+        ("", RunEvent::RulesAdopted { rules: abide_domain::run::RULES + 1 }),
     ];
     requests.extend(run.pending_interaction_id().map(|id| ("ReplyArrived", reply(id, "go on"))));
     requests.extend(run.pending_interaction_id().map(|id| ("ReplyArrived (no)", reply(id, "no"))));
@@ -82,52 +90,57 @@ fn requests(run: &Run) -> Vec<(&'static str, Event)> {
     requests
 }
 
-fn program(attempt: Attempt) -> Vec<(&'static str, Event)> {
-    let process = Process { keeper: "k".into(), pid: 7, start_time: 7, boot_id: "b".into() };
-    let failure = Failure::new(FailureCode::EngineNotFound, "no");
-    let resolved = |kind| Event::ProfileResolved {
-        profile: Profile { kind, reason: "r".into(), session_timeout_sec: Seconds(60) },
-        abilities: Abilities::default(),
+fn program(attempt: Attempt) -> Vec<(&'static str, RunEvent)> {
+    let process = ProcessBinding { keeper: "k".into(), pid: 7, start_time: 7, boot_id: "b".into() };
+    let failure = RunFailure::new(FailureCode::EngineNotFound, "no");
+    let resolved = |kind| RunEvent::ProfileResolved {
+        profile: EngineInteractiveProfile { kind, reason: "r".into(), session_timeout_sec: Seconds(60) },
+        abilities: RunAbilities::default(),
         handle: None,
         command: None,
     };
     vec![
         ("", resolved(ProfileKind::Resumable)),
         ("", resolved(ProfileKind::StickyProcess)),
-        ("", Event::EngineUnusable { failure: failure.clone() }),
-        ("", Event::AttemptStarted { attempt, process: process.clone() }),
-        ("", Event::LaunchFailed { attempt, failure: failure.clone(), retry: Retry::Later }),
-        ("", Event::LaunchFailed { attempt, failure: failure.clone(), retry: Retry::Never }),
-        ("ProcessExited", Event::ProcessExited { attempt, exit: Exit::Code(0) }),
-        ("ProcessExited (unseen)", Event::ProcessExited { attempt, exit: Exit::Unseen }),
-        ("", Event::ContactLost { attempt, within: None }),
-        ("", Event::ContactRestored { attempt, process }),
-        ("", Event::RecoveryFailed { attempt, reason: "gone".into() }),
-        ("", Event::SessionLost { failure }),
+        ("", RunEvent::EngineUnusable { failure: failure.clone() }),
+        ("", RunEvent::AttemptStarted { attempt, process: process.clone() }),
+        ("", RunEvent::LaunchFailed { attempt, failure: failure.clone(), retry: LaunchRetry::Later }),
+        ("", RunEvent::LaunchFailed { attempt, failure: failure.clone(), retry: LaunchRetry::Never }),
+        ("ProcessExited", RunEvent::ProcessExited { attempt, exit: ExitStatus::Code(0) }),
+        ("ProcessExited (unseen)", RunEvent::ProcessExited { attempt, exit: ExitStatus::Unseen }),
+        ("", RunEvent::ContactLost { attempt, within: None }),
+        ("", RunEvent::ContactRestored { attempt, process }),
+        ("", RunEvent::RecoveryFailed { attempt, reason: "gone".into() }),
+        ("", RunEvent::SessionLost { failure }),
     ]
 }
 
-fn speech(attempt: Attempt, turn_id: TurnId, position: Position, run: &Run) -> Vec<(&'static str, Event)> {
+fn speech(
+    attempt: Attempt,
+    turn_id: TurnId,
+    position: OutputPosition,
+    run: &Run,
+) -> Vec<(&'static str, RunEvent)> {
     let question = Question {
-        kind: Kind::OpenText,
+        kind: InteractionKind::OpenText,
         prompt: "which?".into(),
         options: vec![],
         ui_hints: None,
-        default_decision_policy: Policy::EngineJudgement,
+        default_decision_policy: DecisionPolicy::EngineJudgement,
         context: None,
         hidden: None,
     };
     let announced = |value: &str| {
-        let handle = Handle {
+        let handle = EngineSessionHandle {
             engine: "any".into(),
             handle_type: HandleType::SessionId,
             handle_value: value.into(),
             created_at_turn: 1,
         };
-        Event::HandleAnnounced { attempt, position, handle }
+        RunEvent::HandleAnnounced { attempt, position, handle }
     };
     let known = run.handle.as_ref().map_or("new", |handle| handle.handle_value.as_str());
-    let gate = |purpose, question| Event::GateRaised {
+    let gate = |purpose, question| RunEvent::GateRaised {
         attempt,
         turn_id,
         position,
@@ -138,26 +151,29 @@ fn speech(attempt: Attempt, turn_id: TurnId, position: Position, run: &Run) -> V
     let mut speech = vec![
         ("", announced(known)),
         ("HandleAnnounced (another)", announced("another")),
-        ("", Event::Progressed { attempt, position, text: String::new() }),
-        ("", gate(Purpose::Approval, question.clone())),
-        ("", gate(Purpose::Input, question.clone())),
-        ("", Event::GateWithdrawn { attempt, position, gate: "g".into() }),
+        ("", RunEvent::Progressed { attempt, position, text: String::new() }),
+        ("", gate(GatePurpose::Approval, question.clone())),
+        ("", gate(GatePurpose::Input, question.clone())),
+        ("", RunEvent::GateWithdrawn { attempt, position, gate: "g".into() }),
     ];
     let endings = [
         ("TurnEnded (completed)", completed()),
-        ("TurnEnded (asked)", Ending::Asked { text: String::new(), question }),
-        ("TurnEnded (failed)", Ending::Failed { failure: Failure::new(FailureCode::EngineFailed, "no") }),
-        ("TurnEnded (interrupted)", Ending::Interrupted),
+        ("TurnEnded (asked)", TurnOutcome::Asked { text: String::new(), question }),
+        (
+            "TurnEnded (failed)",
+            TurnOutcome::Failed { failure: RunFailure::new(FailureCode::EngineFailed, "no") },
+        ),
+        ("TurnEnded (interrupted)", TurnOutcome::Interrupted),
     ];
     for (label, ending) in endings {
-        for aftermath in [Aftermath::Alive, Aftermath::Exited(Exit::Code(0))] {
+        for aftermath in [ProcessAfterTurn::Alive, ProcessAfterTurn::Exited(ExitStatus::Code(0))] {
             speech.push((label, ended(attempt, turn_id, position, ending.clone(), aftermath)));
         }
     }
     speech
 }
 
-fn world(run: &Run) -> Vec<(&'static str, Event)> {
+fn world(run: &Run) -> Vec<(&'static str, RunEvent)> {
     let delivery_id = run.owed.iter().find_map(|owed| match owed.effect {
         Effect::Deliver { delivery_id } => Some(delivery_id),
         Effect::Probe { .. }
@@ -169,34 +185,34 @@ fn world(run: &Run) -> Vec<(&'static str, Event)> {
         | Effect::Terminate { .. }
         | Effect::Recover { .. } => None,
     });
-    let delivery_id = delivery_id.unwrap_or(DeliveryId(Fresh(5)));
+    let delivery_id = delivery_id.unwrap_or(DeliveryId(IdSeed(5)));
     let effect = run.owed.first().map_or(EffectNumber(0), |owed| owed.number);
     let mut world = vec![
-        ("", Event::DeliveryConfirmed { delivery_id }),
-        ("", Event::DeliveryFailed { delivery_id, certainty: Certainty::Unknown }),
-        ("", Event::ConversationSpoke),
-        ("", Event::EffectPerformed { effect }),
-        ("", Event::EffectMissed { effect }),
+        ("", RunEvent::DeliveryConfirmed { delivery_id }),
+        ("", RunEvent::DeliveryFailed { delivery_id, certainty: DeliveryFailure::Unknown }),
+        ("", RunEvent::ConversationSpoke),
+        ("", RunEvent::EffectPerformed { effect }),
+        ("", RunEvent::EffectMissed { effect }),
         (
             "DeadlinePassed (another)",
-            Event::DeadlinePassed { deadline: abide_domain::deadline::DeadlineKind::Turn(Attempt(99)) },
+            RunEvent::DeadlinePassed { deadline: abide_domain::deadline::DeadlineKind::Turn(Attempt(99)) },
         ),
     ];
-    let due = run.deadline().map(|deadline| Event::DeadlinePassed { deadline: deadline.kind });
+    let due = run.deadline().map(|deadline| RunEvent::DeadlinePassed { deadline: deadline.kind });
     world.extend(due.map(|event| ("DeadlinePassed", event)));
     world
 }
 
-fn completed() -> Ending {
-    Ending::Completed { text: "done".into() }
+fn completed() -> TurnOutcome {
+    TurnOutcome::Completed { text: "done".into() }
 }
 
 fn ended(
     attempt: Attempt,
     turn_id: TurnId,
-    position: Position,
-    ending: Ending,
-    aftermath: Aftermath,
-) -> Event {
-    Event::TurnEnded { attempt, turn_id, position, ending, aftermath }
+    position: OutputPosition,
+    ending: TurnOutcome,
+    aftermath: ProcessAfterTurn,
+) -> RunEvent {
+    RunEvent::TurnEnded { attempt, turn_id, position, ending, aftermath }
 }

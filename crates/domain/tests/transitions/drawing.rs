@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::table::{STATES, Table};
+use crate::table::{STATES, TransitionTable};
 
 const INTRODUCTION: &str = "\
 # State machines
@@ -29,7 +29,7 @@ Labels are events. Text in brackets is the variant of an event.
 
 ";
 
-pub(crate) fn draw(table: &Table) -> String {
+pub(crate) fn draw(table: &TransitionTable) -> String {
     let mut page = format!("{INTRODUCTION}```mermaid\nstateDiagram-v2\n    [*] --> queued\n");
     for ((from, to), labels) in table.moves() {
         let labels: Vec<_> = labels.into_iter().collect();

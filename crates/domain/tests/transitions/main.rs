@@ -9,40 +9,42 @@ mod drawing;
 mod table;
 
 use abide_domain::{
-    event::Event,
-    id::Fresh,
-    refused::Refused,
-    run::{self, Run, Step},
-    time::{Stamp, Timestamp},
+    event::RunEvent,
+    id::IdSeed,
+    refused::RequestRefused,
+    run::{self, Run, RunStep},
+    time::{EventStamp, Timestamp},
 };
-use abide_testkit::history::Author;
+use abide_testkit::history::HistoryGenerator;
 use expect_test::expect_file;
-use table::Table;
+use table::TransitionTable;
 
 /// Twice as many find nothing new; four times as many find a few outcomes that need three coincidences.
 const SEEDS: u64 = 320;
 const COMMITS: usize = 60;
 
 /// What an event comes to, with what must follow it in the same commit.
-fn happens(before: &Run, stamp: Stamp, event: &Event) -> Result<Step, Refused> {
+fn happens(before: &Run, stamp: EventStamp, event: &RunEvent) -> Result<RunStep, RequestRefused> {
     let step = run::apply(Some(before), &stamp, event)?;
     match &step.then {
-        Some(next) => run::apply(Some(&step.run), &Stamp { fresh: Fresh(stamp.fresh.0 + 8), ..stamp }, next),
+        Some(next) => {
+            run::apply(Some(&step.run), &EventStamp { fresh: IdSeed(stamp.fresh.0 + 8), ..stamp }, next)
+        }
         None => Ok(step),
     }
 }
 
 /// Walks through random histories and shows every event to every state on the way.
-fn observe() -> Table {
-    let mut table = Table::default();
+fn observe() -> TransitionTable {
+    let mut table = TransitionTable::default();
     for seed in 0..SEEDS {
-        let mut author = Author::new(seed, 1).with_runs(4);
+        let mut author = HistoryGenerator::new(seed, 1).with_runs(4);
         for _ in 0..COMMITS {
             for before in author.commit().changes.iter().map(|change| &change.run) {
                 for (place, (label, event)) in battery::events(before).into_iter().enumerate() {
                     let at = battery::when(before, &event);
-                    let fresh = Fresh(u128::MAX - 4096 + 16 * place as u128);
-                    let stamp = Stamp { at: Timestamp(at), fresh };
+                    let fresh = IdSeed(u128::MAX - 4096 + 16 * place as u128);
+                    let stamp = EventStamp { at: Timestamp(at), fresh };
                     table.saw(before, label, happens(before, stamp, &event));
                 }
             }

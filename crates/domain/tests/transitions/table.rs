@@ -9,15 +9,15 @@ use abide_domain::{
     delivery::DeliveryStatus,
     inbound::InboundStatus,
     interaction::InteractionState,
-    ledger::Rows,
-    refused::Refused,
-    run::{News, Run, Step},
+    ledger::ChangedRows,
+    refused::RequestRefused,
+    run::{ApplyOutcome, Run, RunStep},
     turn::ExecutionStatus,
 };
 
 /// Observations, in an order that does not depend on when they were made.
 #[derive(Default)]
-pub(crate) struct Table {
+pub(crate) struct TransitionTable {
     runs: BTreeMap<(String, &'static str), BTreeSet<String>>,
     /// For each of the smaller machines, which status was seen to follow which.
     pub(crate) parts: BTreeMap<&'static str, BTreeSet<(String, String)>>,
@@ -41,10 +41,10 @@ pub(crate) const STATES: [&str; 14] = [
     "canceled",
 ];
 
-impl Table {
-    pub(crate) fn saw(&mut self, before: &Run, label: &'static str, result: Result<Step, Refused>) {
+impl TransitionTable {
+    pub(crate) fn saw(&mut self, before: &Run, label: &'static str, result: Result<RunStep, RequestRefused>) {
         let outcome = match &result {
-            Ok(Step { news: News::Absorbed, .. }) => "absorbed".to_owned(),
+            Ok(RunStep { news: ApplyOutcome::Absorbed, .. }) => "absorbed".to_owned(),
             Ok(step) => step.run.state.detail(),
             Err(refused) => format!("refused: {}", reason(refused)),
         };
@@ -55,7 +55,7 @@ impl Table {
     }
 
     fn saw_parts(&mut self, before: &Run, after: &Run) {
-        let rows = Rows::changed(Some(before), after);
+        let rows = ChangedRows::changed(Some(before), after);
         for turn in rows.turns(after) {
             let earlier = before.turns.iter().find(|it| it.turn_id == turn.turn_id);
             let name = |status: ExecutionStatus| word(&status);
@@ -120,7 +120,7 @@ impl Table {
     }
 }
 
-impl fmt::Display for Table {
+impl fmt::Display for TransitionTable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
@@ -137,18 +137,18 @@ impl fmt::Display for Table {
     }
 }
 
-fn reason(refused: &Refused) -> &'static str {
+fn reason(refused: &RequestRefused) -> &'static str {
     match refused {
-        Refused::NoSuchRun => "no such run",
-        Refused::RunExists => "it exists already",
-        Refused::RunFinished { .. } => "it is over",
-        Refused::StaleInteraction { .. } => "not open",
-        Refused::IdempotencyConflict { .. } => "same key, another text",
-        Refused::NotQueued { .. } => "it does not wait for a slot",
-        Refused::NothingToInterrupt { .. } => "no turn is at work",
-        Refused::ApprovalUnclear { .. } => "the answer is neither a yes nor a no",
-        Refused::ApprovalNotShown { .. } => "the approval covers more than is shown",
-        Refused::InboxFull { .. } => "too many messages wait",
+        RequestRefused::NoSuchRun => "no such run",
+        RequestRefused::RunExists => "it exists already",
+        RequestRefused::RunFinished { .. } => "it is over",
+        RequestRefused::StaleInteraction { .. } => "not open",
+        RequestRefused::IdempotencyConflict { .. } => "same key, another text",
+        RequestRefused::NotQueued { .. } => "it does not wait for a slot",
+        RequestRefused::NothingToInterrupt { .. } => "no turn is at work",
+        RequestRefused::ApprovalUnclear { .. } => "the answer is neither a yes nor a no",
+        RequestRefused::ApprovalNotShown { .. } => "the approval covers more than is shown",
+        RequestRefused::InboxFull { .. } => "too many messages wait",
     }
 }
 

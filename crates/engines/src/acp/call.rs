@@ -5,12 +5,14 @@
 
 use std::collections::BTreeMap;
 
-use abide_domain::context::{ChangeKind, CommandLine, Context, Field, FieldValue, FileChange, Subject};
+use abide_domain::context::{
+    ApprovalContext, ApprovalSubject, ChangeKind, CommandLine, FieldValue, FileChange, RequestField,
+};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::native::part;
-use crate::covered::{self, Fields, Items};
+use crate::covered::{self, JsonFields, JsonItems};
 
 /// The most that is remembered of all calls, in bytes.
 const MAX_REMEMBERED_BYTES: usize = 4 << 20;
@@ -22,14 +24,14 @@ const MAX_ID_BYTES: usize = 1 << 10;
 
 /// What was told about calls that are not over, by their ids.
 #[derive(Debug, Default, serde::Serialize, serde::Deserialize)]
-pub(super) struct Announcements {
-    calls: BTreeMap<String, Announced>,
+pub(super) struct AnnouncedCalls {
+    calls: BTreeMap<String, AnnouncedCall>,
     /// Whether there were more calls in this turn than can be remembered.
     lost: bool,
 }
 
 #[derive(Debug, Default, serde::Serialize, serde::Deserialize)]
-struct Announced {
+struct AnnouncedCall {
     raw_input: Option<Box<RawValue>>,
     content: Option<Box<RawValue>>,
     /// Whether something about it was too much to be remembered.
@@ -39,9 +41,9 @@ struct Announced {
 
 /// A request leaves out what was too much to be remembered.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Missing;
+pub(super) struct IncompleteRequest;
 
-impl Announcements {
+impl AnnouncedCalls {
     /// The agent tells about a call.
     pub(super) fn tell(&mut self, id: &str, raw_input: Option<&RawValue>, content: Option<&RawValue>) {
         if raw_input.is_none() && content.is_none() {
@@ -61,7 +63,7 @@ impl Announcements {
         }
         let call = self.calls.entry(id.to_owned()).or_default();
         if held + more > MAX_REMEMBERED_BYTES {
-            *call = Announced { lost: true, ..Announced::default() };
+            *call = AnnouncedCall { lost: true, ..AnnouncedCall::default() };
             return;
         }
         if let Some(raw) = raw_input {
@@ -87,28 +89,31 @@ impl Announcements {
 /// A text in the content of a call.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct TextContent {
+struct AcpTextContent {
     #[serde(rename = "type")]
     _type: String,
-    content: TextBlock,
+    content: AcpTextBlock,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct TextBlock {
+struct AcpTextBlock {
     #[serde(rename = "type")]
     _type: String,
     text: String,
 }
 
 /// What a call covers, with everything that the agent told about it.
-pub(super) fn context(call: Option<&RawValue>, announced: &Announcements) -> Result<Context, Missing> {
+pub(super) fn context(
+    call: Option<&RawValue>,
+    announced: &AnnouncedCalls,
+) -> Result<ApprovalContext, IncompleteRequest> {
     let mut call_fields = match call {
-        Some(raw) => match Fields::of(raw) {
+        Some(raw) => match JsonFields::of(raw) {
             Some(fields) => fields,
-            None => return Ok(Context::new(unnamed(covered::fields("tool call", raw)))),
+            None => return Ok(ApprovalContext::new(unnamed(covered::fields("tool call", raw)))),
         },
-        None => Fields::default(),
+        None => JsonFields::default(),
     };
     let id = call_fields.take_texts(["toolCallId"]).map(|[id]| id).unwrap_or_default();
     // It is always waiting, and says nothing about what it does.
@@ -121,7 +126,7 @@ pub(super) fn context(call: Option<&RawValue>, announced: &Announcements) -> Res
         None => announced.lost && own_content.is_none(),
     };
     if own_input.is_none() && is_lost {
-        return Err(Missing);
+        return Err(IncompleteRequest);
     }
     let input = own_input.or_else(|| told.and_then(|told| told.raw_input.as_deref()));
     let content = own_content.or_else(|| told.and_then(|told| told.content.as_deref()));
@@ -129,15 +134,15 @@ pub(super) fn context(call: Option<&RawValue>, announced: &Announcements) -> Res
         ["title", "kind", "name"].map(|part| call_fields.take_texts([part]).map(|[text]| text));
 
     let (files, mut rest) = content.map(parts).unwrap_or_default();
-    let mut input_fields = input.map(|raw| Fields::of(raw).ok_or(raw));
+    let mut input_fields = input.map(|raw| JsonFields::of(raw).ok_or(raw));
     let subject = if !files.is_empty() {
         rest.extend(input.map(|raw| covered::field("rawInput", raw)));
-        Subject::FileChange { files }
+        ApprovalSubject::FileChange { files }
     } else if let Some(line) = input_fields.as_mut().and_then(|fields| command(fields.as_mut().ok()?)) {
-        let Some(Ok(mut fields)) = input_fields else { return Err(Missing) };
+        let Some(Ok(mut fields)) = input_fields else { return Err(IncompleteRequest) };
         let cwd = fields.take_texts(["cwd"]).map(|[cwd]| cwd);
         rest.splice(0..0, fields.into_rest());
-        Subject::Command { line, cwd }
+        ApprovalSubject::Command { line, cwd }
     } else {
         let input = match input_fields {
             Some(Ok(fields)) => fields.into_rest(),
@@ -145,27 +150,29 @@ pub(super) fn context(call: Option<&RawValue>, announced: &Announcements) -> Res
             None => vec![],
         };
         let name = name.clone().or_else(|| kind.clone()).unwrap_or_else(|| "this tool".to_owned());
-        Subject::Tool { name, input }
+        ApprovalSubject::Tool { name, input }
     };
     let is_command = |text: &String| match &subject {
-        Subject::Command { line: CommandLine::Shell(shell), .. } => shell == text,
-        Subject::Command { .. } | Subject::FileChange { .. } | Subject::Tool { .. } => false,
+        ApprovalSubject::Command { line: CommandLine::Shell(shell), .. } => shell == text,
+        ApprovalSubject::Command { .. }
+        | ApprovalSubject::FileChange { .. }
+        | ApprovalSubject::Tool { .. } => false,
     };
     let remarks = title.into_iter().filter(|title| !title.trim().is_empty() && !is_command(title)).collect();
     rest.extend(call_fields.into_rest().into_iter().filter(|field| field.value.text() != "[]"));
     let tool = match &subject {
-        Subject::Tool { .. } => None,
-        Subject::Command { .. } | Subject::FileChange { .. } => name.or(kind),
+        ApprovalSubject::Tool { .. } => None,
+        ApprovalSubject::Command { .. } | ApprovalSubject::FileChange { .. } => name.or(kind),
     };
-    Ok(Context { tool, remarks, rest, ..Context::new(subject) })
+    Ok(ApprovalContext { tool, remarks, rest, ..ApprovalContext::new(subject) })
 }
 
-fn unnamed(input: Vec<Field>) -> Subject {
-    Subject::Tool { name: "this tool".to_owned(), input }
+fn unnamed(input: Vec<RequestField>) -> ApprovalSubject {
+    ApprovalSubject::Tool { name: "this tool".to_owned(), input }
 }
 
 /// The command of an input, if it has one.
-fn command(fields: &mut Fields<'_>) -> Option<CommandLine> {
+fn command(fields: &mut JsonFields<'_>) -> Option<CommandLine> {
     if let Some([shell]) = fields.take_texts(["command"]) {
         return Some(CommandLine::Shell(shell));
     }
@@ -174,15 +181,20 @@ fn command(fields: &mut Fields<'_>) -> Option<CommandLine> {
 }
 
 /// The changes of files in a call's content, and everything else in it.
-fn parts(content: &RawValue) -> (Vec<FileChange>, Vec<Field>) {
-    let Some(items) = Items::of(content) else { return (vec![], vec![covered::field("content", content)]) };
+fn parts(content: &RawValue) -> (Vec<FileChange>, Vec<RequestField>) {
+    let Some(items) = JsonItems::of(content) else {
+        return (vec![], vec![covered::field("content", content)]);
+    };
     let (mut files, mut rest) = (vec![], vec![]);
     for item in items.0 {
         if let Some((file, more)) = changed(item) {
             files.push(file);
             rest.extend(more);
-        } else if let Some(block) = part::<TextContent>(Some(item)) {
-            rest.push(Field { name: "content".to_owned(), value: FieldValue::Text(block.content.text) });
+        } else if let Some(block) = part::<AcpTextContent>(Some(item)) {
+            rest.push(RequestField {
+                name: "content".to_owned(),
+                value: FieldValue::Text(block.content.text),
+            });
         } else {
             rest.push(covered::field("content", item));
         }
@@ -191,8 +203,8 @@ fn parts(content: &RawValue) -> (Vec<FileChange>, Vec<Field>) {
 }
 
 /// The change of a file, and what else is said about it.
-fn changed(item: &RawValue) -> Option<(FileChange, Vec<Field>)> {
-    let mut fields = Fields::of(item)?;
+fn changed(item: &RawValue) -> Option<(FileChange, Vec<RequestField>)> {
+    let mut fields = JsonFields::of(item)?;
     let [kind, path, new] = fields.take_texts(["type", "path", "newText"])?;
     if kind != "diff" {
         return None;

@@ -9,37 +9,37 @@ use std::{
 };
 
 use abide_domain::{
-    approval::Verdict,
-    context::visible::Label,
-    interaction::{Choice, Question},
+    approval::ApprovalVerdict,
+    context::visible::EscapedLabel,
+    interaction::{InteractionOption, Question},
 };
-use abide_ports::engine::{Answer, Unsupported};
+use abide_ports::engine::{GateAnswer, UnsupportedOperation};
 use serde_json::value::RawValue;
 
 use super::{
-    call::{Announcements, Missing, context},
-    native::{PermissionAsked, PermissionOption, part},
+    call::{AnnouncedCalls, IncompleteRequest, context},
+    native::{PermissionOption, RequestPermissionParams, part},
     words,
 };
-use crate::covered::Items;
+use crate::covered::JsonItems;
 
 /// The longest label of an option, in characters.
 const MAX_LABEL_CHARS: usize = 200;
 
 /// The requests of one process.
 #[derive(Debug, Default, serde::Serialize, serde::Deserialize)]
-pub(super) struct Gates {
+pub(super) struct AcpGates {
     /// The requests of the present turn, the last one of each name.
-    known: Vec<Gate>,
+    known: Vec<AcpGate>,
     /// By JSON-RPC id: how often it meant another request, and what it means now.
-    ids: BTreeMap<String, Meaning>,
+    ids: BTreeMap<String, RequestIdUse>,
     /// What the agent told about the calls that requests may be about.
     #[serde(default)]
-    pub(super) announced: Announcements,
+    pub(super) announced: AnnouncedCalls,
 }
 
 #[derive(Debug, serde::Serialize, serde::Deserialize)]
-struct Gate {
+struct AcpGate {
     name: String,
     id: Box<RawValue>,
     allow: Option<String>,
@@ -48,13 +48,13 @@ struct Gate {
 }
 
 #[derive(Debug, serde::Serialize, serde::Deserialize)]
-struct Meaning {
+struct RequestIdUse {
     uses: u32,
     turn: u32,
     fingerprint: u64,
 }
 
-impl Gates {
+impl AcpGates {
     /// A request has arrived. Returns our name for it and what a person is asked.
     ///
     /// Its name is the agent's id for it. Some agents use an id again, and an answer must not be taken for the answer
@@ -64,13 +64,14 @@ impl Gates {
         turn: u32,
         id: &RawValue,
         params: &RawValue,
-        asked: &PermissionAsked<'_>,
-    ) -> Result<(String, Question), Missing> {
+        asked: &RequestPermissionParams<'_>,
+    ) -> Result<(String, Question), IncompleteRequest> {
         let context = context(asked.tool_call, &self.announced)?;
         let fingerprint = fingerprint(params.get());
-        let meaning = self.ids.entry(id.get().to_owned()).or_insert(Meaning { uses: 1, turn, fingerprint });
+        let meaning =
+            self.ids.entry(id.get().to_owned()).or_insert(RequestIdUse { uses: 1, turn, fingerprint });
         if (meaning.turn, meaning.fingerprint) != (turn, fingerprint) {
-            *meaning = Meaning { uses: meaning.uses + 1, turn, fingerprint };
+            *meaning = RequestIdUse { uses: meaning.uses + 1, turn, fingerprint };
         }
         let name = match meaning.uses {
             1 => id.get().to_owned(),
@@ -83,11 +84,11 @@ impl Gates {
         let options = labels.into_iter().filter_map(|(option, word, safe)| {
             let option = option?;
             let name = option.name.as_deref().unwrap_or(&option.option_id);
-            Some(Choice { label: label(name, word), safe })
+            Some(InteractionOption { label: label(name, word), safe })
         });
         let question = context.into_question(options.collect(), None);
         self.known.retain(|gate| gate.name != name);
-        self.known.push(Gate {
+        self.known.push(AcpGate {
             name: name.clone(),
             id: id.to_owned(),
             allow: allow.map(|option| option.option_id.to_string()),
@@ -98,14 +99,16 @@ impl Gates {
     }
 
     /// The bytes that answer a request.
-    pub(super) fn answer(&mut self, answer: &Answer<'_>) -> Result<Vec<u8>, Unsupported> {
+    pub(super) fn answer(&mut self, answer: &GateAnswer<'_>) -> Result<Vec<u8>, UnsupportedOperation> {
         let gate = self.known.iter_mut().find(|gate| gate.name == answer.gate).ok_or_else(|| {
-            Unsupported::Refused { reason: format!("no request {:?} waits for an answer", answer.gate) }
+            UnsupportedOperation::Refused {
+                reason: format!("no request {:?} waits for an answer", answer.gate),
+            }
         })?;
         gate.answered = true;
         let option = match answer.verdict {
-            Some(Verdict::Approved) => gate.allow.as_deref(),
-            Some(Verdict::Declined) | None => gate.reject.as_deref(),
+            Some(ApprovalVerdict::Approved) => gate.allow.as_deref(),
+            Some(ApprovalVerdict::Declined) | None => gate.reject.as_deref(),
         };
         Ok(words::permission(&gate.id, option))
     }
@@ -138,13 +141,13 @@ impl Gates {
 }
 
 /// The options of a request.
-fn offered<'a>(asked: &PermissionAsked<'a>) -> Vec<PermissionOption<'a>> {
-    let items = asked.options.and_then(Items::of).unwrap_or_default();
+fn offered<'a>(asked: &RequestPermissionParams<'a>) -> Vec<PermissionOption<'a>> {
+    let items = asked.options.and_then(JsonItems::of).unwrap_or_default();
     items.0.into_iter().filter_map(|raw| part(Some(raw))).collect()
 }
 
 /// The option that refuses, if there is one.
-pub(super) fn rejecting(asked: &PermissionAsked<'_>) -> Option<String> {
+pub(super) fn rejecting(asked: &RequestPermissionParams<'_>) -> Option<String> {
     let rejects = |option: &PermissionOption<'_>| option.kind.as_deref() == Some("reject_once");
     offered(asked).into_iter().find(rejects).map(|option| option.option_id.into_owned())
 }
@@ -152,7 +155,7 @@ pub(super) fn rejecting(asked: &PermissionAsked<'_>) -> Option<String> {
 /// The option's own words, so that choosing them is understood as the yes or no that they mean.
 fn label(name: &str, word: &str) -> String {
     const YES: [&str; 6] = ["yes", "allow", "approve", "accept", "ok", "confirm"];
-    let name: String = Label(name).to_string().chars().take(MAX_LABEL_CHARS).collect();
+    let name: String = EscapedLabel(name).to_string().chars().take(MAX_LABEL_CHARS).collect();
     let first = name.split([' ', ',']).next().unwrap_or_default().to_lowercase();
     if YES.contains(&&*first) == (word == "Yes") { name } else { format!("{word}, {name}") }
 }

@@ -9,7 +9,7 @@
 //! agent need not use the rule.
 
 use abide_domain::time::Timestamp;
-use abide_ports::engine::{Launch, Order, Stdin, Unsupported};
+use abide_ports::engine::{LaunchContext, ProcessSpec, ProcessStdin, UnsupportedOperation};
 
 use super::words;
 
@@ -22,9 +22,9 @@ pub(super) const OFFERS_RESUME: &str = "it offers session/resume";
 /// How long after its noted beginning a session may have made its file: the program has to start first.
 const LATE: i64 = 10 * SECOND;
 
-pub(super) fn launch(order: &Order<'_>) -> Result<Launch, Unsupported> {
+pub(super) fn launch(order: &LaunchContext<'_>) -> Result<ProcessSpec, UnsupportedOperation> {
     let installation = order.installation;
-    Ok(Launch {
+    Ok(ProcessSpec {
         argv: installation.command.iter().chain(&installation.args).cloned().collect(),
         env: installation.env.clone().into_iter().collect(),
         without_env: vec![],
@@ -37,12 +37,12 @@ pub(super) fn launch(order: &Order<'_>) -> Result<Launch, Unsupported> {
 }
 
 /// What every agent reads first.
-pub(crate) fn opening() -> Stdin {
-    Stdin::Open(words::initialize())
+pub(crate) fn opening() -> ProcessStdin {
+    ProcessStdin::Open(words::initialize())
 }
 
 /// The time before which the session of this order must not be loaded.
-pub(crate) fn not_before(order: &Order<'_>) -> Option<Timestamp> {
+pub(crate) fn not_before(order: &LaunchContext<'_>) -> Option<Timestamp> {
     if order.resume_detail.starts_with(OFFERS_RESUME) {
         return None;
     }

@@ -17,119 +17,128 @@ mod wishes;
 mod words;
 
 use abide_domain::{
-    engine::{Handle, ProbeMethod, ResumeCapability},
-    failure::{Failure, FailureCode},
+    engine::{EngineResumeCapability, EngineSessionHandle, ProbeMethod},
+    failure::{FailureCode, RunFailure},
 };
 use abide_ports::engine::{
-    Abilities, Ability, Check, Engine, Health, Installation, Interpreter, Launch, Observed, Order,
-    Unsupported,
+    AbilitySet, Engine, EngineAbility, EngineHealth, EngineInstallation, LaunchContext, ProbeCommand,
+    ProbeResult, ProcessInterpreter, ProcessSpec, UnsupportedOperation,
 };
 
-use native::Reopening;
-use native::{Greeted, Message, part};
-use reader::Conversation;
+use native::ReopenMethod;
+use native::{AcpMessage, InitializeResult, part};
+use reader::AcpReader;
 
 use crate::{failing::complaint, tongue::LineInterpreter};
 
 /// The conversation with an agent that was started by this order and reads [`launch::opening`] first.
-pub(crate) fn interpreter(order: &Order<'_>) -> Box<dyn Interpreter> {
-    Box::new(LineInterpreter::new(Conversation::new(order)))
+pub(crate) fn interpreter(order: &LaunchContext<'_>) -> Box<dyn ProcessInterpreter> {
+    Box::new(LineInterpreter::new(AcpReader::new(order)))
 }
 
 /// A configured agent.
 #[derive(Debug)]
-pub(crate) struct Acp {
+pub(crate) struct AcpEngine {
     name: String,
-    installation: Installation,
+    installation: EngineInstallation,
 }
 
-impl Acp {
+impl AcpEngine {
     /// The agent of this name, started so.
-    pub(crate) fn new(name: &str, installation: Installation) -> Self {
+    pub(crate) fn new(name: &str, installation: EngineInstallation) -> Self {
         Self { name: name.to_owned(), installation }
     }
 
     /// What is known of an agent that did not answer. Only a missing one is rejected (A3).
-    fn unanswered(&self, observed: &Observed) -> Health {
+    fn unanswered(&self, observed: &ProbeResult) -> EngineHealth {
         let name = &self.name;
         let detail = match observed {
-            Observed::Ran { stderr, .. } => {
+            ProbeResult::Ran { stderr, .. } => {
                 let complaint = complaint(stderr.as_bytes());
                 format!(
                     "{name} does not answer as an agent of the protocol acp; look at engines.{name}.command: \
                      {complaint}"
                 )
             }
-            Observed::NotFound { reason } | Observed::Unavailable { reason } => reason.clone(),
-            Observed::TimedOut => format!(
+            ProbeResult::NotFound { reason } | ProbeResult::Unavailable { reason } => reason.clone(),
+            ProbeResult::TimedOut => format!(
                 "{name} does not answer in time; look whether engines.{name}.command starts it as an agent of the \
                  protocol acp"
             ),
         };
-        Health {
+        EngineHealth {
             version: None,
             trouble: missing(name, observed),
-            resume: ResumeCapability { supported: false, probe_method: ProbeMethod::Api, detail },
-            abilities: self.abilities().except(Ability::Resume),
+            resume: EngineResumeCapability { supported: false, probe_method: ProbeMethod::Api, detail },
+            abilities: self.abilities().except(EngineAbility::Resume),
         }
     }
 }
 
-impl Engine for Acp {
+impl Engine for AcpEngine {
     fn name(&self) -> &str {
         &self.name
     }
 
-    fn abilities(&self) -> Abilities {
-        Abilities::of(&[Ability::Resume, Ability::Hold, Ability::Progress, Ability::Gates])
+    fn abilities(&self) -> AbilitySet {
+        AbilitySet::of(&[
+            EngineAbility::Resume,
+            EngineAbility::Hold,
+            EngineAbility::Progress,
+            EngineAbility::Gates,
+        ])
     }
 
-    fn installation(&self) -> Installation {
+    fn installation(&self) -> EngineInstallation {
         self.installation.clone()
     }
 
-    fn checks(&self, installation: &Installation) -> Vec<Check> {
+    fn checks(&self, installation: &EngineInstallation) -> Vec<ProbeCommand> {
         let argv = installation.command.iter().chain(&installation.args).cloned();
-        vec![Check {
+        vec![ProbeCommand {
             env: installation.env.clone().into_iter().collect(),
             stdin: words::initialize(),
             // The end of the first line that is an object.
             until: Some("}\n".to_owned()),
-            ..Check::command(argv)
+            ..ProbeCommand::command(argv)
         }]
     }
 
-    fn judge(&self, observed: &[Observed]) -> Health {
-        let [answer] = observed else { return Health::unseen() };
+    fn judge(&self, observed: &[ProbeResult]) -> EngineHealth {
+        let [answer] = observed else { return EngineHealth::unseen() };
         let lines = answer.success().unwrap_or_default().lines();
         let Some(greeted) = lines.filter_map(greeting).next() else {
             return self.unanswered(answer);
         };
-        let (supported, how) = match Reopening::offered(&greeted) {
-            Some(Reopening::Resume) => (true, launch::OFFERS_RESUME),
-            Some(Reopening::Load) => (true, "it offers session/load"),
+        let (supported, how) = match ReopenMethod::offered(&greeted) {
+            Some(ReopenMethod::Resume) => (true, launch::OFFERS_RESUME),
+            Some(ReopenMethod::Load) => (true, "it offers session/load"),
             None => (false, "it offers neither session/resume nor session/load"),
         };
         let logins = greeted.auth_methods.iter().flatten().filter_map(|method| method.name.as_deref());
         let logins = logins.collect::<Vec<_>>().join(", ");
         let detail = if logins.is_empty() { how.to_owned() } else { format!("{how}; logins: {logins}") };
-        Health {
+        EngineHealth {
             version: greeted.agent_info.and_then(|agent| agent.version).map(String::from),
             trouble: None,
-            resume: ResumeCapability { supported, probe_method: ProbeMethod::Api, detail },
-            abilities: if supported { self.abilities() } else { self.abilities().except(Ability::Resume) },
+            resume: EngineResumeCapability { supported, probe_method: ProbeMethod::Api, detail },
+            abilities: if supported {
+                self.abilities()
+            } else {
+                self.abilities().except(EngineAbility::Resume)
+            },
         }
     }
 
-    fn name_session(&self, _fresh: &str) -> Option<Handle> {
+    fn name_session(&self, _fresh: &str) -> Option<EngineSessionHandle> {
         None
     }
 
-    fn launch(&self, order: &Order<'_>) -> Result<Launch, Unsupported> {
+    fn launch(&self, order: &LaunchContext<'_>) -> Result<ProcessSpec, UnsupportedOperation> {
         launch::launch(order)
     }
 
-    fn interpreter(&self, order: &Order<'_>) -> Box<dyn Interpreter> {
+    fn interpreter(&self, order: &LaunchContext<'_>) -> Box<dyn ProcessInterpreter> {
         interpreter(order)
     }
 
@@ -139,16 +148,16 @@ impl Engine for Acp {
 }
 
 /// Why the agent cannot be used, if its program is missing.
-fn missing(name: &str, observed: &Observed) -> Option<Failure> {
-    let Observed::NotFound { reason } = observed else { return None };
+fn missing(name: &str, observed: &ProbeResult) -> Option<RunFailure> {
+    let ProbeResult::NotFound { reason } = observed else { return None };
     let message =
         format!("{name} is not installed ({reason}); set engines.{name}.command to the agent's program");
-    Some(Failure::new(FailureCode::EngineNotFound, message))
+    Some(RunFailure::new(FailureCode::EngineNotFound, message))
 }
 
 /// The answer to `initialize`, if this line is one.
-fn greeting(line: &str) -> Option<Greeted<'_>> {
-    let message: Message<'_> = serde_json::from_str(line).ok()?;
+fn greeting(line: &str) -> Option<InitializeResult<'_>> {
+    let message: AcpMessage<'_> = serde_json::from_str(line).ok()?;
     let id: u64 = message.id?.get().parse().ok()?;
     if id == words::GREETING { part(message.result) } else { None }
 }

@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 
 /// Any line: a request, a notification or a response of JSON-RPC 2.0.
 #[derive(Debug, Deserialize)]
-pub(super) struct Message<'a> {
+pub(super) struct AcpMessage<'a> {
     /// As it stands on the line; it is sent back in exactly these bytes.
     #[serde(borrow)]
     pub(super) id: Option<&'a RawValue>,
@@ -24,9 +24,9 @@ pub(super) struct Message<'a> {
 }
 
 /// A piece of a message, which is most of what agents say: read at one go. Whatever it does not fit is read as a
-/// [`Message`].
+/// [`AcpMessage`].
 #[derive(Debug, Deserialize)]
-pub(super) struct Chunk<'a> {
+pub(super) struct AcpChunk<'a> {
     #[serde(borrow)]
     pub(super) method: Cow<'a, str>,
     #[serde(borrow)]
@@ -50,10 +50,10 @@ pub(super) struct ChunkUpdate<'a> {
     #[serde(borrow, default)]
     pub(super) message_id: Cow<'a, str>,
     #[serde(borrow)]
-    pub(super) content: Block<'a>,
+    pub(super) content: ContentBlock<'a>,
 }
 
-/// A `session/update` of any kind, read at one go. Whatever it does not fit is read as a [`Message`].
+/// A `session/update` of any kind, read at one go. Whatever it does not fit is read as a [`AcpMessage`].
 #[derive(Debug, Deserialize)]
 pub(super) struct UpdateLine<'a> {
     #[serde(borrow)]
@@ -61,10 +61,10 @@ pub(super) struct UpdateLine<'a> {
     #[serde(borrow)]
     pub(super) method: Cow<'a, str>,
     #[serde(borrow)]
-    pub(super) params: Updated<'a>,
+    pub(super) params: SessionUpdateParams<'a>,
 }
 
-/// Whether a line is likely to be a [`Chunk`], from how it begins. It is a guess, and both errors cost only time.
+/// Whether a line is likely to be a [`AcpChunk`], from how it begins. It is a guess, and both errors cost only time.
 pub(super) fn looks_like_chunk(line: &[u8]) -> bool {
     let beginning = line.get(..GUESSED).unwrap_or(line);
     memchr::memmem::find(beginning, b"agent_message_chunk").is_some()
@@ -75,7 +75,7 @@ const GUESSED: usize = 300;
 
 /// The `error` of a response.
 #[derive(Debug, Default, Deserialize)]
-pub(super) struct Trouble<'a> {
+pub(super) struct AcpError<'a> {
     pub(super) code: Option<i64>,
     #[serde(borrow)]
     pub(super) message: Option<Cow<'a, str>>,
@@ -85,7 +85,7 @@ pub(super) struct Trouble<'a> {
 
 /// What agents put into the `data` of an error.
 #[derive(Debug, Deserialize)]
-pub(super) struct TroubleData<'a> {
+pub(super) struct AcpErrorData<'a> {
     #[serde(borrow)]
     pub(super) details: Option<Cow<'a, str>>,
     #[serde(borrow)]
@@ -94,16 +94,16 @@ pub(super) struct TroubleData<'a> {
 
 /// How an agent goes on with a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Reopening {
+pub(super) enum ReopenMethod {
     /// Without telling its history.
     Resume,
     /// It tells the history first.
     Load,
 }
 
-impl Reopening {
+impl ReopenMethod {
     /// The way that it offers, the one without history first.
-    pub(super) fn offered(greeted: &Greeted<'_>) -> Option<Self> {
+    pub(super) fn offered(greeted: &InitializeResult<'_>) -> Option<Self> {
         let capabilities = greeted.agent_capabilities.as_ref()?;
         let resume = capabilities.session_capabilities.as_ref().and_then(|session| session.resume);
         match resume {
@@ -116,11 +116,11 @@ impl Reopening {
 /// The result of `initialize`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Greeted<'a> {
+pub(super) struct InitializeResult<'a> {
     #[serde(borrow)]
     pub(super) protocol_version: Option<&'a RawValue>,
     #[serde(borrow)]
-    pub(super) agent_capabilities: Option<Capabilities<'a>>,
+    pub(super) agent_capabilities: Option<AgentCapabilities<'a>>,
     #[serde(borrow)]
     pub(super) agent_info: Option<AgentInfo<'a>>,
     #[serde(borrow)]
@@ -129,7 +129,7 @@ pub(super) struct Greeted<'a> {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Capabilities<'a> {
+pub(super) struct AgentCapabilities<'a> {
     pub(super) load_session: Option<bool>,
     #[serde(borrow)]
     pub(super) session_capabilities: Option<SessionCapabilities<'a>>,
@@ -156,28 +156,28 @@ pub(super) struct AuthMethod<'a> {
 /// The result of `session/new`, `session/load` and `session/resume`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Opened<'a> {
+pub(super) struct OpenSessionResult<'a> {
     #[serde(borrow)]
     pub(super) session_id: Option<Cow<'a, str>>,
     #[serde(borrow)]
-    pub(super) modes: Option<Modes<'a>>,
+    pub(super) modes: Option<SessionModes<'a>>,
     #[serde(borrow)]
-    pub(super) models: Option<Models<'a>>,
+    pub(super) models: Option<SessionModels<'a>>,
     #[serde(borrow)]
     pub(super) config_options: Option<Vec<&'a RawValue>>,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Modes<'a> {
+pub(super) struct SessionModes<'a> {
     #[serde(borrow)]
     pub(super) current_mode_id: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
-    pub(super) available_modes: Vec<Mode<'a>>,
+    pub(super) available_modes: Vec<SessionMode<'a>>,
 }
 
 #[derive(Debug, Deserialize)]
-pub(super) struct Mode<'a> {
+pub(super) struct SessionMode<'a> {
     #[serde(borrow)]
     pub(super) id: Cow<'a, str>,
     #[serde(borrow)]
@@ -186,7 +186,7 @@ pub(super) struct Mode<'a> {
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Models<'a> {
+pub(super) struct SessionModels<'a> {
     #[serde(borrow)]
     pub(super) current_model_id: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
@@ -195,7 +195,7 @@ pub(super) struct Models<'a> {
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Model<'a> {
+pub(super) struct SessionModel<'a> {
     #[serde(borrow)]
     pub(super) model_id: Cow<'a, str>,
     #[serde(borrow)]
@@ -232,7 +232,7 @@ pub(super) struct ConfigValue<'a> {
 /// The result of `session/prompt`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Stopped<'a> {
+pub(super) struct PromptResult<'a> {
     #[serde(borrow)]
     pub(super) stop_reason: Option<Cow<'a, str>>,
 }
@@ -240,17 +240,17 @@ pub(super) struct Stopped<'a> {
 /// `session/update`
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Updated<'a> {
+pub(super) struct SessionUpdateParams<'a> {
     #[serde(borrow)]
     pub(super) session_id: Option<Cow<'a, str>>,
     #[serde(borrow)]
-    pub(super) update: Update<'a>,
+    pub(super) update: SessionUpdate<'a>,
 }
 
 /// The parts of all kinds of updates.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Update<'a> {
+pub(super) struct SessionUpdate<'a> {
     #[serde(borrow)]
     pub(super) session_update: Cow<'a, str>,
     #[serde(borrow)]
@@ -274,7 +274,7 @@ pub(super) struct Update<'a> {
 /// What an agent adds about its thread, under a name of its own choosing.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Addition<'a> {
+pub(super) struct UpdateMeta<'a> {
     #[serde(borrow)]
     pub(super) thread_status: Option<ThreadStatus<'a>>,
 }
@@ -286,19 +286,19 @@ pub(super) struct ThreadStatus<'a> {
     pub(super) kind: Cow<'a, str>,
 }
 
-impl Update<'_> {
+impl SessionUpdate<'_> {
     /// How the agent says that its thread is, if it does.
     pub(super) fn thread_status(&self) -> Option<String> {
         let additions: BTreeMap<&str, &RawValue> = serde_json::from_str(self.meta?.get()).ok()?;
         let told =
-            additions.into_values().filter_map(|one| serde_json::from_str::<Addition<'_>>(one.get()).ok());
+            additions.into_values().filter_map(|one| serde_json::from_str::<UpdateMeta<'_>>(one.get()).ok());
         told.filter_map(|one| one.thread_status).map(|status| status.kind.into_owned()).next()
     }
 }
 
 /// A piece of content.
 #[derive(Debug, Deserialize)]
-pub(super) struct Block<'a> {
+pub(super) struct ContentBlock<'a> {
     #[serde(borrow, default)]
     pub(super) text: Cow<'a, str>,
 }
@@ -314,7 +314,7 @@ pub(super) struct PlanEntry<'a> {
 /// `session/request_permission`
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct PermissionAsked<'a> {
+pub(super) struct RequestPermissionParams<'a> {
     #[serde(borrow)]
     pub(super) tool_call: Option<&'a RawValue>,
     #[serde(borrow)]
@@ -335,7 +335,7 @@ pub(super) struct PermissionOption<'a> {
 /// `$/cancel_request`
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct RequestCancelled<'a> {
+pub(super) struct CancelRequestParams<'a> {
     #[serde(borrow)]
     pub(super) request_id: &'a RawValue,
 }

@@ -9,28 +9,32 @@
 use std::{borrow::Cow, collections::BTreeMap};
 
 use abide_domain::{
-    effect::Session,
+    effect::LaunchSession,
     engine::HandleType,
-    event::Ending,
-    failure::{Failure, FailureCode},
+    event::TurnOutcome,
+    failure::{FailureCode, RunFailure},
 };
-use abide_ports::engine::{Answer, Cause, Departure, Leave, Order, Signal, Status, Stop, Unsupported, What};
+use abide_ports::engine::{
+    EngineSessionStatus, ExitCause, FactKind, GateAnswer, InterruptMethod, LaunchContext, ProcessExit,
+    ProcessSignal, ShutdownMethod, UnsupportedOperation,
+};
 use serde_json::value::RawValue;
 
 use super::{
-    call::Missing,
-    gates::{Gates, rejecting},
+    call::IncompleteRequest,
+    gates::{AcpGates, rejecting},
     native::{
-        Block, Chunk, Greeted, Message, Opened, PermissionAsked, PlanEntry, Reopening, RequestCancelled,
-        Stopped, Trouble, TroubleData, Update, UpdateLine, Updated, looks_like_chunk, part,
+        AcpChunk, AcpError, AcpErrorData, AcpMessage, CancelRequestParams, ContentBlock, InitializeResult,
+        OpenSessionResult, PlanEntry, PromptResult, ReopenMethod, RequestPermissionParams, SessionUpdate,
+        SessionUpdateParams, UpdateLine, looks_like_chunk, part,
     },
-    wishes::{Setting, Wishes},
+    wishes::{SessionPreferences, SessionSetting},
     words,
 };
 use crate::{
-    covered::Items,
+    covered::JsonItems,
     failing::{engine_failed, went_silently},
-    tongue::{Facts, LongLine, Tongue, extend},
+    tongue::{FactSink, LineProtocol, LongLine, extend},
 };
 
 /// The code with which agents ask for a login.
@@ -55,27 +59,27 @@ mod long;
 
 /// What has been heard of one process.
 #[derive(Debug, serde::Serialize, serde::Deserialize)]
-pub(super) struct Conversation {
+pub(super) struct AcpReader {
     workspace: String,
     resumes: Option<String>,
     /// The prompt of turn 1, until it is sent.
     prompt: String,
-    wishes: Wishes,
-    phase: Phase,
+    wishes: SessionPreferences,
+    phase: AcpPhase,
     session: Option<String>,
     /// How the agent lets people log in.
     logins: String,
     /// The last turn that is over.
     ended: u32,
-    /// The last turn that was given by [`Tongue::say`]; only for [`Tongue::status`], as it is not known from bytes.
+    /// The last turn that was given by [`LineProtocol::say`]; only for [`LineProtocol::status`], as it is not known from bytes.
     said: u32,
-    turn: Turn,
-    gates: Gates,
+    turn: AcpTurn,
+    gates: AcpGates,
 }
 
 /// How far the conversation is.
 #[derive(Debug, serde::Serialize, serde::Deserialize)]
-enum Phase {
+enum AcpPhase {
     /// `initialize` is not answered yet.
     Greeting,
     /// The session is not open yet.
@@ -84,7 +88,7 @@ enum Phase {
         replays: bool,
     },
     /// These are set, and this many of them are done.
-    Setting(Vec<Setting>, usize),
+    Setting(Vec<SessionSetting>, usize),
     /// Prompts are taken.
     Talking,
     /// It failed before the first prompt was sent; no other will be.
@@ -93,7 +97,7 @@ enum Phase {
 
 /// What was heard in the present turn.
 #[derive(Debug, Default, serde::Serialize, serde::Deserialize)]
-struct Turn {
+struct AcpTurn {
     heard: bool,
     answer: String,
     /// The message that the answer is.
@@ -107,29 +111,29 @@ struct Turn {
     tools: BTreeMap<String, String>,
 }
 
-impl Conversation {
-    pub(super) fn new(order: &Order<'_>) -> Self {
+impl AcpReader {
+    pub(super) fn new(order: &LaunchContext<'_>) -> Self {
         Self {
             workspace: order.workspace.to_owned(),
             resumes: match order.session {
-                Session::New | Session::Named(_) => None,
-                Session::Resumed(handle) => Some(handle.handle_value.clone()),
+                LaunchSession::New | LaunchSession::Named(_) => None,
+                LaunchSession::Resumed(handle) => Some(handle.handle_value.clone()),
             },
             prompt: order.prompt.to_owned(),
-            wishes: Wishes::of(order),
-            phase: Phase::Greeting,
+            wishes: SessionPreferences::of(order),
+            phase: AcpPhase::Greeting,
             session: None,
             logins: String::new(),
             ended: 0,
             said: 1,
-            turn: Turn::default(),
-            gates: Gates::default(),
+            turn: AcpTurn::default(),
+            gates: AcpGates::default(),
         }
     }
 
     /// Reads a line, if it is one of those that we know.
-    fn known(&mut self, line: &[u8], facts: &mut Facts) -> Option<()> {
-        if matches!(self.phase, Phase::Talking) {
+    fn known(&mut self, line: &[u8], facts: &mut FactSink) -> Option<()> {
+        if matches!(self.phase, AcpPhase::Talking) {
             if looks_like_chunk(line) && self.is_plain_text(line, facts).is_some() {
                 return Some(());
             }
@@ -139,23 +143,23 @@ impl Conversation {
                 return self.updated(params, facts);
             }
         }
-        let message: Message<'_> = serde_json::from_slice(line).ok()?;
+        let message: AcpMessage<'_> = serde_json::from_slice(line).ok()?;
         match (message.method, message.id) {
             (Some(method), Some(id)) => self.asked(&method, id, message.params, facts),
             (Some(method), None) if method == "session/update" => {
                 self.updated(part(message.params)?, facts)?;
             }
             (Some(method), None) if method == "$/cancel_request" => {
-                let cancelled: RequestCancelled<'_> = part(message.params)?;
+                let cancelled: CancelRequestParams<'_> = part(message.params)?;
                 let gate = self.gates.withdraw(cancelled.request_id)?;
-                facts.say(What::Withdrawn { gate });
+                facts.say(FactKind::Withdrawn { gate });
             }
             (Some(_) | None, None) => return None,
             (None, Some(id)) => {
                 let id: u64 = id.get().parse().ok()?;
                 let answer = match message.error {
                     None => Ok(message.result),
-                    Some(error) => Err(part::<Trouble<'_>>(Some(error)).unwrap_or_default()),
+                    Some(error) => Err(part::<AcpError<'_>>(Some(error)).unwrap_or_default()),
                 };
                 self.answered(id, answer, facts)?;
             }
@@ -164,8 +168,8 @@ impl Conversation {
     }
 
     /// Reads a piece of our session's present message, if the line is one.
-    fn is_plain_text(&mut self, line: &[u8], facts: &mut Facts) -> Option<()> {
-        let Chunk { method, params } = serde_json::from_slice(line).ok()?;
+    fn is_plain_text(&mut self, line: &[u8], facts: &mut FactSink) -> Option<()> {
+        let AcpChunk { method, params } = serde_json::from_slice(line).ok()?;
         let (update, ours) = (params.update, self.session.as_deref());
         let is_text = method == "session/update" && update.session_update == "agent_message_chunk";
         if !is_text || ours != Some(&*params.session_id) {
@@ -182,22 +186,22 @@ impl Conversation {
     fn answered(
         &mut self,
         id: u64,
-        answer: Result<Option<&RawValue>, Trouble<'_>>,
-        facts: &mut Facts,
+        answer: Result<Option<&RawValue>, AcpError<'_>>,
+        facts: &mut FactSink,
     ) -> Option<()> {
         match (&mut self.phase, id) {
-            (Phase::Greeting, words::GREETING) => match answer {
+            (AcpPhase::Greeting, words::GREETING) => match answer {
                 Ok(result) => self.greeted(&part(result)?, facts),
                 Err(trouble) => self.give_up(self.failure(&trouble), facts),
             },
-            (Phase::Opening { replays }, words::OPENING) => {
+            (AcpPhase::Opening { replays }, words::OPENING) => {
                 let replays = *replays;
                 match answer {
                     Ok(result) => self.opened(&part(result).unwrap_or_default(), replays, facts),
                     Err(trouble) => self.give_up(self.not_opened(&trouble), facts),
                 }
             }
-            (Phase::Setting(settings, done), id) if id == words::setting_id(*done) => {
+            (AcpPhase::Setting(settings, done), id) if id == words::setting_id(*done) => {
                 let wanted = settings.get(*done).and_then(|setting| setting.wanted.clone());
                 *done += 1;
                 match (answer, wanted) {
@@ -212,14 +216,16 @@ impl Conversation {
                     (Ok(_), _) | (Err(_), None) => self.go_on(facts),
                 }
             }
-            (Phase::Talking, id) => {
+            (AcpPhase::Talking, id) => {
                 let turn = words::turn_of(id).filter(|turn| *turn > self.ended)?;
                 let ending = match answer {
-                    Ok(result) => self.stopped(part::<Stopped<'_>>(result).unwrap_or_default().stop_reason),
-                    Err(trouble) if turn == 1 && !self.turn.heard => {
-                        Some(Ending::Failed { failure: self.first_failure(&trouble) })
+                    Ok(result) => {
+                        self.stopped(part::<PromptResult<'_>>(result).unwrap_or_default().stop_reason)
                     }
-                    Err(trouble) => Some(Ending::Failed { failure: self.failure(&trouble) }),
+                    Err(trouble) if turn == 1 && !self.turn.heard => {
+                        Some(TurnOutcome::Failed { failure: self.first_failure(&trouble) })
+                    }
+                    Err(trouble) => Some(TurnOutcome::Failed { failure: self.failure(&trouble) }),
                 };
                 let heard = std::mem::take(&mut self.turn);
                 self.ended = turn;
@@ -227,17 +233,20 @@ impl Conversation {
                 match ending {
                     Some(ending) => facts.ended(turn, ending),
                     None if heard.is_broken => {
-                        facts.ended(turn, Ending::Failed { failure: engine_failed(heard.answer.trim()) });
+                        facts
+                            .ended(turn, TurnOutcome::Failed { failure: engine_failed(heard.answer.trim()) });
                     }
                     None => facts.answered(turn, &heard.answer),
                 }
             }
-            (Phase::Greeting | Phase::Opening { .. } | Phase::Setting(..) | Phase::Broken, _) => return None,
+            (AcpPhase::Greeting | AcpPhase::Opening { .. } | AcpPhase::Setting(..) | AcpPhase::Broken, _) => {
+                return None;
+            }
         }
         Some(())
     }
 
-    fn greeted(&mut self, greeted: &Greeted<'_>, facts: &mut Facts) {
+    fn greeted(&mut self, greeted: &InitializeResult<'_>, facts: &mut FactSink) {
         let logins = greeted.auth_methods.iter().flatten().filter_map(|method| method.name.as_deref());
         self.logins = logins.collect::<Vec<_>>().join(", ");
         if let Some(version) = greeted.protocol_version.map(RawValue::get)
@@ -245,62 +254,62 @@ impl Conversation {
         {
             let ours = words::VERSION;
             let message = format!("the agent speaks version {version} of the protocol and not {ours}");
-            return self.give_up(Failure::new(FailureCode::EngineFailed, message), facts);
+            return self.give_up(RunFailure::new(FailureCode::EngineFailed, message), facts);
         }
-        let (method, replays) = match (&self.resumes, Reopening::offered(greeted)) {
+        let (method, replays) = match (&self.resumes, ReopenMethod::offered(greeted)) {
             (None, _) => ("session/new", false),
-            (Some(_), Some(Reopening::Resume)) => ("session/resume", false),
-            (Some(_), Some(Reopening::Load)) => ("session/load", true),
+            (Some(_), Some(ReopenMethod::Resume)) => ("session/resume", false),
+            (Some(_), Some(ReopenMethod::Load)) => ("session/load", true),
             (Some(_), None) => {
                 let message = "the agent cannot go on with a session that another process began";
-                let failure = Failure::new(FailureCode::SessionResumeFailed, message);
+                let failure = RunFailure::new(FailureCode::SessionResumeFailed, message);
                 return self.give_up(failure, facts);
             }
         };
-        self.phase = Phase::Opening { replays };
-        facts.say(What::Write(words::open(method, self.resumes.as_deref(), &self.workspace)));
+        self.phase = AcpPhase::Opening { replays };
+        facts.say(FactKind::Write(words::open(method, self.resumes.as_deref(), &self.workspace)));
     }
 
-    fn opened(&mut self, opened: &Opened<'_>, replays: bool, facts: &mut Facts) {
+    fn opened(&mut self, opened: &OpenSessionResult<'_>, replays: bool, facts: &mut FactSink) {
         let announced = opened.session_id.as_deref().map(str::to_owned);
         // Who loads a session does not name it again.
         let Some(session) = announced.or_else(|| self.resumes.clone()).filter(|id| !id.is_empty()) else {
             let message = "the agent opened a session without telling its id";
-            return self.give_up(Failure::new(FailureCode::EngineFailed, message), facts);
+            return self.give_up(RunFailure::new(FailureCode::EngineFailed, message), facts);
         };
         self.session = Some(session.clone());
-        facts.say(What::Session { handle_type: HandleType::SessionId, value: session.clone() });
+        facts.say(FactKind::Session { handle_type: HandleType::SessionId, value: session.clone() });
         match self.wishes.settings(&session, opened, replays) {
             Ok(settings) => {
-                self.phase = Phase::Setting(settings, 0);
+                self.phase = AcpPhase::Setting(settings, 0);
                 self.go_on(facts);
             }
-            Err(reason) => self.give_up(Failure::new(FailureCode::EngineFailed, reason), facts),
+            Err(reason) => self.give_up(RunFailure::new(FailureCode::EngineFailed, reason), facts),
         }
     }
 
     /// Sends the next setting, or the first prompt if all are done.
-    fn go_on(&mut self, facts: &mut Facts) {
+    fn go_on(&mut self, facts: &mut FactSink) {
         let next = match &self.phase {
-            Phase::Setting(settings, done) => settings.get(*done),
-            Phase::Greeting | Phase::Opening { .. } | Phase::Talking | Phase::Broken => return,
+            AcpPhase::Setting(settings, done) => settings.get(*done),
+            AcpPhase::Greeting | AcpPhase::Opening { .. } | AcpPhase::Talking | AcpPhase::Broken => return,
         };
         if let Some(setting) = next {
-            facts.say(What::Write(setting.request.clone()));
+            facts.say(FactKind::Write(setting.request.clone()));
         } else {
-            self.phase = Phase::Talking;
+            self.phase = AcpPhase::Talking;
             let prompt = std::mem::take(&mut self.prompt);
             let session = self.session.as_deref().unwrap_or_default();
-            facts.say(What::Write(words::prompt(1, session, &prompt)));
+            facts.say(FactKind::Write(words::prompt(1, session, &prompt)));
         }
     }
 
-    fn updated(&mut self, updated: Updated<'_>, facts: &mut Facts) -> Option<()> {
-        let Updated { session_id, update } = updated;
+    fn updated(&mut self, updated: SessionUpdateParams<'_>, facts: &mut FactSink) -> Option<()> {
+        let SessionUpdateParams { session_id, update } = updated;
         let is_ours = session_id.is_none_or(|id| Some(&*id) == self.session.as_deref());
         let is_new = match self.phase {
-            Phase::Talking => true,
-            Phase::Greeting | Phase::Opening { .. } | Phase::Setting(..) | Phase::Broken => false,
+            AcpPhase::Talking => true,
+            AcpPhase::Greeting | AcpPhase::Opening { .. } | AcpPhase::Setting(..) | AcpPhase::Broken => false,
         };
         let tells = is_ours && is_new;
         match &*update.session_update {
@@ -341,37 +350,41 @@ impl Conversation {
     }
 
     /// The agent asks for something.
-    fn asked(&mut self, method: &str, id: &RawValue, params: Option<&RawValue>, facts: &mut Facts) {
+    fn asked(&mut self, method: &str, id: &RawValue, params: Option<&RawValue>, facts: &mut FactSink) {
         if method != "session/request_permission" {
-            return facts.say(What::Write(words::not_offered(id)));
+            return facts.say(FactKind::Write(words::not_offered(id)));
         }
-        match (&self.phase, params, part::<PermissionAsked<'_>>(params)) {
-            (Phase::Talking, Some(params), Some(asked)) => {
+        match (&self.phase, params, part::<RequestPermissionParams<'_>>(params)) {
+            (AcpPhase::Talking, Some(params), Some(asked)) => {
                 self.turn.heard = true;
-                let purpose = abide_domain::interaction::Purpose::Approval;
+                let purpose = abide_domain::interaction::GatePurpose::Approval;
                 match self.gates.open(self.ended + 1, id, params, &asked) {
-                    Ok((gate, question)) => facts.say(What::Gate { gate, purpose, question }),
-                    Err(Missing) => {
+                    Ok((gate, question)) => facts.say(FactKind::Gate { gate, purpose, question }),
+                    Err(IncompleteRequest) => {
                         let why = "a request for permission was declined: the agent told what it is about in \
                                    an earlier message that was too long to be kept, and did not repeat it";
-                        facts.say(What::Warning(why.to_owned()));
-                        facts.say(What::Write(words::permission(id, rejecting(&asked).as_deref())));
+                        facts.say(FactKind::Warning(why.to_owned()));
+                        facts.say(FactKind::Write(words::permission(id, rejecting(&asked).as_deref())));
                     }
                 }
             }
             // Nobody can be asked about a turn that has not begun, or about something that cannot be read.
             (
-                Phase::Talking | Phase::Greeting | Phase::Opening { .. } | Phase::Setting(..) | Phase::Broken,
+                AcpPhase::Talking
+                | AcpPhase::Greeting
+                | AcpPhase::Opening { .. }
+                | AcpPhase::Setting(..)
+                | AcpPhase::Broken,
                 ..,
-            ) => facts.say(What::Write(words::permission(id, None))),
+            ) => facts.say(FactKind::Write(words::permission(id, None))),
         }
     }
 
     /// How a turn ended; none if with an answer.
-    fn stopped(&self, reason: Option<Cow<'_, str>>) -> Option<Ending> {
+    fn stopped(&self, reason: Option<Cow<'_, str>>) -> Option<TurnOutcome> {
         let why = match reason.as_deref() {
             Some("end_turn") => return None,
-            Some("cancelled") => return Some(Ending::Interrupted),
+            Some("cancelled") => return Some(TurnOutcome::Interrupted),
             Some("refusal") => "the agent refuses to go on with this; say it differently".to_owned(),
             Some("max_tokens") => {
                 "the agent reached its limit of tokens before it was done; ask for less at a time".to_owned()
@@ -383,28 +396,28 @@ impl Conversation {
             Some(other) => format!("the agent stopped for a reason that is not known here: {other}"),
             None => "the agent stopped without saying why".to_owned(),
         };
-        Some(Ending::Failed { failure: Failure::new(FailureCode::EngineFailed, why) })
+        Some(TurnOutcome::Failed { failure: RunFailure::new(FailureCode::EngineFailed, why) })
     }
 
     /// It cannot go on; nothing that comes after this counts.
-    fn give_up(&mut self, failure: Failure, facts: &mut Facts) {
-        self.phase = Phase::Broken;
+    fn give_up(&mut self, failure: RunFailure, facts: &mut FactSink) {
+        self.phase = AcpPhase::Broken;
         self.ended = 1;
-        facts.ended(1, Ending::Failed { failure });
+        facts.ended(1, TurnOutcome::Failed { failure });
     }
 
-    fn not_opened(&self, trouble: &Trouble<'_>) -> Failure {
+    fn not_opened(&self, trouble: &AcpError<'_>) -> RunFailure {
         let failure = self.failure(trouble);
         if self.resumes.is_none() || failure.code == FailureCode::EngineAuthRequired {
             return failure;
         }
         let message = format!("the session could not be resumed: {}", failure.message);
-        Failure::new(FailureCode::SessionResumeFailed, message)
+        RunFailure::new(FailureCode::SessionResumeFailed, message)
     }
 
     /// The failure of something that was asked of a session before it showed any sign of life. Some agents say that they
     /// resumed a session and look for it only then.
-    fn first_failure(&self, trouble: &Trouble<'_>) -> Failure {
+    fn first_failure(&self, trouble: &AcpError<'_>) -> RunFailure {
         let failure = self.failure(trouble);
         let lower = failure.message.to_lowercase();
         let about_session = SESSION.iter().any(|word| lower.contains(word));
@@ -413,9 +426,9 @@ impl Conversation {
         if is_missing { self.not_opened(trouble) } else { failure }
     }
 
-    fn failure(&self, trouble: &Trouble<'_>) -> Failure {
+    fn failure(&self, trouble: &AcpError<'_>) -> RunFailure {
         let mut message = trouble.message.as_deref().unwrap_or("the agent reports an error").to_owned();
-        let data = part::<TroubleData<'_>>(trouble.data).and_then(|data| data.details.or(data.message));
+        let data = part::<AcpErrorData<'_>>(trouble.data).and_then(|data| data.details.or(data.message));
         if let Some(more) = data.or_else(|| part::<Cow<'_, str>>(trouble.data))
             && !message.contains(&*more)
         {
@@ -433,37 +446,38 @@ impl Conversation {
     }
 }
 
-impl Turn {
-    fn told(&mut self, update: &Update<'_>, facts: &mut Facts) {
+impl AcpTurn {
+    fn told(&mut self, update: &SessionUpdate<'_>, facts: &mut FactSink) {
         let thinks = update.session_update == "agent_thought_chunk";
         if thinks && !self.thinks {
-            facts.say(What::Progress("thinks".to_owned()));
+            facts.say(FactKind::Progress("thinks".to_owned()));
         }
         self.thinks = thinks;
         match &*update.session_update {
             "agent_message_chunk" => {
-                let text = part::<Block<'_>>(update.content).map(|block| block.text).unwrap_or_default();
+                let text =
+                    part::<ContentBlock<'_>>(update.content).map(|block| block.text).unwrap_or_default();
                 self.text(text, update.message_id.as_deref(), facts);
             }
             "tool_call" | "tool_call_update" => {
                 self.interrupted = true;
                 if let Some(progress) = self.tool(update) {
-                    facts.say(What::Progress(progress));
+                    facts.say(FactKind::Progress(progress));
                 }
             }
             "plan" => {
-                let entries = update.entries.and_then(Items::of).unwrap_or_default().0;
+                let entries = update.entries.and_then(JsonItems::of).unwrap_or_default().0;
                 let entries = entries.into_iter().filter_map(|raw| part::<PlanEntry<'_>>(Some(raw)));
                 let present = entries.filter(|entry| entry.status.as_deref() == Some("in_progress"));
                 if let Some(text) = present.filter_map(|entry| entry.content).next() {
-                    facts.say(What::Progress(text.into_owned()));
+                    facts.say(FactKind::Progress(text.into_owned()));
                 }
             }
             _ => {}
         }
     }
 
-    fn text(&mut self, text: Cow<'_, str>, message: Option<&str>, facts: &mut Facts) {
+    fn text(&mut self, text: Cow<'_, str>, message: Option<&str>, facts: &mut FactSink) {
         if text.is_empty() {
             return;
         }
@@ -476,11 +490,11 @@ impl Turn {
             self.message = message.map(str::to_owned);
         }
         extend(&mut self.answer, &text);
-        facts.say(What::Text(text.into_owned()));
+        facts.say(FactKind::Text(text.into_owned()));
     }
 
     /// What is new about a tool.
-    fn tool(&mut self, update: &Update<'_>) -> Option<String> {
+    fn tool(&mut self, update: &SessionUpdate<'_>) -> Option<String> {
         let id = update.tool_call_id.as_deref().unwrap_or_default();
         let title = update.title.as_deref().filter(|title| !title.is_empty());
         let known = self.tools.get(id).map(String::as_str);
@@ -506,80 +520,85 @@ impl Turn {
     }
 }
 
-impl Tongue for Conversation {
+impl LineProtocol for AcpReader {
     const VERSION: &'static str = "acp/1";
 
-    fn line(&mut self, line: &[u8], facts: &mut Facts) {
+    fn line(&mut self, line: &[u8], facts: &mut FactSink) {
         if self.known(line, facts).is_none() {
             facts.unknown(line);
         }
     }
 
-    fn long_line(&mut self, line: &LongLine<'_>, facts: &mut Facts) {
+    fn long_line(&mut self, line: &LongLine<'_>, facts: &mut FactSink) {
         self.skipped(line, facts);
     }
 
-    fn end(&mut self, departure: &Departure<'_>, facts: &mut Facts) {
+    fn end(&mut self, departure: &ProcessExit<'_>, facts: &mut FactSink) {
         if self.ended > 0 && !self.turn.heard {
             return;
         }
         let turn = self.ended + 1;
-        if departure.cause == Cause::Interrupted {
-            return facts.ended(turn, Ending::Interrupted);
+        if departure.cause == ExitCause::Interrupted {
+            return facts.ended(turn, TurnOutcome::Interrupted);
         }
         let mut failure = went_silently(departure);
         let auth = failure.code == FailureCode::EngineAuthRequired;
         if self.resumes.is_some() && self.session.is_none() && !auth {
             failure.code = FailureCode::SessionResumeFailed;
         }
-        facts.ended(turn, Ending::Failed { failure });
+        facts.ended(turn, TurnOutcome::Failed { failure });
     }
 
-    fn status(&self) -> Status {
+    fn status(&self) -> EngineSessionStatus {
         match self.phase {
-            Phase::Greeting | Phase::Opening { .. } => Status::Starting,
-            Phase::Setting(..) => Status::Working,
-            Phase::Talking if self.gates.any_open() => Status::AtGate,
-            Phase::Talking if self.turn.heard || self.said > self.ended => Status::Working,
-            Phase::Talking | Phase::Broken => Status::BetweenTurns,
+            AcpPhase::Greeting | AcpPhase::Opening { .. } => EngineSessionStatus::Starting,
+            AcpPhase::Setting(..) => EngineSessionStatus::Working,
+            AcpPhase::Talking if self.gates.any_open() => EngineSessionStatus::AtGate,
+            AcpPhase::Talking if self.turn.heard || self.said > self.ended => EngineSessionStatus::Working,
+            AcpPhase::Talking | AcpPhase::Broken => EngineSessionStatus::BetweenTurns,
         }
     }
 
-    fn say(&mut self, prompt: &str) -> Result<Vec<u8>, Unsupported> {
+    fn say(&mut self, prompt: &str) -> Result<Vec<u8>, UnsupportedOperation> {
         match (&self.phase, &self.session) {
-            (Phase::Talking, Some(session)) if self.ended > 0 => {
+            (AcpPhase::Talking, Some(session)) if self.ended > 0 => {
                 self.said = self.ended + 1;
                 Ok(words::prompt(self.said, session, prompt))
             }
-            (Phase::Greeting | Phase::Opening { .. } | Phase::Setting(..) | Phase::Talking, _) => {
-                Err(Unsupported::Refused { reason: "the first turn is not over yet".to_owned() })
-            }
-            (Phase::Broken, _) => {
-                Err(Unsupported::Refused { reason: "the agent could not be talked to".to_owned() })
+            (
+                AcpPhase::Greeting | AcpPhase::Opening { .. } | AcpPhase::Setting(..) | AcpPhase::Talking,
+                _,
+            ) => Err(UnsupportedOperation::Refused { reason: "the first turn is not over yet".to_owned() }),
+            (AcpPhase::Broken, _) => {
+                Err(UnsupportedOperation::Refused { reason: "the agent could not be talked to".to_owned() })
             }
         }
     }
 
-    fn answer(&mut self, answer: &Answer<'_>) -> Result<Vec<u8>, Unsupported> {
+    fn answer(&mut self, answer: &GateAnswer<'_>) -> Result<Vec<u8>, UnsupportedOperation> {
         self.gates.answer(answer)
     }
 
-    fn interrupt(&mut self) -> Stop {
+    fn interrupt(&mut self) -> InterruptMethod {
         match (&self.phase, &self.session) {
-            (Phase::Talking, Some(session)) => {
+            (AcpPhase::Talking, Some(session)) => {
                 let mut bytes = words::cancel(session);
                 bytes.extend(self.gates.cancel());
-                Stop::Write(bytes)
+                InterruptMethod::Write(bytes)
             }
             // There is no turn yet that could be cancelled, and the prompt would still be sent.
             (
-                Phase::Greeting | Phase::Opening { .. } | Phase::Setting(..) | Phase::Talking | Phase::Broken,
+                AcpPhase::Greeting
+                | AcpPhase::Opening { .. }
+                | AcpPhase::Setting(..)
+                | AcpPhase::Talking
+                | AcpPhase::Broken,
                 _,
-            ) => Stop::Signal(Signal::Terminate),
+            ) => InterruptMethod::Signal(ProcessSignal::Terminate),
         }
     }
 
-    fn leave(&mut self) -> Leave {
-        Leave::CloseInput
+    fn leave(&mut self) -> ShutdownMethod {
+        ShutdownMethod::CloseInput
     }
 }

@@ -1,18 +1,19 @@
 //! What the conversation makes of lines that no recording shows.
 
 use abide_domain::{
-    approval::{Verdict, verdict_of},
-    effect::Session,
-    engine::{Handle, HandleType, ProfileKind},
-    event::Ending,
+    approval::{ApprovalVerdict, verdict_of},
+    effect::LaunchSession,
+    engine::{EngineSessionHandle, HandleType, ProfileKind},
+    event::TurnOutcome,
     failure::FailureCode,
     interaction::Question,
-    process::Exit,
+    process::ExitStatus,
     settings::ExecutionMode,
     time::Timestamp,
 };
 use abide_ports::engine::{
-    Answer, Cause, Departure, Installation, Interpreter, Order, Prompted, Said, Signal, Stop, What,
+    EngineFact, EngineInstallation, ExitCause, FactKind, GateAnswer, InterruptMethod, LaunchContext,
+    ProcessExit, ProcessInterpreter, ProcessSignal, PromptSource,
 };
 
 use super::{interpreter, launch::not_before};
@@ -21,8 +22,8 @@ const GREETED: &str =
     r#"{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":1,"agentCapabilities":{"loadSession":true}}}"#;
 const OPENED: &str = r#"{"jsonrpc":"2.0","id":2,"result":{"sessionId":"s"}}"#;
 
-fn order<'a>(installation: &'a Installation, session: &'a Session) -> Order<'a> {
-    Order {
+fn order<'a>(installation: &'a EngineInstallation, session: &'a LaunchSession) -> LaunchContext<'a> {
+    LaunchContext {
         installation,
         kind: ProfileKind::StickyProcess,
         session,
@@ -36,12 +37,12 @@ fn order<'a>(installation: &'a Installation, session: &'a Session) -> Order<'a> 
         skill: None,
         session_since: None,
         resume_detail: "",
-        prompted: Prompted::ByMessage,
+        prompted: PromptSource::ByMessage,
     }
 }
 
-fn resumed() -> Session {
-    Session::Resumed(Handle {
+fn resumed() -> LaunchSession {
+    LaunchSession::Resumed(EngineSessionHandle {
         engine: "acp".to_owned(),
         handle_type: HandleType::SessionId,
         handle_value: "s".to_owned(),
@@ -50,26 +51,26 @@ fn resumed() -> Session {
 }
 
 /// A conversation in which these lines were heard, and what they said.
-fn heard(session: &Session, lines: &[&str]) -> (Box<dyn Interpreter>, Vec<Said>) {
-    let mut interpreter = interpreter(&order(&Installation::named("agent"), session));
+fn heard(session: &LaunchSession, lines: &[&str]) -> (Box<dyn ProcessInterpreter>, Vec<EngineFact>) {
+    let mut interpreter = interpreter(&order(&EngineInstallation::named("agent"), session));
     let said = lines.iter().flat_map(|line| interpreter.feed(format!("{line}\n").as_bytes())).collect();
     (interpreter, said)
 }
 
 /// How the turns of a new session end in which these lines were heard after the greeting.
-fn endings(lines: &[&str]) -> Vec<Ending> {
-    let (_, said) = heard(&Session::New, &[&[GREETED, OPENED], lines].concat());
+fn endings(lines: &[&str]) -> Vec<TurnOutcome> {
+    let (_, said) = heard(&LaunchSession::New, &[&[GREETED, OPENED], lines].concat());
     let endings = said.into_iter().filter_map(|said| match said.what {
-        What::Ended { ending, .. } => Some(ending),
-        What::Session { .. }
-        | What::Text(_)
-        | What::Progress(_)
-        | What::Warning(_)
-        | What::Gate { .. }
-        | What::Withdrawn { .. }
-        | What::Write(_)
-        | What::Finishing
-        | What::Unknown(_) => None,
+        FactKind::Ended { ending, .. } => Some(ending),
+        FactKind::Session { .. }
+        | FactKind::Text(_)
+        | FactKind::Progress(_)
+        | FactKind::Warning(_)
+        | FactKind::Gate { .. }
+        | FactKind::Withdrawn { .. }
+        | FactKind::Write(_)
+        | FactKind::Finishing
+        | FactKind::Unknown(_) => None,
     });
     endings.collect()
 }
@@ -86,18 +87,18 @@ fn permission(id: &str, call: &str) -> String {
     )
 }
 
-fn gates(said: &[Said]) -> Vec<(String, Question)> {
+fn gates(said: &[EngineFact]) -> Vec<(String, Question)> {
     let gates = said.iter().filter_map(|said| match &said.what {
-        What::Gate { gate, question, .. } => Some((gate.clone(), question.clone())),
-        What::Session { .. }
-        | What::Text(_)
-        | What::Progress(_)
-        | What::Warning(_)
-        | What::Withdrawn { .. }
-        | What::Write(_)
-        | What::Finishing
-        | What::Ended { .. }
-        | What::Unknown(_) => None,
+        FactKind::Gate { gate, question, .. } => Some((gate.clone(), question.clone())),
+        FactKind::Session { .. }
+        | FactKind::Text(_)
+        | FactKind::Progress(_)
+        | FactKind::Warning(_)
+        | FactKind::Withdrawn { .. }
+        | FactKind::Write(_)
+        | FactKind::Finishing
+        | FactKind::Ended { .. }
+        | FactKind::Unknown(_) => None,
     });
     gates.collect()
 }
@@ -111,8 +112,8 @@ fn history_is_never_the_answer_even_if_it_is_told_late() {
     let echo = update("user_message_chunk", "hello");
     let lines = [GREETED, &history[0], &history[1], loaded, &history[0], &history[1], &echo, &answer, end];
     let (_, said) = heard(&resumed(), &lines);
-    let ending = Ending::Completed { text: "new answer".to_owned() };
-    assert_eq!(said.last().map(|said| &said.what), Some(&What::Ended { turn: 1, ending }));
+    let ending = TurnOutcome::Completed { text: "new answer".to_owned() };
+    assert_eq!(said.last().map(|said| &said.what), Some(&FactKind::Ended { turn: 1, ending }));
 }
 
 #[test]
@@ -127,7 +128,7 @@ fn the_last_message_is_the_answer() {
     );
     assert_eq!(
         endings(&[&look, tool, &begins, &other, &ends, end]),
-        [Ending::Completed { text: "good news".to_owned() }]
+        [TurnOutcome::Completed { text: "good news".to_owned() }]
     );
 }
 
@@ -135,13 +136,13 @@ fn the_last_message_is_the_answer() {
 fn only_end_turn_is_success() {
     for reason in ["refusal", "max_tokens", "max_turn_requests", "something_new"] {
         let end = format!(r#"{{"jsonrpc":"2.0","id":1001,"result":{{"stopReason":"{reason}"}}}}"#);
-        assert!(matches!(endings(&[&end])[..], [Ending::Failed { .. }]), "{reason}");
+        assert!(matches!(endings(&[&end])[..], [TurnOutcome::Failed { .. }]), "{reason}");
     }
     let cancelled = r#"{"jsonrpc":"2.0","id":1001,"result":{"stopReason":"cancelled"}}"#;
-    assert_eq!(endings(&[cancelled]), [Ending::Interrupted]);
+    assert_eq!(endings(&[cancelled]), [TurnOutcome::Interrupted]);
     assert!(matches!(
         endings(&[r#"{"jsonrpc":"2.0","id":1001,"result":null}"#])[..],
-        [Ending::Failed { .. }]
+        [TurnOutcome::Failed { .. }]
     ));
     assert_eq!(endings(&[r#"{"jsonrpc":"2.0","id":1,"result":{"stopReason":"end_turn"}}"#]), []);
 }
@@ -151,7 +152,7 @@ fn an_agent_that_wants_a_login_says_so() {
     let (_, said) =
         heard(&resumed(), &[GREETED, r#"{"jsonrpc":"2.0","id":2,"error":{"code":-32000,"message":"no"}}"#]);
     let ended = said.last().map(|said| said.what.clone());
-    let Some(What::Ended { ending: Ending::Failed { failure }, .. }) = ended else {
+    let Some(FactKind::Ended { ending: TurnOutcome::Failed { failure }, .. }) = ended else {
         panic!("it failed: {ended:?}")
     };
     assert_eq!(failure.code, FailureCode::EngineAuthRequired);
@@ -161,7 +162,7 @@ fn an_agent_that_wants_a_login_says_so() {
 fn an_id_that_is_used_again_is_another_request_unless_it_is_the_same_one() {
     let end = r#"{"jsonrpc":"2.0","id":1001,"result":{"stopReason":"end_turn"}}"#;
     let (first, other) = (permission("0", "c1"), permission("0", "c2"));
-    let (_, said) = heard(&Session::New, &[GREETED, OPENED, &first, &first, &other, end, &other]);
+    let (_, said) = heard(&LaunchSession::New, &[GREETED, OPENED, &first, &first, &other, end, &other]);
     let names: Vec<String> = gates(&said).into_iter().map(|(name, _)| name).collect();
     assert_eq!(names, ["0", "0", "0#2", "0#3"]);
 }
@@ -169,27 +170,27 @@ fn an_id_that_is_used_again_is_another_request_unless_it_is_the_same_one() {
 #[test]
 fn permission_is_given_for_this_once_or_not_at_all() {
     let request = permission("\"q\"", "c");
-    let (mut interpreter, said) = heard(&Session::New, &[GREETED, OPENED, &request]);
+    let (mut interpreter, said) = heard(&LaunchSession::New, &[GREETED, OPENED, &request]);
     let (gate, question) = gates(&said).remove(0);
     let labels: Vec<&str> = question.options.iter().map(|option| option.label.as_str()).collect();
     assert_eq!(labels, ["Yes, Proceed", "Reject"]);
     for (option, expected) in question.options.iter().zip(["y", "n"]) {
         let verdict = verdict_of(&question, option);
-        let answer = interpreter.answer(&Answer { gate: &gate, text: &option.label, verdict }).unwrap();
+        let answer = interpreter.answer(&GateAnswer { gate: &gate, text: &option.label, verdict }).unwrap();
         let answer = String::from_utf8(answer).unwrap();
         assert!(answer.contains("\"id\":\"q\"") && answer.contains(&format!("\"optionId\":\"{expected}\"")));
     }
-    let unknown = Answer { gate: "other", text: "yes", verdict: Some(Verdict::Approved) };
+    let unknown = GateAnswer { gate: "other", text: "yes", verdict: Some(ApprovalVerdict::Approved) };
     assert!(interpreter.answer(&unknown).is_err());
 }
 
 #[test]
 fn a_turn_that_has_not_begun_is_stopped_by_a_signal_and_one_at_work_by_the_protocol() {
-    let (mut interpreter, _) = heard(&Session::New, &[GREETED]);
-    assert_eq!(interpreter.interrupt(), Stop::Signal(Signal::Terminate));
+    let (mut interpreter, _) = heard(&LaunchSession::New, &[GREETED]);
+    assert_eq!(interpreter.interrupt(), InterruptMethod::Signal(ProcessSignal::Terminate));
     let request = permission("0", "c");
-    let (mut interpreter, _) = heard(&Session::New, &[GREETED, OPENED, &request]);
-    let Stop::Write(bytes) = interpreter.interrupt() else { panic!("it is told") };
+    let (mut interpreter, _) = heard(&LaunchSession::New, &[GREETED, OPENED, &request]);
+    let InterruptMethod::Write(bytes) = interpreter.interrupt() else { panic!("it is told") };
     let lines = String::from_utf8(bytes).unwrap();
     assert!(lines.contains("session/cancel") && lines.contains("\"cancelled\""), "{lines}");
 }
@@ -197,8 +198,8 @@ fn a_turn_that_has_not_begun_is_stopped_by_a_signal_and_one_at_work_by_the_proto
 #[test]
 fn what_we_do_not_offer_is_refused_under_the_same_id() {
     let request = r#"{"jsonrpc":"2.0","id":0,"method":"fs/read_text_file","params":{"path":"/etc/passwd"}}"#;
-    let (_, said) = heard(&Session::New, &[GREETED, OPENED, request]);
-    let Some(What::Write(bytes)) = said.last().map(|said| &said.what) else { panic!("it is answered") };
+    let (_, said) = heard(&LaunchSession::New, &[GREETED, OPENED, request]);
+    let Some(FactKind::Write(bytes)) = said.last().map(|said| &said.what) else { panic!("it is answered") };
     let answer = String::from_utf8_lossy(bytes);
     assert!(answer.contains("\"id\":0") && answer.contains("-32601"), "{answer}");
 }
@@ -211,10 +212,11 @@ fn a11_a_session_that_turns_out_to_be_missing_at_the_first_prompt_could_not_be_r
             r#"{{"jsonrpc":"2.0","id":1001,"error":{{"code":{code},"message":"{message}","data":{{"details":"{details}"}}}}}}"#
         )
     };
-    let code = |session: &Session, line: &str| {
+    let code = |session: &LaunchSession, line: &str| {
         let (_, said) =
-            heard(session, &[GREETED, if *session == Session::New { OPENED } else { reopened }, line]);
-        let Some(What::Ended { ending: Ending::Failed { failure }, .. }) = said.last().map(|it| &it.what)
+            heard(session, &[GREETED, if *session == LaunchSession::New { OPENED } else { reopened }, line]);
+        let Some(FactKind::Ended { ending: TurnOutcome::Failed { failure }, .. }) =
+            said.last().map(|it| &it.what)
         else {
             panic!("it ends with a failure: {said:?}");
         };
@@ -228,7 +230,11 @@ fn a11_a_session_that_turns_out_to_be_missing_at_the_first_prompt_could_not_be_r
     ] {
         let line = error(number, message, details);
         assert_eq!(code(&resumed(), &line), FailureCode::SessionResumeFailed, "{line}");
-        assert_eq!(code(&Session::New, &line), FailureCode::EngineFailed, "nothing was resumed: {line}");
+        assert_eq!(
+            code(&LaunchSession::New, &line),
+            FailureCode::EngineFailed,
+            "nothing was resumed: {line}"
+        );
     }
     for (message, details) in
         [("Internal error", "model not found: m"), ("Internal error", "thread panicked")]
@@ -241,22 +247,25 @@ fn a11_a_session_that_turns_out_to_be_missing_at_the_first_prompt_could_not_be_r
 #[test]
 fn a_held_process_that_goes_between_turns_fails_nobody() {
     let end = r#"{"jsonrpc":"2.0","id":1001,"result":{"stopReason":"end_turn"}}"#;
-    let departure = Departure { exit: Exit::Code(1), stderr: b"", cause: Cause::Itself };
-    let (mut interpreter, _) = heard(&Session::New, &[GREETED, OPENED, end]);
+    let departure = ProcessExit { exit: ExitStatus::Code(1), stderr: b"", cause: ExitCause::Itself };
+    let (mut interpreter, _) = heard(&LaunchSession::New, &[GREETED, OPENED, end]);
     assert_eq!(interpreter.end(&departure), []);
     let begun = update("agent_message_chunk", "half");
-    let (mut interpreter, _) = heard(&Session::New, &[GREETED, OPENED, end, &begun]);
+    let (mut interpreter, _) = heard(&LaunchSession::New, &[GREETED, OPENED, end, &begun]);
     let ended = interpreter.end(&departure);
     assert!(
-        matches!(ended[..], [Said { what: What::Ended { turn: 2, ending: Ending::Failed { .. } }, .. }]),
+        matches!(
+            ended[..],
+            [EngineFact { what: FactKind::Ended { turn: 2, ending: TurnOutcome::Failed { .. } }, .. }]
+        ),
         "{ended:?}"
     );
 }
 
 #[test]
 fn a_session_is_not_loaded_in_the_minute_of_its_birth() {
-    let (installation, session) = (Installation::named("agent"), resumed());
-    let begun = |second: i64| Order {
+    let (installation, session) = (EngineInstallation::named("agent"), resumed());
+    let begun = |second: i64| LaunchContext {
         session_since: Some(Timestamp(second * 1_000_000)),
         ..order(&installation, &session)
     };
@@ -264,7 +273,7 @@ fn a_session_is_not_loaded_in_the_minute_of_its_birth() {
     assert_eq!(not_before(&begun(179)), Some(Timestamp(241_000_000)), "its file may be made a minute later");
     assert_eq!(not_before(&order(&installation, &session)), None);
     // It would hold its slot for nothing (A8).
-    let resumes = Order { resume_detail: "it offers session/resume; logins: none", ..begun(125) };
+    let resumes = LaunchContext { resume_detail: "it offers session/resume; logins: none", ..begun(125) };
     assert_eq!(not_before(&resumes), None);
 }
 
@@ -281,10 +290,10 @@ fn asked_about(updates: &[&str], call: &str) -> Option<String> {
     let lines: Vec<String> =
         [GREETED.to_owned(), OPENED.to_owned()].into_iter().chain(updates).chain([request]).collect();
     let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
-    let (_, said) = heard(&Session::New, &lines);
+    let (_, said) = heard(&LaunchSession::New, &lines);
     let declined = said.iter().any(|said| {
         let rejects = |bytes: &[u8]| String::from_utf8_lossy(bytes).contains(r#""optionId":"n""#);
-        matches!(&said.what, What::Write(bytes) if rejects(bytes))
+        matches!(&said.what, FactKind::Write(bytes) if rejects(bytes))
     });
     let gate = gates(&said).pop().map(|(_, question)| {
         assert_eq!(question.options[1].label, "No\\ncwd: x");
@@ -359,9 +368,12 @@ fn a_request_that_is_too_long_is_refused_under_its_id() {
         let head =
             format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"session/request_permission","params":{{"x":""#);
         let (_, said) =
-            heard(&Session::New, &[GREETED, OPENED, &update("agent_message_chunk", "a"), &long(&head)]);
-        let [.., Said { what: What::Warning(_), .. }, Said { what: What::Write(answer), .. }] =
-            said.as_slice()
+            heard(&LaunchSession::New, &[GREETED, OPENED, &update("agent_message_chunk", "a"), &long(&head)]);
+        let [
+            ..,
+            EngineFact { what: FactKind::Warning(_), .. },
+            EngineFact { what: FactKind::Write(answer), .. },
+        ] = said.as_slice()
         else {
             panic!("{said:?}")
         };
@@ -377,16 +389,19 @@ fn a_turn_fails_that_cannot_go_on_without_a_line_that_is_too_long() {
     let answer = r#"{"jsonrpc":"2.0","id":1001,"result":{"stopReason":"end_turn","x":""#;
     for head in [nameless, answer, r#"{"result":{"x":""#] {
         let ended = endings(&[&long(head)]);
-        let [Ending::Failed { failure }] = ended.as_slice() else { panic!("{head}: {ended:?}") };
+        let [TurnOutcome::Failed { failure }] = ended.as_slice() else { panic!("{head}: {ended:?}") };
         assert!(failure.message.contains("acp") && failure.message.contains("16 MiB"), "{failure:?}");
     }
     let harmless = r#"{"jsonrpc":"2.0","method":"session/update","params":{"x":""#;
     let done = r#"{"jsonrpc":"2.0","id":1001,"result":{"stopReason":"end_turn"}}"#;
     for head in [harmless, "no JSON at all"] {
         let ended = endings(&[&long(head), &update("agent_message_chunk", "answer"), done]);
-        assert!(matches!(ended.as_slice(), [Ending::Completed { .. }]), "{head}: {ended:?}");
+        assert!(matches!(ended.as_slice(), [TurnOutcome::Completed { .. }]), "{head}: {ended:?}");
     }
     // Before the first prompt is sent, it is known as a failure too.
-    let (_, said) = heard(&Session::New, &[&long(r#"{"jsonrpc":"2.0","id":1,"result":{"x":""#)]);
-    assert!(matches!(said.last(), Some(Said { what: What::Ended { turn: 1, .. }, .. })), "{said:?}");
+    let (_, said) = heard(&LaunchSession::New, &[&long(r#"{"jsonrpc":"2.0","id":1,"result":{"x":""#)]);
+    assert!(
+        matches!(said.last(), Some(EngineFact { what: FactKind::Ended { turn: 1, .. }, .. })),
+        "{said:?}"
+    );
 }

@@ -16,34 +16,34 @@
 //! nobody ever hears of it. Only a person approves, so a run that may ask leaves them for a mode that does.
 
 use abide_domain::settings::ExecutionMode;
-use abide_ports::engine::{Order, Sandbox};
+use abide_ports::engine::{LaunchContext, SandboxMode};
 
 use super::{
-    native::{ConfigOption, ConfigValue, Model, Opened},
+    native::{ConfigOption, ConfigValue, OpenSessionResult, SessionModel},
     words,
 };
 
 /// What a mode is recognised by.
 #[derive(Clone, Copy, Debug)]
-enum Sign {
+enum ModePattern {
     /// Its name, without what agents spell differently.
     Named(&'static str),
     /// A name that means something only together with one of these in its description.
     Described(&'static str, &'static [&'static str]),
 }
 
-use Sign::{Described, Named};
+use ModePattern::{Described, Named};
 
 const CHANGES_NOTHING: &[&str] = &["read-only", "read only", "not modify"];
 const ASKS: &[&str] = &["ask before", "asks before", "require approval", "requires approval", "for approval"];
 
-const READ_ONLY: &[Sign] = &[
+const READ_ONLY: &[ModePattern] = &[
     Named("readonly"),
     Described("plan", CHANGES_NOTHING),
     Described("default", ASKS),
     Described("manual", ASKS),
 ];
-const WORKSPACE_WRITE: &[Sign] = &[
+const WORKSPACE_WRITE: &[ModePattern] = &[
     Named("workspacewrite"),
     Named("acceptedits"),
     Named("autoedit"),
@@ -52,28 +52,28 @@ const WORKSPACE_WRITE: &[Sign] = &[
     Described("plan", CHANGES_NOTHING),
     Named("readonly"),
 ];
-const FULL_ACCESS: &[Sign] = &[
+const FULL_ACCESS: &[ModePattern] = &[
     Named("agentfullaccess"),
     Named("fullaccess"),
     Named("dangerfullaccess"),
     Named("bypasspermissions"),
     Named("yolo"),
 ];
-const A_PERSON_IS_ASKED: &[Sign] =
+const A_PERSON_IS_ASKED: &[ModePattern] =
     &[Named("workspacewrite"), Described("default", ASKS), Described("manual", ASKS)];
 const A_MODEL_APPROVES: [&str; 2] = ["agent", "auto"];
 
 /// What a run wants.
 #[derive(Debug, serde::Serialize, serde::Deserialize)]
-pub(super) struct Wishes {
-    sandbox: Option<Sandbox>,
+pub(super) struct SessionPreferences {
+    sandbox: Option<SandboxMode>,
     model: Option<String>,
     may_ask: bool,
 }
 
 /// Something to be set before the first prompt.
 #[derive(Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub(super) struct Setting {
+pub(super) struct SessionSetting {
     /// The request.
     pub(super) request: Vec<u8>,
     /// What it sets, for people; nothing if it does not matter whether the agent takes it.
@@ -85,17 +85,17 @@ struct ModeList<'a> {
     /// Set by `session/set_mode`, or else by this configuration option.
     config_id: Option<&'a str>,
     current: Option<&'a str>,
-    modes: Vec<Listed<'a>>,
+    modes: Vec<ListedMode<'a>>,
 }
 
 /// A mode, and what the agent says about it.
-struct Listed<'a> {
+struct ListedMode<'a> {
     id: &'a str,
     description: &'a str,
 }
 
-impl Wishes {
-    pub(super) fn of(order: &Order<'_>) -> Self {
+impl SessionPreferences {
+    pub(super) fn of(order: &LaunchContext<'_>) -> Self {
         Self {
             sandbox: order.sandbox,
             model: order.model.map(str::to_owned),
@@ -107,9 +107,9 @@ impl Wishes {
     pub(super) fn settings(
         &self,
         session: &str,
-        opened: &Opened<'_>,
+        opened: &OpenSessionResult<'_>,
         replayed: bool,
-    ) -> Result<Vec<Setting>, String> {
+    ) -> Result<Vec<SessionSetting>, String> {
         let options: Vec<ConfigOption<'_>> =
             opened.config_options.iter().flatten().filter_map(parsed).collect();
         let modes = mode_list(opened, &options);
@@ -134,10 +134,10 @@ impl Wishes {
     fn mode<'a>(&self, list: Option<&ModeList<'a>>) -> Result<Option<&'a str>, String> {
         let current = list.and_then(|list| list.current);
         let modes = list.map(|list| list.modes.as_slice()).unwrap_or_default();
-        let listed = |signs: &[Sign]| {
+        let listed = |signs: &[ModePattern]| {
             signs.iter().find_map(|sign| modes.iter().find(|mode| mode.has(*sign))).map(|mode| mode.id)
         };
-        let needed = |signs: &[Sign], sandbox: Sandbox| {
+        let needed = |signs: &[ModePattern], sandbox: SandboxMode| {
             listed(signs).map(Some).ok_or_else(|| {
                 let ids: Vec<&str> = modes.iter().map(|mode| mode.id).collect();
                 format!(
@@ -149,9 +149,9 @@ impl Wishes {
             })
         };
         let wanted = match self.sandbox {
-            Some(Sandbox::ReadOnly) => needed(READ_ONLY, Sandbox::ReadOnly)?,
-            Some(Sandbox::WorkspaceWrite) => needed(WORKSPACE_WRITE, Sandbox::WorkspaceWrite)?,
-            Some(Sandbox::FullAccess) => listed(FULL_ACCESS),
+            Some(SandboxMode::ReadOnly) => needed(READ_ONLY, SandboxMode::ReadOnly)?,
+            Some(SandboxMode::WorkspaceWrite) => needed(WORKSPACE_WRITE, SandboxMode::WorkspaceWrite)?,
+            Some(SandboxMode::FullAccess) => listed(FULL_ACCESS),
             None if self.may_ask && current.is_some_and(|id| A_MODEL_APPROVES.contains(&&*plain(id))) => {
                 listed(A_PERSON_IS_ASKED)
             }
@@ -161,8 +161,8 @@ impl Wishes {
     }
 }
 
-impl Listed<'_> {
-    fn has(&self, sign: Sign) -> bool {
+impl ListedMode<'_> {
+    fn has(&self, sign: ModePattern) -> bool {
         match sign {
             Named(name) => plain(self.id) == name,
             Described(name, words) => {
@@ -174,23 +174,23 @@ impl Listed<'_> {
 }
 
 impl ModeList<'_> {
-    fn choose(&self, index: usize, session: &str, id: &str, wanted: Option<String>) -> Setting {
+    fn choose(&self, index: usize, session: &str, id: &str, wanted: Option<String>) -> SessionSetting {
         let request = match self.config_id {
             None => words::set_mode(index, session, id),
             Some(config_id) => words::set_option(index, session, config_id, id),
         };
-        Setting { request, wanted }
+        SessionSetting { request, wanted }
     }
 }
 
-fn mode_list<'a>(opened: &'a Opened<'_>, options: &'a [ConfigOption<'_>]) -> Option<ModeList<'a>> {
+fn mode_list<'a>(opened: &'a OpenSessionResult<'_>, options: &'a [ConfigOption<'_>]) -> Option<ModeList<'a>> {
     if let Some(modes) = &opened.modes {
         let listed = modes.available_modes.iter();
         return Some(ModeList {
             config_id: None,
             current: modes.current_mode_id.as_deref(),
             modes: listed
-                .map(|mode| Listed {
+                .map(|mode| ListedMode {
                     id: &mode.id,
                     description: mode.description.as_deref().unwrap_or_default(),
                 })
@@ -200,7 +200,7 @@ fn mode_list<'a>(opened: &'a Opened<'_>, options: &'a [ConfigOption<'_>]) -> Opt
     let option = options.iter().find(|option| is_about(option, "mode"))?;
     let listed = values(&option.options).filter_map(|value| {
         let description = value.description.as_deref().unwrap_or_default();
-        value.value.as_deref().map(|id| Listed { id, description })
+        value.value.as_deref().map(|id| ListedMode { id, description })
     });
     Some(ModeList {
         config_id: Some(&option.id),
@@ -214,13 +214,13 @@ fn model(
     index: usize,
     session: &str,
     wanted: &str,
-    opened: &Opened<'_>,
+    opened: &OpenSessionResult<'_>,
     options: &[ConfigOption<'_>],
-) -> Result<Option<Setting>, String> {
+) -> Result<Option<SessionSetting>, String> {
     let same = |id: &str, name: Option<&str>| {
         id == wanted || name.is_some_and(|name| name.eq_ignore_ascii_case(wanted))
     };
-    let setting = |request| Ok(Some(Setting { request, wanted: Some(format!("model {wanted:?}")) }));
+    let setting = |request| Ok(Some(SessionSetting { request, wanted: Some(format!("model {wanted:?}")) }));
     let option = options.iter().find(|option| is_about(option, "model"));
     if let Some(option) = option {
         if option.current_value.as_deref() == Some(wanted) {
@@ -236,7 +236,7 @@ fn model(
         (Some(models), _) if models.current_model_id.as_deref() == Some(wanted) => Ok(None),
         // Lists are not always complete: what is not on it is for the agent to refuse.
         (Some(models), _) => {
-            let listed: Vec<Model<'_>> = models.available_models.iter().filter_map(parsed).collect();
+            let listed: Vec<SessionModel<'_>> = models.available_models.iter().filter_map(parsed).collect();
             let found = listed.iter().find(|model| same(&model.model_id, model.name.as_deref()));
             setting(words::set_model(index, session, found.map_or(wanted, |model| &model.model_id)))
         }
@@ -271,9 +271,9 @@ mod tests {
     use super::*;
 
     /// The mode that a run with this sandbox sets with an agent that lists these modes, the first being the present.
-    fn check(sandbox: Option<Sandbox>, modes: &[(&str, &str)]) -> Result<Option<String>, String> {
-        let wishes = Wishes { sandbox, model: None, may_ask: true };
-        let modes: Vec<_> = modes.iter().map(|(id, description)| Listed { id, description }).collect();
+    fn check(sandbox: Option<SandboxMode>, modes: &[(&str, &str)]) -> Result<Option<String>, String> {
+        let wishes = SessionPreferences { sandbox, model: None, may_ask: true };
+        let modes: Vec<_> = modes.iter().map(|(id, description)| ListedMode { id, description }).collect();
         let list = ModeList { config_id: None, current: modes.first().map(|mode| mode.id), modes };
         wishes.mode(Some(&list)).map(|id| id.map(str::to_owned))
     }
@@ -300,14 +300,14 @@ mod tests {
     #[test]
     fn each_sandbox_becomes_the_nearest_mode_that_is_not_wider() {
         let set = |mode: &str| Ok(Some(mode.to_owned()));
-        assert_eq!(check(Some(Sandbox::ReadOnly), &CODEX), set("read-only"));
-        assert_eq!(check(Some(Sandbox::WorkspaceWrite), &CODEX), set("workspace-write"));
-        assert_eq!(check(Some(Sandbox::FullAccess), &CODEX), set("agent-full-access"));
-        assert_eq!(check(Some(Sandbox::ReadOnly), &CLAUDE), Ok(None), "the present mode asks");
-        assert_eq!(check(Some(Sandbox::WorkspaceWrite), &CLAUDE), set("acceptEdits"));
-        assert_eq!(check(Some(Sandbox::ReadOnly), &QWEN), set("plan"));
-        assert_eq!(check(Some(Sandbox::WorkspaceWrite), &QWEN), set("auto-edit"));
-        assert_eq!(check(Some(Sandbox::FullAccess), &QWEN), Ok(None), "there is none");
+        assert_eq!(check(Some(SandboxMode::ReadOnly), &CODEX), set("read-only"));
+        assert_eq!(check(Some(SandboxMode::WorkspaceWrite), &CODEX), set("workspace-write"));
+        assert_eq!(check(Some(SandboxMode::FullAccess), &CODEX), set("agent-full-access"));
+        assert_eq!(check(Some(SandboxMode::ReadOnly), &CLAUDE), Ok(None), "the present mode asks");
+        assert_eq!(check(Some(SandboxMode::WorkspaceWrite), &CLAUDE), set("acceptEdits"));
+        assert_eq!(check(Some(SandboxMode::ReadOnly), &QWEN), set("plan"));
+        assert_eq!(check(Some(SandboxMode::WorkspaceWrite), &QWEN), set("auto-edit"));
+        assert_eq!(check(Some(SandboxMode::FullAccess), &QWEN), Ok(None), "there is none");
     }
 
     #[test]
@@ -320,7 +320,7 @@ mod tests {
     #[test]
     fn a_mode_that_nobody_knows_is_not_trusted_with_a_sandbox() {
         let unknown = [("build", "Executes tools"), ("plan", "Disallows all edit tools."), ("default", "")];
-        for sandbox in [Sandbox::ReadOnly, Sandbox::WorkspaceWrite] {
+        for sandbox in [SandboxMode::ReadOnly, SandboxMode::WorkspaceWrite] {
             let refused = check(Some(sandbox), &unknown).unwrap_err();
             assert!(refused.contains(sandbox.name()) && refused.contains("build, plan"), "{refused}");
         }

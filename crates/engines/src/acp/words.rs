@@ -39,7 +39,7 @@ pub(super) fn turn_of(id: u64) -> Option<u32> {
 }
 
 #[derive(Serialize)]
-struct Request<'a, P> {
+struct AcpRequest<'a, P> {
     jsonrpc: &'static str,
     id: u64,
     method: &'a str,
@@ -47,35 +47,35 @@ struct Request<'a, P> {
 }
 
 #[derive(Serialize)]
-struct Notification<'a, P> {
+struct AcpNotification<'a, P> {
     jsonrpc: &'static str,
     method: &'a str,
     params: P,
 }
 
 #[derive(Serialize)]
-struct Reply<'a, R> {
+struct AcpResponse<'a, R> {
     jsonrpc: &'static str,
     id: &'a RawValue,
     result: R,
 }
 
 #[derive(Serialize)]
-struct ErrorReply<'a> {
+struct AcpErrorResponse<'a> {
     jsonrpc: &'static str,
     id: &'a RawValue,
-    error: ErrorBody,
+    error: AcpErrorBody,
 }
 
 #[derive(Serialize)]
-struct ErrorBody {
+struct AcpErrorBody {
     code: i64,
     message: String,
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Initialize {
+struct InitializeParams {
     protocol_version: u64,
     client_capabilities: ClientCapabilities,
     client_info: ClientInfo,
@@ -102,7 +102,7 @@ struct ClientInfo {
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct OpenSession<'a> {
+struct OpenSessionParams<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     session_id: Option<&'a str>,
     cwd: &'a str,
@@ -111,53 +111,53 @@ struct OpenSession<'a> {
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct OfSession<'a, P> {
+struct SessionScoped<'a, P> {
     session_id: &'a str,
     #[serde(flatten)]
     rest: P,
 }
 
 #[derive(Serialize)]
-struct Prompt<'a> {
-    prompt: [Text<'a>; 1],
+struct PromptParams<'a> {
+    prompt: [PromptText<'a>; 1],
 }
 
 #[derive(Serialize)]
-struct Text<'a> {
+struct PromptText<'a> {
     r#type: &'static str,
     text: &'a str,
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct SetMode<'a> {
+struct SetModeParams<'a> {
     mode_id: &'a str,
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct SetModel<'a> {
+struct SetModelParams<'a> {
     model_id: &'a str,
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct SetOption<'a> {
+struct SetConfigOptionParams<'a> {
     config_id: &'a str,
     value: &'a str,
 }
 
 #[derive(Serialize)]
-struct Nothing {}
+struct EmptyParams {}
 
 #[derive(Serialize)]
-struct Permission<'a> {
-    outcome: Outcome<'a>,
+struct PermissionResult<'a> {
+    outcome: PermissionOutcome<'a>,
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Outcome<'a> {
+struct PermissionOutcome<'a> {
     outcome: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     option_id: Option<&'a str>,
@@ -165,7 +165,7 @@ struct Outcome<'a> {
 
 /// `initialize`. We offer no files and no terminal: agents have their own, and theirs are in their sandbox.
 pub(super) fn initialize() -> Vec<u8> {
-    let params = Initialize {
+    let params = InitializeParams {
         protocol_version: VERSION,
         client_capabilities: ClientCapabilities {
             fs: FileCapabilities { read_text_file: false, write_text_file: false },
@@ -178,60 +178,60 @@ pub(super) fn initialize() -> Vec<u8> {
 
 /// `session/new`, or `session/load` or `session/resume` with the id of a session.
 pub(super) fn open(method: &str, session_id: Option<&str>, cwd: &str) -> Vec<u8> {
-    request(OPENING, method, OpenSession { session_id, cwd, mcp_servers: [] })
+    request(OPENING, method, OpenSessionParams { session_id, cwd, mcp_servers: [] })
 }
 
 /// `session/set_mode`
 pub(super) fn set_mode(index: usize, session_id: &str, mode_id: &str) -> Vec<u8> {
-    let params = OfSession { session_id, rest: SetMode { mode_id } };
+    let params = SessionScoped { session_id, rest: SetModeParams { mode_id } };
     request(setting_id(index), "session/set_mode", params)
 }
 
 /// `session/set_model`
 pub(super) fn set_model(index: usize, session_id: &str, model_id: &str) -> Vec<u8> {
-    let params = OfSession { session_id, rest: SetModel { model_id } };
+    let params = SessionScoped { session_id, rest: SetModelParams { model_id } };
     request(setting_id(index), "session/set_model", params)
 }
 
 /// `session/set_config_option`
 pub(super) fn set_option(index: usize, session_id: &str, config_id: &str, value: &str) -> Vec<u8> {
-    let params = OfSession { session_id, rest: SetOption { config_id, value } };
+    let params = SessionScoped { session_id, rest: SetConfigOptionParams { config_id, value } };
     request(setting_id(index), "session/set_config_option", params)
 }
 
 /// `session/prompt`
 pub(super) fn prompt(turn: u32, session_id: &str, text: &str) -> Vec<u8> {
-    let rest = Prompt { prompt: [Text { r#type: "text", text }] };
-    request(prompt_id(turn), "session/prompt", OfSession { session_id, rest })
+    let rest = PromptParams { prompt: [PromptText { r#type: "text", text }] };
+    request(prompt_id(turn), "session/prompt", SessionScoped { session_id, rest })
 }
 
 /// `session/cancel`
 pub(super) fn cancel(session_id: &str) -> Vec<u8> {
-    let params = OfSession { session_id, rest: Nothing {} };
-    line(&Notification { jsonrpc: "2.0", method: "session/cancel", params })
+    let params = SessionScoped { session_id, rest: EmptyParams {} };
+    line(&AcpNotification { jsonrpc: "2.0", method: "session/cancel", params })
 }
 
 /// The answer to a request for permission: the chosen option, or that nobody chose.
 pub(super) fn permission(id: &RawValue, option_id: Option<&str>) -> Vec<u8> {
     let outcome = if option_id.is_some() { "selected" } else { "cancelled" };
-    let result = Permission { outcome: Outcome { outcome, option_id } };
-    line(&Reply { jsonrpc: "2.0", id, result })
+    let result = PermissionResult { outcome: PermissionOutcome { outcome, option_id } };
+    line(&AcpResponse { jsonrpc: "2.0", id, result })
 }
 
 /// The answer to a request for something that we do not offer.
 pub(super) fn not_offered(id: &RawValue) -> Vec<u8> {
-    let error = ErrorBody { code: -32601, message: "this client does not offer that method".to_owned() };
-    line(&ErrorReply { jsonrpc: "2.0", id, error })
+    let error = AcpErrorBody { code: -32601, message: "this client does not offer that method".to_owned() };
+    line(&AcpErrorResponse { jsonrpc: "2.0", id, error })
 }
 
 /// The answer to a request that is too long to be read.
 pub(super) fn too_long(id: &RawValue) -> Vec<u8> {
-    let error = ErrorBody { code: -32600, message: LongLine::refusal() };
-    line(&ErrorReply { jsonrpc: "2.0", id, error })
+    let error = AcpErrorBody { code: -32600, message: LongLine::refusal() };
+    line(&AcpErrorResponse { jsonrpc: "2.0", id, error })
 }
 
 fn request(id: u64, method: &str, params: impl Serialize) -> Vec<u8> {
-    line(&Request { jsonrpc: "2.0", id, method, params })
+    line(&AcpRequest { jsonrpc: "2.0", id, method, params })
 }
 
 fn line(message: &impl Serialize) -> Vec<u8> {

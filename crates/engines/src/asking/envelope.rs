@@ -3,7 +3,7 @@
 //! Names that the model gives to its questions are dropped: ours are unique for ever and theirs repeat. Where the
 //! object was found is not known here.
 
-use abide_domain::interaction::{Choice, Kind, Policy, Question};
+use abide_domain::interaction::{DecisionPolicy, InteractionKind, InteractionOption, Question};
 use serde_json::{Map, Value};
 
 /// The longest question, in characters.
@@ -17,7 +17,7 @@ const LONGEST_HINTS: usize = 16_000;
 
 /// How surely an object is meant as a question when nothing around it says so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Likeness {
+pub(super) enum QuestionLikelihood {
     /// It says that it is one.
     Says,
     /// It has a question's members.
@@ -27,7 +27,7 @@ pub(super) enum Likeness {
 }
 
 /// How surely this object is meant as a question.
-pub(super) fn likeness(object: &Map<String, Value>) -> Likeness {
+pub(super) fn likeness(object: &Map<String, Value>) -> QuestionLikelihood {
     let inner = inner(object);
     let asks = text_of(inner, &PROMPTS).is_some();
     let outcome = marks(object, "outcome");
@@ -36,10 +36,14 @@ pub(super) fn likeness(object: &Map<String, Value>) -> Likeness {
         || wrapped
         || (asks && ["status", "type", "action", "event"].iter().any(|name| marks(object, name)))
     {
-        return Likeness::Says;
+        return QuestionLikelihood::Says;
     }
     let kind = inner.get("kind").and_then(Value::as_str);
-    if asks && kind.is_some_and(|kind| named(kind).is_some()) { Likeness::Looks } else { Likeness::None }
+    if asks && kind.is_some_and(|kind| named(kind).is_some()) {
+        QuestionLikelihood::Looks
+    } else {
+        QuestionLikelihood::None
+    }
 }
 
 /// Words by which engines are taught to say that they wait for a person.
@@ -69,13 +73,13 @@ pub(super) fn question(object: &Map<String, Value>, prose: &str, odd: &mut Vec<S
     let object = inner(object);
     let typed = || object.get("type").filter(|_| !marks(object, "type"));
     let kind = match object.get("kind").or_else(typed) {
-        None => Kind::OpenText,
+        None => InteractionKind::OpenText,
         Some(kind) => kind.as_str().and_then(named).unwrap_or_else(|| {
             odd.push(format!(
                 "the question's kind {} is unknown, so it is open_text",
                 short(&kind.to_string())
             ));
-            Kind::OpenText
+            InteractionKind::OpenText
         }),
     };
     let options = options(object, odd);
@@ -120,10 +124,10 @@ pub(super) fn bounded(text: String, most: usize, what: &str, odd: &mut Vec<Strin
 }
 
 /// A kind by its name, however it is spelled; none if there is no such kind.
-fn named(name: &str) -> Option<Kind> {
+fn named(name: &str) -> Option<InteractionKind> {
     let name = normal(name);
-    let kind = Kind::named(&name);
-    (kind != Kind::OpenText || name == "open_text").then_some(kind)
+    let kind = InteractionKind::named(&name);
+    (kind != InteractionKind::OpenText || name == "open_text").then_some(kind)
 }
 
 fn normal(name: &str) -> String {
@@ -148,9 +152,9 @@ fn scalar(value: &Value) -> Option<String> {
     (!text.is_empty()).then_some(text)
 }
 
-fn options(object: &Map<String, Value>, odd: &mut Vec<String>) -> Vec<Choice> {
+fn options(object: &Map<String, Value>, odd: &mut Vec<String>) -> Vec<InteractionOption> {
     let given = object.get("options").or_else(|| object.get("choices"));
-    let mut choices: Vec<Choice> = match given {
+    let mut choices: Vec<InteractionOption> = match given {
         None | Some(Value::Null) => vec![],
         Some(Value::Array(options)) => options.iter().take(MOST_OPTIONS + 1).filter_map(choice).collect(),
         Some(Value::Object(options)) => options.values().take(MOST_OPTIONS + 1).filter_map(choice).collect(),
@@ -169,7 +173,7 @@ fn options(object: &Map<String, Value>, odd: &mut Vec<String>) -> Vec<Choice> {
     choices
 }
 
-fn choice(option: &Value) -> Option<Choice> {
+fn choice(option: &Value) -> Option<InteractionOption> {
     let (label, safe) = match option {
         Value::Object(option) => {
             let safe = ["safe", "is_safe", "default"].iter().any(|name| match option.get(*name) {
@@ -188,7 +192,7 @@ fn choice(option: &Value) -> Option<Choice> {
         }
     };
     let label = label.split_whitespace().collect::<Vec<_>>().join(" ");
-    Some(Choice { label, safe })
+    Some(InteractionOption { label, safe })
 }
 
 fn hints(object: &Map<String, Value>, odd: &mut Vec<String>) -> Option<String> {
@@ -203,16 +207,20 @@ fn hints(object: &Map<String, Value>, odd: &mut Vec<String>) -> Option<String> {
     Some(hints)
 }
 
-fn policy(object: &Map<String, Value>, kind: Kind, odd: &mut Vec<String>) -> Policy {
+fn policy(object: &Map<String, Value>, kind: InteractionKind, odd: &mut Vec<String>) -> DecisionPolicy {
     // Nobody decides a risk by not answering.
-    let standard = if kind == Kind::RiskAck { Policy::Abort } else { Policy::EngineJudgement };
+    let standard = if kind == InteractionKind::RiskAck {
+        DecisionPolicy::Abort
+    } else {
+        DecisionPolicy::EngineJudgement
+    };
     let Some(given) = object.get("default_decision_policy").filter(|policy| !policy.is_null()) else {
         return standard;
     };
     match given.as_str().map(normal).as_deref() {
-        Some("engine_judgement" | "engine_judgment") => Policy::EngineJudgement,
-        Some("safe_default") => Policy::SafeDefault,
-        Some("abort") => Policy::Abort,
+        Some("engine_judgement" | "engine_judgment") => DecisionPolicy::EngineJudgement,
+        Some("safe_default") => DecisionPolicy::SafeDefault,
+        Some("abort") => DecisionPolicy::Abort,
         Some(_) | None => {
             odd.push(format!("the policy {} is unknown", short(&given.to_string())));
             standard

@@ -10,9 +10,9 @@ use super::patch::FENCE;
 
 /// A fenced block.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Block {
+pub(super) struct FencedBlock {
     /// What it is said to hold.
-    pub(super) holds: Holds,
+    pub(super) holds: FenceContent,
     /// What stands between the fences.
     pub(super) body: Range<usize>,
     /// The block with its fences.
@@ -21,7 +21,7 @@ pub(super) struct Block {
 
 /// What the info string of a fence says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Holds {
+pub(super) enum FenceContent {
     /// A question.
     Question,
     /// JSON, or nothing in particular.
@@ -32,14 +32,14 @@ pub(super) enum Holds {
 
 /// A line that begins with a fence.
 #[derive(Clone, Copy, Debug)]
-struct Fence {
+struct FenceLine {
     /// Where the fence itself begins.
     start: usize,
     /// Where the line ends, without its newline.
     end: usize,
     mark: u8,
     run: usize,
-    holds: Holds,
+    holds: FenceContent,
     /// Where the body begins, if that is on the same line.
     inline_body: Option<usize>,
     /// It has an info string that makes it no fence, such as inline code.
@@ -50,7 +50,7 @@ struct Fence {
 
 /// All blocks, in order. A block without an end reaches to the end of the text; of those that are no question, only the
 /// last is told.
-pub(super) fn blocks(text: &str) -> Vec<Block> {
+pub(super) fn blocks(text: &str) -> Vec<FencedBlock> {
     let fences = fences(text);
     let enders = enders(&fences);
     let (mut blocks, mut unclosed) = (vec![], None);
@@ -65,7 +65,7 @@ pub(super) fn blocks(text: &str) -> Vec<Block> {
         let trailing = line.bytes().rev().take_while(|byte| *byte == fence.mark).count();
         if fence.inline_body.is_some_and(|body| trailing >= fence.run && line.len() - trailing > body) {
             let body = body..line.len() - trailing;
-            blocks.push(Block { holds: fence.holds, body, whole: fence.start..fence.end });
+            blocks.push(FencedBlock { holds: fence.holds, body, whole: fence.start..fence.end });
             continue;
         }
         let may_end = enders.get(at).is_some_and(|longest| longest.of(fence.mark) >= fence.run);
@@ -74,20 +74,23 @@ pub(super) fn blocks(text: &str) -> Vec<Block> {
             Some((index, end)) => {
                 // A question that begins inside a block of the same length ends a block whose end was forgotten.
                 let whole = if end.bare { fence.start..end.end } else { fence.start..end.start };
-                blocks.push(Block { holds: fence.holds, body: body..end.start.max(body), whole });
+                blocks.push(FencedBlock { holds: fence.holds, body: body..end.start.max(body), whole });
                 at = if end.bare { index + 1 } else { index };
             }
             None => {
-                let block =
-                    Block { holds: fence.holds, body: body..text.len(), whole: fence.start..text.len() };
+                let block = FencedBlock {
+                    holds: fence.holds,
+                    body: body..text.len(),
+                    whole: fence.start..text.len(),
+                };
                 match fence.holds {
-                    Holds::Question => {
+                    FenceContent::Question => {
                         blocks.push(block);
                         break;
                     }
                     // Perhaps the fence was none: what follows is looked at as if it were not there.
-                    Holds::PerhapsJson => unclosed = Some(block),
-                    Holds::Other => {}
+                    FenceContent::PerhapsJson => unclosed = Some(block),
+                    FenceContent::Other => {}
                 }
             }
         }
@@ -97,36 +100,36 @@ pub(super) fn blocks(text: &str) -> Vec<Block> {
     blocks
 }
 
-impl Fence {
+impl FenceLine {
     /// Whether it is the end of that block.
     fn ends(&self, opening: &Self) -> bool {
         self.mark == opening.mark
             && self.run >= opening.run
-            && (self.bare || (self.holds == Holds::Question && !self.inert))
+            && (self.bare || (self.holds == FenceContent::Question && !self.inert))
     }
 }
 
 /// The longest fence of each character that can end a block, from some fence on.
 #[derive(Clone, Copy, Debug, Default)]
-struct Longest {
+struct LongestFences {
     backticks: usize,
     tildes: usize,
 }
 
-impl Longest {
+impl LongestFences {
     fn of(self, mark: u8) -> usize {
         if mark == b'`' { self.backticks } else { self.tildes }
     }
 }
 
 /// For each fence the longest ender from it on, so that a search which would fail is never begun.
-fn enders(fences: &[Fence]) -> Vec<Longest> {
-    let mut longest = Longest::default();
+fn enders(fences: &[FenceLine]) -> Vec<LongestFences> {
+    let mut longest = LongestFences::default();
     let mut enders: Vec<_> = fences
         .iter()
         .rev()
         .map(|fence| {
-            if fence.bare || (fence.holds == Holds::Question && !fence.inert) {
+            if fence.bare || (fence.holds == FenceContent::Question && !fence.inert) {
                 let of_its_mark =
                     if fence.mark == b'`' { &mut longest.backticks } else { &mut longest.tildes };
                 *of_its_mark = fence.run.max(*of_its_mark);
@@ -138,7 +141,7 @@ fn enders(fences: &[Fence]) -> Vec<Longest> {
     enders
 }
 
-fn fences(text: &str) -> Vec<Fence> {
+fn fences(text: &str) -> Vec<FenceLine> {
     let mut fences = vec![];
     let mut start = 0;
     for line in text.split_inclusive('\n') {
@@ -150,7 +153,7 @@ fn fences(text: &str) -> Vec<Fence> {
             let at = content.get(..at)?.trim_end_matches('`').len();
             let follows = text.get(start + line.len()..)?.trim_start().starts_with('{');
             fence(content, start, at)
-                .filter(|fence| fence.holds == Holds::Question && follows && !quoted(content))
+                .filter(|fence| fence.holds == FenceContent::Question && follows && !quoted(content))
         });
         fences.extend(fence);
         start += line.len();
@@ -163,7 +166,7 @@ fn quoted(line: &str) -> bool {
 }
 
 /// The fence that begins at byte `at` of a line which begins at byte `offset`.
-fn fence(line: &str, offset: usize, at: usize) -> Option<Fence> {
+fn fence(line: &str, offset: usize, at: usize) -> Option<FenceLine> {
     let rest = line.get(at..)?;
     let mark = rest.bytes().next().filter(|byte| matches!(byte, b'`' | b'~'))?;
     let run = rest.bytes().take_while(|byte| *byte == mark).count();
@@ -177,7 +180,7 @@ fn fence(line: &str, offset: usize, at: usize) -> Option<Fence> {
         body.starts_with('{').then(|| offset + at + run + words + after.len() - body.len())
     });
     let inert = mark == b'`' && info.contains('`') && inline_body.is_none();
-    Some(Fence {
+    Some(FenceLine {
         start: offset + at,
         end: offset + line.len(),
         mark,
@@ -190,21 +193,21 @@ fn fence(line: &str, offset: usize, at: usize) -> Option<Fence> {
 }
 
 /// What an info string says, and how much of it was needed to say so.
-fn holds(info: &str) -> (Holds, usize) {
-    let Some(first) = word(info, 0) else { return (Holds::PerhapsJson, 0) };
+fn holds(info: &str) -> (FenceContent, usize) {
+    let Some(first) = word(info, 0) else { return (FenceContent::PerhapsJson, 0) };
     let is_one_of = |word: &Range<usize>, names: &[&str]| {
         let written = info.get(word.clone()).unwrap_or_default();
         names.iter().any(|name| written.eq_ignore_ascii_case(name))
     };
     if is_one_of(&first, &QUESTION) {
-        return (Holds::Question, first.end);
+        return (FenceContent::Question, first.end);
     }
     if !is_one_of(&first, &["json", "jsonc", "json5"]) {
-        return (Holds::Other, first.end);
+        return (FenceContent::Other, first.end);
     }
     match word(info, first.end).filter(|second| is_one_of(second, &QUESTION)) {
-        Some(second) => (Holds::Question, second.end),
-        None => (Holds::PerhapsJson, first.end),
+        Some(second) => (FenceContent::Question, second.end),
+        None => (FenceContent::PerhapsJson, first.end),
     }
 }
 

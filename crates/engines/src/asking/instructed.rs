@@ -2,38 +2,39 @@
 //!
 //! What is told is in `patch`; how the answer is read, in `recognise`.
 
-use abide_domain::{effect::Session, engine::Handle, settings::ExecutionMode};
+use abide_domain::{effect::LaunchSession, engine::EngineSessionHandle, settings::ExecutionMode};
 use abide_ports::engine::{
-    Abilities, Answer, Asking, Check, Departure, Engine, Evidence, Health, IncompatibleCheckpoint,
-    Installation, Interpreter, IsolationScope, Launch, Leave, Observed, Order, ReaderCheckpoint, Said,
-    Speech, Status, Stop, Unsupported,
+    AbilitySet, AdapterBasis, Engine, EngineFact, EngineHealth, EngineInstallation, EngineSessionStatus,
+    GateAnswer, IncompatibleCheckpoint, InterruptMethod, IsolationScope, LaunchContext, OutputFormat,
+    ProbeCommand, ProbeResult, ProcessExit, ProcessInterpreter, ProcessSpec, QuestionStyle, ReaderCheckpoint,
+    ShutdownMethod, UnsupportedOperation,
 };
 
 use super::patch;
 
 /// Tells this engine in every prompt what the run's mode wants it to know.
 pub fn instructed(engine: Box<dyn Engine>) -> Box<dyn Engine> {
-    Box::new(Instructed { engine })
+    Box::new(WithInstructions { engine })
 }
 
 #[derive(Debug)]
-struct Instructed {
+struct WithInstructions {
     engine: Box<dyn Engine>,
 }
 
 /// Does the same for the further turns of a process that is held.
 #[derive(Debug)]
-struct Reminding {
-    interpreter: Box<dyn Interpreter>,
+struct WithReminders {
+    interpreter: Box<dyn ProcessInterpreter>,
     mode: ExecutionMode,
-    asking: Asking,
+    asking: QuestionStyle,
 }
 
 /// The first turn of a session is told everything, later ones are reminded.
-fn told(asking: Asking, order: &Order<'_>) -> String {
+fn told(asking: QuestionStyle, order: &LaunchContext<'_>) -> String {
     let turn_index = match order.session {
-        Session::New | Session::Named(_) => 1,
-        Session::Resumed(_) => LATER,
+        LaunchSession::New | LaunchSession::Named(_) => 1,
+        LaunchSession::Resumed(_) => LATER,
     };
     patch::prompt(order.mode, asking, order.prompt, turn_index, order.skill)
 }
@@ -41,16 +42,16 @@ fn told(asking: Asking, order: &Order<'_>) -> String {
 /// Any turn but the first of its session.
 const LATER: u32 = 2;
 
-impl Engine for Instructed {
+impl Engine for WithInstructions {
     fn name(&self) -> &str {
         self.engine.name()
     }
 
-    fn abilities(&self) -> Abilities {
+    fn abilities(&self) -> AbilitySet {
         self.engine.abilities()
     }
 
-    fn installation(&self) -> Installation {
+    fn installation(&self) -> EngineInstallation {
         self.engine.installation()
     }
 
@@ -58,74 +59,75 @@ impl Engine for Instructed {
         self.engine.isolation_scope()
     }
 
-    fn checks(&self, installation: &Installation) -> Vec<Check> {
+    fn checks(&self, installation: &EngineInstallation) -> Vec<ProbeCommand> {
         self.engine.checks(installation)
     }
 
-    fn judge(&self, observed: &[Observed]) -> Health {
+    fn judge(&self, observed: &[ProbeResult]) -> EngineHealth {
         self.engine.judge(observed)
     }
 
-    fn name_session(&self, fresh: &str) -> Option<Handle> {
+    fn name_session(&self, fresh: &str) -> Option<EngineSessionHandle> {
         self.engine.name_session(fresh)
     }
 
-    fn launch(&self, order: &Order<'_>) -> Result<Launch, Unsupported> {
-        self.engine.launch(&Order { prompt: &told(self.asking(), order), ..*order })
+    fn launch(&self, order: &LaunchContext<'_>) -> Result<ProcessSpec, UnsupportedOperation> {
+        self.engine.launch(&LaunchContext { prompt: &told(self.asking(), order), ..*order })
     }
 
-    fn interpreter(&self, order: &Order<'_>) -> Box<dyn Interpreter> {
-        let interpreter = self.engine.interpreter(&Order { prompt: &told(self.asking(), order), ..*order });
-        Box::new(Reminding { interpreter, mode: order.mode, asking: self.asking() })
+    fn interpreter(&self, order: &LaunchContext<'_>) -> Box<dyn ProcessInterpreter> {
+        let interpreter =
+            self.engine.interpreter(&LaunchContext { prompt: &told(self.asking(), order), ..*order });
+        Box::new(WithReminders { interpreter, mode: order.mode, asking: self.asking() })
     }
 
     fn skills_folder(&self) -> &str {
         self.engine.skills_folder()
     }
 
-    fn speech(&self) -> Speech {
+    fn speech(&self) -> OutputFormat {
         self.engine.speech()
     }
 
-    fn asking(&self) -> Asking {
+    fn asking(&self) -> QuestionStyle {
         self.engine.asking()
     }
 
-    fn evidence(&self) -> Evidence {
+    fn evidence(&self) -> AdapterBasis {
         self.engine.evidence()
     }
 }
 
-impl Interpreter for Reminding {
-    fn feed(&mut self, bytes: &[u8]) -> Vec<Said> {
+impl ProcessInterpreter for WithReminders {
+    fn feed(&mut self, bytes: &[u8]) -> Vec<EngineFact> {
         self.interpreter.feed(bytes)
     }
 
-    fn end(&mut self, departure: &Departure<'_>) -> Vec<Said> {
+    fn end(&mut self, departure: &ProcessExit<'_>) -> Vec<EngineFact> {
         self.interpreter.end(departure)
     }
 
-    fn status(&self) -> Status {
+    fn status(&self) -> EngineSessionStatus {
         self.interpreter.status()
     }
 
-    fn say(&mut self, prompt: &str) -> Result<Vec<u8>, Unsupported> {
+    fn say(&mut self, prompt: &str) -> Result<Vec<u8>, UnsupportedOperation> {
         self.interpreter.say(&patch::prompt(self.mode, self.asking, prompt, LATER, None))
     }
 
-    fn answer(&mut self, answer: &Answer<'_>) -> Result<Vec<u8>, Unsupported> {
+    fn answer(&mut self, answer: &GateAnswer<'_>) -> Result<Vec<u8>, UnsupportedOperation> {
         self.interpreter.answer(answer)
     }
 
-    fn steer(&mut self, text: &str) -> Result<Vec<u8>, Unsupported> {
+    fn steer(&mut self, text: &str) -> Result<Vec<u8>, UnsupportedOperation> {
         self.interpreter.steer(text)
     }
 
-    fn interrupt(&mut self) -> Stop {
+    fn interrupt(&mut self) -> InterruptMethod {
         self.interpreter.interrupt()
     }
 
-    fn leave(&mut self) -> Leave {
+    fn leave(&mut self) -> ShutdownMethod {
         self.interpreter.leave()
     }
 

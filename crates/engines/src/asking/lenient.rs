@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 /// An object, and how much of the text it took.
 #[derive(Debug, PartialEq)]
-pub(super) struct Read {
+pub(super) struct LenientObject {
     pub(super) object: Map<String, Value>,
     /// How many bytes from the beginning of the text it took.
     pub(super) taken: usize,
@@ -17,7 +17,7 @@ pub(super) struct Read {
 }
 
 /// The first object of a text that has nothing before it.
-pub(super) fn object(text: &str) -> Option<Read> {
+pub(super) fn object(text: &str) -> Option<LenientObject> {
     let start = text.len() - text.trim_start().len();
     let text = text.get(start..).filter(|text| text.starts_with('{'))?;
     let first = |json: &str| {
@@ -28,11 +28,11 @@ pub(super) fn object(text: &str) -> Option<Read> {
         }
     };
     if let Some((object, taken)) = first(text) {
-        return Some(Read { object, taken: start + taken, repaired: false });
+        return Some(LenientObject { object, taken: start + taken, repaired: false });
     }
     let (repaired, taken) = repaired(text);
     let (object, _) = first(&repaired)?;
-    Some(Read { object, taken: start + taken, repaired: true })
+    Some(LenientObject { object, taken: start + taken, repaired: true })
 }
 
 /// The first object of the text as JSON, as far as it can be guessed, and how many bytes of the text that was.

@@ -16,4 +16,4 @@ mod recognise;
 mod tags;
 
 pub use instructed::instructed;
-pub use recognise::{Heard, recognise};
+pub use recognise::{RecognizedAnswer, recognise};

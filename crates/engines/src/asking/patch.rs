@@ -6,7 +6,7 @@
 use std::ops::Range;
 
 use abide_domain::settings::ExecutionMode;
-use abide_ports::engine::Asking;
+use abide_ports::engine::QuestionStyle;
 
 /// Where the engine puts files that are meant for the person, below the workspace.
 pub const ARTIFACTS: &str = ".abide/artifacts";
@@ -23,7 +23,7 @@ const CLOSE: &str = "</abide-runtime>";
 /// An engine that knows by itself how to ask hears later turns as the person said them: they may be secrets.
 pub fn prompt(
     mode: ExecutionMode,
-    asking: Asking,
+    asking: QuestionStyle,
     text: &str,
     turn_index: u32,
     skill: Option<&str>,
@@ -32,9 +32,11 @@ pub fn prompt(
         (true, ExecutionMode::Auto | ExecutionMode::Interactive | ExecutionMode::Chat, _) => {
             format!("\n{}{}\n", skill.map(use_skill).unwrap_or_default(), rules(mode, asking))
         }
-        (false, ExecutionMode::Interactive | ExecutionMode::Chat, Asking::InText) => REMINDER.to_owned(),
+        (false, ExecutionMode::Interactive | ExecutionMode::Chat, QuestionStyle::InText) => {
+            REMINDER.to_owned()
+        }
         (false, ExecutionMode::Auto, _)
-        | (false, ExecutionMode::Interactive | ExecutionMode::Chat, Asking::ByItself) => {
+        | (false, ExecutionMode::Interactive | ExecutionMode::Chat, QuestionStyle::ByItself) => {
             return text.to_owned();
         }
     };
@@ -43,7 +45,7 @@ pub fn prompt(
 
 /// What is added at the end of a run's own copy of a skill, never to the skill itself.
 pub fn skill_patch(mode: ExecutionMode) -> String {
-    format!("\n\n## How this run works\n\n{}\n", rules(mode, Asking::InText))
+    format!("\n\n## How this run works\n\n{}\n", rules(mode, QuestionStyle::InText))
 }
 
 /// The person's part of a prompt that [`prompt`] made; any other text as it is.
@@ -72,11 +74,11 @@ fn use_skill(folder: &str) -> String {
     format!("Use the skill `{name}` for this work: follow `{folder}/SKILL.md` in the workspace.\n\n")
 }
 
-fn rules(mode: ExecutionMode, asking: Asking) -> String {
+fn rules(mode: ExecutionMode, asking: QuestionStyle) -> String {
     let asking = match (mode, asking) {
         (ExecutionMode::Auto, _) => DECIDE,
-        (ExecutionMode::Interactive | ExecutionMode::Chat, Asking::InText) => ASK,
-        (ExecutionMode::Interactive | ExecutionMode::Chat, Asking::ByItself) => "",
+        (ExecutionMode::Interactive | ExecutionMode::Chat, QuestionStyle::InText) => ASK,
+        (ExecutionMode::Interactive | ExecutionMode::Chat, QuestionStyle::ByItself) => "",
     };
     let rules = format!(
         "Files that are meant for the person (reports, images, exports) go to the folder `{ARTIFACTS}` of the \
@@ -119,8 +121,8 @@ const REMINDER: &str =
 mod tests {
     use super::*;
     use crate::asking::recognise;
-    use Asking::{ByItself, InText};
-    use abide_domain::event::Ending;
+    use QuestionStyle::{ByItself, InText};
+    use abide_domain::event::TurnOutcome;
 
     const MODES: [ExecutionMode; 3] = [ExecutionMode::Auto, ExecutionMode::Interactive, ExecutionMode::Chat];
 
@@ -147,9 +149,9 @@ mod tests {
     fn an_engine_that_repeats_what_it_was_told_does_not_ask() {
         for mode in MODES {
             let echo = format!("You said: {} And I say: fine.", prompt(mode, InText, "do it", 1, None));
-            assert!(matches!(recognise(&echo).ending, Ending::Completed { .. }), "{echo}");
+            assert!(matches!(recognise(&echo).ending, TurnOutcome::Completed { .. }), "{echo}");
             let asks = format!("{echo}\n```abide-question\n{{\"prompt\": \"Really?\"}}\n```");
-            assert!(matches!(recognise(&asks).ending, Ending::Asked { .. }), "{asks}");
+            assert!(matches!(recognise(&asks).ending, TurnOutcome::Asked { .. }), "{asks}");
         }
     }
 
@@ -195,6 +197,6 @@ mod tests {
     fn the_example_that_engines_are_shown_is_understood() {
         let heard = recognise(ASK);
         assert_eq!(heard.warning, None);
-        assert!(matches!(heard.ending, Ending::Asked { question, .. } if question.options.len() == 2));
+        assert!(matches!(heard.ending, TurnOutcome::Asked { question, .. } if question.options.len() == 2));
     }
 }

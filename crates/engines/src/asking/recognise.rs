@@ -7,40 +7,40 @@
 use std::ops::Range;
 
 use abide_domain::{
-    event::Ending,
-    interaction::{Kind, Policy, Question},
+    event::TurnOutcome,
+    interaction::{DecisionPolicy, InteractionKind, Question},
 };
 
 use super::{
-    envelope::{self, LONGEST_PROMPT, Likeness},
-    fences::{self, Block, Holds},
+    envelope::{self, LONGEST_PROMPT, QuestionLikelihood},
+    fences::{self, FenceContent, FencedBlock},
     lenient, patch, tags,
 };
 
 /// An answer, understood.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Heard {
+pub struct RecognizedAnswer {
     /// The end of the turn that it means.
-    pub ending: Ending,
+    pub ending: TurnOutcome,
     /// What was odd about it.
     pub warning: Option<String>,
 }
 
 /// Reads the text with which an engine finished its turn.
-pub fn recognise(text: &str) -> Heard {
+pub fn recognise(text: &str) -> RecognizedAnswer {
     let mut blocks = fences::blocks(text);
     // An engine that repeats what it was told about asking does not ask.
     let repeated = patch::repeated(text);
     blocks.retain(|block| !repeated.iter().any(|told| told.contains(&block.whole.start)));
     match named(text, &blocks).or_else(|| unnamed(text, &blocks)).or_else(|| bare(text, &blocks)) {
         Some(found) => asked(text, &found),
-        None => Heard { ending: Ending::Completed { text: text.to_owned() }, warning: None },
+        None => RecognizedAnswer { ending: TurnOutcome::Completed { text: text.to_owned() }, warning: None },
     }
 }
 
 /// Where in an answer the question stands.
 #[derive(Debug, PartialEq, Eq)]
-struct Found {
+struct QuestionSpan {
     body: Range<usize>,
     whole: Range<usize>,
     /// How many other questions the answer has.
@@ -48,38 +48,40 @@ struct Found {
 }
 
 /// The last block or element that is named a question. An empty one counts only if there is no other.
-fn named(text: &str, blocks: &[Block]) -> Option<Found> {
-    let questions = || blocks.iter().filter(|block| block.holds == Holds::Question);
+fn named(text: &str, blocks: &[FencedBlock]) -> Option<QuestionSpan> {
+    let questions = || blocks.iter().filter(|block| block.holds == FenceContent::Question);
     let has_words = |body: &Range<usize>| !text.get(body.clone()).unwrap_or_default().trim().is_empty();
     let fenced = questions().rfind(|block| has_words(&block.body)).or_else(|| questions().next_back());
     let element = tags::last(text, blocks);
     let others = (questions().count() + usize::from(element.is_some())).saturating_sub(1);
     match (fenced, element) {
         (Some(block), Some(element)) if element.whole.start > block.whole.start => {
-            Some(Found { body: element.body, whole: element.whole, others })
+            Some(QuestionSpan { body: element.body, whole: element.whole, others })
         }
-        (Some(block), _) => Some(Found { body: block.body.clone(), whole: block.whole.clone(), others }),
-        (None, Some(element)) => Some(Found { body: element.body, whole: element.whole, others }),
+        (Some(block), _) => {
+            Some(QuestionSpan { body: block.body.clone(), whole: block.whole.clone(), others })
+        }
+        (None, Some(element)) => Some(QuestionSpan { body: element.body, whole: element.whole, others }),
         (None, None) => None,
     }
 }
 
 /// The last block of JSON that says it is a question, or that looks like one and stands at the end.
-fn unnamed(text: &str, blocks: &[Block]) -> Option<Found> {
-    blocks.iter().rev().filter(|block| block.holds == Holds::PerhapsJson).find_map(|block| {
+fn unnamed(text: &str, blocks: &[FencedBlock]) -> Option<QuestionSpan> {
+    blocks.iter().rev().filter(|block| block.holds == FenceContent::PerhapsJson).find_map(|block| {
         let read = lenient::object(text.get(block.body.clone())?)?;
         let is_last = text.get(block.whole.end..)?.trim().is_empty();
         let counts = match envelope::likeness(&read.object) {
-            Likeness::Says => true,
-            Likeness::Looks => is_last,
-            Likeness::None => false,
+            QuestionLikelihood::Says => true,
+            QuestionLikelihood::Looks => is_last,
+            QuestionLikelihood::None => false,
         };
-        counts.then(|| Found { body: block.body.clone(), whole: block.whole.clone(), others: 0 })
+        counts.then(|| QuestionSpan { body: block.body.clone(), whole: block.whole.clone(), others: 0 })
     })
 }
 
 /// An object without a fence: the whole answer, or its end from the beginning of a line on.
-fn bare(text: &str, blocks: &[Block]) -> Option<Found> {
+fn bare(text: &str, blocks: &[FencedBlock]) -> Option<QuestionSpan> {
     let end = text.trim_end().len();
     let alone = text.trim_start_matches('\u{feff}').trim_start().starts_with('{');
     let start = if alone { text.find('{')? } else { text.get(..end)?.rfind("\n{")? + 1 };
@@ -89,11 +91,13 @@ fn bare(text: &str, blocks: &[Block]) -> Option<Found> {
     }
     let object = text.get(start..end)?;
     let counts = match lenient::object(object) {
-        Some(read) => read.taken == object.len() && envelope::likeness(&read.object) != Likeness::None,
+        Some(read) => {
+            read.taken == object.len() && envelope::likeness(&read.object) != QuestionLikelihood::None
+        }
         // It cannot be read, but its beginning says what it is.
         None => says_it_waits(object),
     };
-    counts.then_some(Found { body: start..end, whole: start..end, others: 0 })
+    counts.then_some(QuestionSpan { body: start..end, whole: start..end, others: 0 })
 }
 
 /// Whether something that cannot be read begins with `{"outcome": "ask_user"` or the like.
@@ -105,7 +109,7 @@ fn says_it_waits(object: &str) -> bool {
     ["pending_user", "ask_user", "waiting_user"].into_iter().any(|value| word(value, after))
 }
 
-fn asked(text: &str, found: &Found) -> Heard {
+fn asked(text: &str, found: &QuestionSpan) -> RecognizedAnswer {
     let part = |range: Range<usize>| text.get(range).unwrap_or_default();
     let (body, before) = (part(found.body.clone()), part(0..found.whole.start).trim());
     let mut odd = vec![];
@@ -128,8 +132,8 @@ fn asked(text: &str, found: &Found) -> Heard {
     };
     let after = part(found.whole.end..text.len()).trim();
     let prose: Vec<&str> = [before, rest, after].into_iter().filter(|part| !part.is_empty()).collect();
-    Heard {
-        ending: Ending::Asked { text: prose.join("\n\n"), question },
+    RecognizedAnswer {
+        ending: TurnOutcome::Asked { text: prose.join("\n\n"), question },
         warning: (!odd.is_empty()).then(|| odd.join("; ")),
     }
 }
@@ -145,11 +149,11 @@ fn malformed(raw: &str, before: &str, odd: &mut Vec<String>) -> Question {
     // Whatever it was, a risk is not to be decided by silence.
     let risky = raw.contains("risk_ack");
     Question {
-        kind: Kind::OpenText,
+        kind: InteractionKind::OpenText,
         prompt,
         options: vec![],
         ui_hints: None,
-        default_decision_policy: if risky { Policy::Abort } else { Policy::EngineJudgement },
+        default_decision_policy: if risky { DecisionPolicy::Abort } else { DecisionPolicy::EngineJudgement },
         context: None,
         hidden: None,
     }

@@ -4,30 +4,30 @@
 
 use std::ops::Range;
 
-use super::fences::Block;
+use super::fences::FencedBlock;
 
 /// The names, without case and with `-` read as `_`.
 const NAMES: [&str; 2] = ["ask_user", "abide_question"];
 
 /// An element.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Element {
+pub(super) struct QuestionElement {
     /// What stands between the tags.
     pub(super) body: Range<usize>,
     /// The element with its tags.
     pub(super) whole: Range<usize>,
 }
 
-struct Tag {
+struct QuestionTag {
     name: &'static str,
     closing: bool,
     whole: Range<usize>,
 }
 
 /// The last element that asks something. `blocks` are the fenced ones: what is inside of them does not count.
-pub(super) fn last(text: &str, blocks: &[Block]) -> Option<Element> {
+pub(super) fn last(text: &str, blocks: &[FencedBlock]) -> Option<QuestionElement> {
     let tags = tags(text, blocks);
-    let mut closing: Option<&Tag> = None;
+    let mut closing: Option<&QuestionTag> = None;
     for tag in tags.iter().rev() {
         if tag.closing {
             closing = Some(tag);
@@ -40,7 +40,7 @@ pub(super) fn last(text: &str, blocks: &[Block]) -> Option<Element> {
         let begins_line = before.is_empty() || before.ends_with('\n');
         let is_object = body.trim_start().starts_with('{');
         if is_object || (begins_line && closing.is_some()) {
-            return Some(Element {
+            return Some(QuestionElement {
                 body: tag.whole.end..until,
                 whole: tag.whole.start..closing.map_or(text.len(), |closing| closing.whole.end),
             });
@@ -49,7 +49,7 @@ pub(super) fn last(text: &str, blocks: &[Block]) -> Option<Element> {
     None
 }
 
-fn tags(text: &str, blocks: &[Block]) -> Vec<Tag> {
+fn tags(text: &str, blocks: &[FencedBlock]) -> Vec<QuestionTag> {
     let mut blocks = blocks.iter().peekable();
     let mut tags = vec![];
     for start in memchr::memchr_iter(b'<', text.as_bytes()) {
@@ -63,7 +63,7 @@ fn tags(text: &str, blocks: &[Block]) -> Vec<Tag> {
 }
 
 /// The tag of which this is what follows its `<`, which stands at byte `start`.
-fn tag(rest: &str, start: usize) -> Option<Tag> {
+fn tag(rest: &str, start: usize) -> Option<QuestionTag> {
     let (closing, rest) = rest.strip_prefix('/').map_or((false, rest), |rest| (true, rest));
     NAMES.into_iter().find_map(|name| {
         let written = rest.get(..name.len())?;
@@ -72,6 +72,6 @@ fn tag(rest: &str, start: usize) -> Option<Tag> {
             byte.to_ascii_lowercase() == expected || (expected == b'_' && byte == b'-')
         });
         let end = start + 1 + usize::from(closing) + (rest.len() - after.len());
-        same.then_some(Tag { name, closing, whole: start..end })
+        same.then_some(QuestionTag { name, closing, whole: start..end })
     })
 }

@@ -6,15 +6,18 @@
 use std::{collections::BTreeMap, fmt::Write as _};
 
 use abide_domain::{
-    approval::Verdict,
-    context::{ChangeKind, CommandLine, Context, FieldValue, FileChange, Subject},
-    interaction::{Choice, Kind, Policy, Purpose, Question},
+    approval::ApprovalVerdict,
+    context::{ApprovalContext, ApprovalSubject, ChangeKind, CommandLine, FieldValue, FileChange},
+    interaction::{DecisionPolicy, GatePurpose, InteractionKind, InteractionOption, Question},
 };
-use abide_ports::engine::{Answer, Unsupported, What};
+use abide_ports::engine::{FactKind, GateAnswer, UnsupportedOperation};
 use serde_json::{Map, Value, value::RawValue};
 
-use super::native::{Asked, AskedQuestion, ControlRequest, Permission, Request, response, shown};
-use crate::covered::{self, Fields};
+use super::native::{
+    AskUserQuestionInput, AskedQuestion, ControlRequest, ControlRequestBody, PermissionDecision, response,
+    shown,
+};
+use crate::covered::{self, JsonFields};
 
 /// The most that the inputs of all open requests may have, in bytes.
 const MAX_HELD_BYTES: usize = 32 << 20;
@@ -23,40 +26,40 @@ const MAX_QUESTIONS_BYTES: usize = 256 << 10;
 
 /// The requests that wait for an answer.
 #[derive(Debug, Default, serde::Serialize, serde::Deserialize)]
-pub(super) struct Gates(BTreeMap<String, Gate>);
+pub(super) struct ClaudeGates(BTreeMap<String, ClaudeGate>);
 
 /// A request.
 #[derive(Debug, serde::Serialize, serde::Deserialize)]
-struct Gate {
+struct ClaudeGate {
     tool_use_id: Option<String>,
     /// What the tool would be called with.
     input: Box<RawValue>,
     /// The questions, if that is what it is about.
-    asked: Option<Asked>,
+    asked: Option<AskUserQuestionInput>,
     answered: bool,
 }
 
-impl Gates {
+impl ClaudeGates {
     /// A tool wants to be used.
-    pub(super) fn raise(&mut self, control: ControlRequest) -> What {
+    pub(super) fn raise(&mut self, control: ControlRequest) -> FactKind {
         let ControlRequest { request_id, mut request } = control;
         let input = request.input.take().unwrap_or_else(empty);
         let held: usize = self.0.values().map(|gate| gate.input.get().len()).sum();
         if held + input.get().len() > MAX_HELD_BYTES {
             let message = "Declined without asking anybody: too much waits for an answer already.";
-            return What::Write(response(&request_id, &Permission::Deny { message }));
+            return FactKind::Write(response(&request_id, &PermissionDecision::Deny { message }));
         }
         let asked = (request.tool_name == "AskUserQuestion" && input.get().len() <= MAX_QUESTIONS_BYTES)
-            .then(|| serde_json::from_str::<Asked>(input.get()).ok())
+            .then(|| serde_json::from_str::<AskUserQuestionInput>(input.get()).ok())
             .flatten()
             .filter(|asked| !asked.questions.is_empty());
         let (purpose, question) = match &asked {
-            Some(asked) => (Purpose::Input, question(asked)),
-            None => (Purpose::Approval, approval(&request, &input)),
+            Some(asked) => (GatePurpose::Input, question(asked)),
+            None => (GatePurpose::Approval, approval(&request, &input)),
         };
-        let gate = Gate { tool_use_id: request.tool_use_id, input, asked, answered: false };
+        let gate = ClaudeGate { tool_use_id: request.tool_use_id, input, asked, answered: false };
         self.0.insert(request_id.clone(), gate);
-        What::Gate { gate: request_id, purpose, question }
+        FactKind::Gate { gate: request_id, purpose, question }
     }
 
     /// The program no longer wants that answer. Whether it was waiting for it.
@@ -84,20 +87,22 @@ impl Gates {
     }
 
     /// The bytes that answer a request.
-    pub(super) fn answer(&mut self, answer: &Answer<'_>) -> Result<Vec<u8>, Unsupported> {
+    pub(super) fn answer(&mut self, answer: &GateAnswer<'_>) -> Result<Vec<u8>, UnsupportedOperation> {
         let Some(gate) = self.0.get_mut(answer.gate) else {
             let reason = format!("there is no open request {:?}", answer.gate);
-            return Err(Unsupported::Refused { reason });
+            return Err(UnsupportedOperation::Refused { reason });
         };
         gate.answered = true;
         let permission = match (&gate.asked, answer.verdict) {
             (Some(asked), _) => {
                 let input = with_answers(&gate.input, &answers(asked, answer.text));
-                return Ok(response(answer.gate, &Permission::Allow { updated_input: &input }));
+                return Ok(response(answer.gate, &PermissionDecision::Allow { updated_input: &input }));
             }
-            (None, Some(Verdict::Approved)) => Permission::Allow { updated_input: &gate.input },
+            (None, Some(ApprovalVerdict::Approved)) => {
+                PermissionDecision::Allow { updated_input: &gate.input }
+            }
             // Whoever did not say that it is a yes did not say yes.
-            (None, Some(Verdict::Declined) | None) => Permission::Deny {
+            (None, Some(ApprovalVerdict::Declined) | None) => PermissionDecision::Deny {
                 message: match answer.text.trim() {
                     "" => "The person declined.",
                     reason => reason,
@@ -109,9 +114,9 @@ impl Gates {
 }
 
 /// What the use of a tool covers, and the question whether it may be.
-fn approval(request: &Request, input: &RawValue) -> Question {
+fn approval(request: &ControlRequestBody, input: &RawValue) -> Question {
     let tool = &request.tool_name;
-    let mut fields = Fields::of(input).unwrap_or_default();
+    let mut fields = JsonFields::of(input).unwrap_or_default();
     let known = match tool.as_str() {
         "Bash" => fields.take_texts(["command"]).map(|[shell]| command(CommandLine::Shell(shell))),
         "Write" => written(&mut fields),
@@ -119,17 +124,19 @@ fn approval(request: &Request, input: &RawValue) -> Question {
         _ => None,
     };
     let mut context = match known {
-        Some(subject) => {
-            Context { tool: Some(tool.clone()), rest: fields.into_rest(), ..Context::new(subject) }
-        }
+        Some(subject) => ApprovalContext {
+            tool: Some(tool.clone()),
+            rest: fields.into_rest(),
+            ..ApprovalContext::new(subject)
+        },
         None => {
             let input = covered::fields("input", input);
-            Context::new(Subject::Tool { name: tool.clone(), input })
+            ApprovalContext::new(ApprovalSubject::Tool { name: tool.clone(), input })
         }
     };
     let fields = match &context.subject {
-        Subject::Tool { input, .. } => input,
-        Subject::Command { .. } | Subject::FileChange { .. } => &context.rest,
+        ApprovalSubject::Tool { input, .. } => input,
+        ApprovalSubject::Command { .. } | ApprovalSubject::FileChange { .. } => &context.rest,
     };
     let is_said = |remark: &String| {
         fields.iter().any(|field| matches!(&field.value, FieldValue::Text(text) if text == remark))
@@ -139,41 +146,41 @@ fn approval(request: &Request, input: &RawValue) -> Question {
     let hint = shown(tool, 200);
     context.into_question(
         vec![
-            Choice { label: "Allow".to_owned(), safe: false },
-            Choice { label: "Deny".to_owned(), safe: true },
+            InteractionOption { label: "Allow".to_owned(), safe: false },
+            InteractionOption { label: "Deny".to_owned(), safe: true },
         ],
         Some(Value::from_iter([("tool", hint)]).to_string()),
     )
 }
 
 /// A command. Where it is run is not told: the program's shell remembers where it went.
-fn command(line: CommandLine) -> Subject {
-    Subject::Command { line, cwd: None }
+fn command(line: CommandLine) -> ApprovalSubject {
+    ApprovalSubject::Command { line, cwd: None }
 }
 
-fn written(fields: &mut Fields<'_>) -> Option<Subject> {
+fn written(fields: &mut JsonFields<'_>) -> Option<ApprovalSubject> {
     let [path, content] = fields.take_texts(["file_path", "content"])?;
     Some(changed(path, ChangeKind::Write, covered::diff("", &content)))
 }
 
-fn edited(fields: &mut Fields<'_>) -> Option<Subject> {
+fn edited(fields: &mut JsonFields<'_>) -> Option<ApprovalSubject> {
     let [path, old, new] = fields.take_texts(["file_path", "old_string", "new_string"])?;
     Some(changed(path, ChangeKind::Edit, covered::diff(&old, &new)))
 }
 
-fn changed(path: String, change: ChangeKind, diff: String) -> Subject {
-    Subject::FileChange { files: vec![FileChange { path, change, diff, cut: false }] }
+fn changed(path: String, change: ChangeKind, diff: String) -> ApprovalSubject {
+    ApprovalSubject::FileChange { files: vec![FileChange { path, change, diff, cut: false }] }
 }
 
-fn question(asked: &Asked) -> Question {
+fn question(asked: &AskUserQuestionInput) -> Question {
     let (kind, prompt, options) = match asked.questions.as_slice() {
         [only] => {
             let kind = match (only.options.is_empty(), only.multi_select) {
-                (true, _) => Kind::OpenText,
-                (false, false) => Kind::ChooseOne,
-                (false, true) => Kind::FillFields,
+                (true, _) => InteractionKind::OpenText,
+                (false, false) => InteractionKind::ChooseOne,
+                (false, true) => InteractionKind::FillFields,
             };
-            let label = |label: &String| Choice { label: label.clone(), safe: false };
+            let label = |label: &String| InteractionOption { label: label.clone(), safe: false };
             let options = only.options.iter().map(|option| label(&option.label)).collect();
             (kind, told(only), options)
         }
@@ -182,10 +189,10 @@ fn question(asked: &Asked) -> Question {
                 several.iter().zip(1..).map(|(each, number)| format!("{number}. {}\n", told(each)));
             let mut prompt: String = numbered.collect();
             prompt.push_str("Please answer each in a line of its own, as in \"1: …\". Any text will do.");
-            (Kind::FillFields, prompt, vec![])
+            (InteractionKind::FillFields, prompt, vec![])
         }
     };
-    let default_decision_policy = Policy::EngineJudgement;
+    let default_decision_policy = DecisionPolicy::EngineJudgement;
     Question { kind, prompt, options, ui_hints: None, default_decision_policy, context: None, hidden: None }
 }
 
@@ -217,7 +224,7 @@ fn with_answers(input: &RawValue, answers: &Map<String, Value>) -> Box<RawValue>
 
 /// A person's text, told apart by question. What cannot be told apart is the answer to each of them: then nothing of it
 /// is lost, and the model will understand it.
-fn answers(asked: &Asked, text: &str) -> Map<String, Value> {
+fn answers(asked: &AskUserQuestionInput, text: &str) -> Map<String, Value> {
     let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     let several = asked.questions.len() > 1;
     let numbered: Vec<Option<&str>> = (1..=asked.questions.len()).map(|number| nth(&lines, number)).collect();
@@ -254,18 +261,18 @@ mod tests {
         {"question":"Which colour?","options":[{"label":"Red"},{"label":"Blue","description":"as the sky"}]},
         {"question":"Which sizes?","multiSelect":true,"options":[{"label":"S"},{"label":"L"}]}]}"#;
 
-    fn raised(tool: &str, input: &str) -> (Gates, What) {
+    fn raised(tool: &str, input: &str) -> (ClaudeGates, FactKind) {
         let line = format!(
             r#"{{"request_id":"r1","request":{{"subtype":"can_use_tool","tool_name":"{tool}","input":{input}}}}}"#
         );
-        let mut gates = Gates::default();
+        let mut gates = ClaudeGates::default();
         let what = gates.raise(serde_json::from_str(&line).expect("the request is well-formed"));
         (gates, what)
     }
 
-    fn check(tool: &str, input: &str, text: &str, verdict: Option<Verdict>, expected: &str) {
+    fn check(tool: &str, input: &str, text: &str, verdict: Option<ApprovalVerdict>, expected: &str) {
         let (mut gates, _) = raised(tool, input);
-        let bytes = gates.answer(&Answer { gate: "r1", text, verdict }).expect("the request is open");
+        let bytes = gates.answer(&GateAnswer { gate: "r1", text, verdict }).expect("the request is open");
         let line: Value = serde_json::from_slice(&bytes).expect("an answer is a line of JSON");
         let expected: Value = serde_json::from_str(expected).expect("the expectation is JSON");
         assert_eq!(line["response"]["response"], expected, "{text:?}");
@@ -273,7 +280,8 @@ mod tests {
 
     fn answered(input: &str, text: &str, expected: &str) {
         let (mut gates, _) = raised("AskUserQuestion", input);
-        let bytes = gates.answer(&Answer { gate: "r1", text, verdict: None }).expect("the request is open");
+        let bytes =
+            gates.answer(&GateAnswer { gate: "r1", text, verdict: None }).expect("the request is open");
         let line: Value = serde_json::from_slice(&bytes).expect("an answer is a line of JSON");
         let updated = &line["response"]["response"]["updatedInput"];
         let expected: Value = serde_json::from_str(expected).expect("the expectation is JSON");
@@ -285,12 +293,12 @@ mod tests {
     fn permission_is_given_once_for_exactly_what_was_asked() {
         let input = r#"{"command":"touch x"}"#;
         let allowed = r#"{"behavior":"allow","updatedInput":{"command":"touch x"}}"#;
-        check("Bash", input, "yes", Some(Verdict::Approved), allowed);
+        check("Bash", input, "yes", Some(ApprovalVerdict::Approved), allowed);
     }
 
     fn asked_for(tool: &str, input: &str) -> Question {
         let (_, what) = raised(tool, input);
-        let What::Gate { purpose: Purpose::Approval, question, .. } = what else {
+        let FactKind::Gate { purpose: GatePurpose::Approval, question, .. } = what else {
             panic!("{what:?} is no approval")
         };
         question
@@ -339,7 +347,7 @@ mod tests {
 
     #[test]
     fn too_much_that_waits_is_declined_and_not_held() {
-        let mut gates = Gates::default();
+        let mut gates = ClaudeGates::default();
         let input = format!(r#"{{"command":"{}"}}"#, "x".repeat(10 << 20));
         let raises = (0..4).map(|number| {
             let line = format!(
@@ -347,7 +355,7 @@ mod tests {
             );
             gates.raise(serde_json::from_str(&line).expect("the request is well-formed"))
         });
-        let declined = raises.filter(|what| matches!(what, What::Write(_))).count();
+        let declined = raises.filter(|what| matches!(what, FactKind::Write(_))).count();
         assert_eq!(declined, 1, "30 MiB are held, and not 40");
     }
 
@@ -355,10 +363,10 @@ mod tests {
     fn a_refusal_carries_the_reason_and_no_verdict_is_no_permission() {
         let input = r#"{"command":"touch x"}"#;
         let denied = r#"{"behavior":"deny","message":"use the workspace"}"#;
-        check("Bash", input, "use the workspace", Some(Verdict::Declined), denied);
+        check("Bash", input, "use the workspace", Some(ApprovalVerdict::Declined), denied);
         check("Bash", input, "use the workspace", None, denied);
         let silent = r#"{"behavior":"deny","message":"The person declined."}"#;
-        check("Bash", input, " ", Some(Verdict::Declined), silent);
+        check("Bash", input, " ", Some(ApprovalVerdict::Declined), silent);
     }
 
     #[test]
@@ -379,8 +387,8 @@ mod tests {
     #[test]
     fn several_questions_are_one_gate_that_lists_them() {
         let (_, what) = raised("AskUserQuestion", TWO);
-        let What::Gate { purpose, question, .. } = what else { panic!("{what:?} is no gate") };
-        assert_eq!(purpose, Purpose::Input);
+        let FactKind::Gate { purpose, question, .. } = what else { panic!("{what:?} is no gate") };
+        assert_eq!(purpose, GatePurpose::Input);
         assert_eq!(
             question.prompt,
             "1. Which colour?\n- Red\n- Blue: as the sky\n\
@@ -393,7 +401,8 @@ mod tests {
     fn a_request_that_is_over_cannot_be_answered() {
         let (mut gates, _) = raised("Bash", "{}");
         assert!(gates.withdraw("r1"));
-        let late = gates.answer(&Answer { gate: "r1", text: "yes", verdict: Some(Verdict::Approved) });
-        assert!(matches!(late, Err(Unsupported::Refused { .. })), "{late:?}");
+        let late =
+            gates.answer(&GateAnswer { gate: "r1", text: "yes", verdict: Some(ApprovalVerdict::Approved) });
+        assert!(matches!(late, Err(UnsupportedOperation::Refused { .. })), "{late:?}");
     }
 }

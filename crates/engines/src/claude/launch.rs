@@ -15,10 +15,12 @@
 
 use std::collections::BTreeMap;
 
-use abide_domain::{effect::Session, engine::Handle};
-use abide_ports::engine::{Installation, Launch, Order, Sandbox, Stdin, Unsupported};
+use abide_domain::{effect::LaunchSession, engine::EngineSessionHandle};
+use abide_ports::engine::{
+    EngineInstallation, LaunchContext, ProcessSpec, ProcessStdin, SandboxMode, UnsupportedOperation,
+};
 
-use super::{Form, native};
+use super::{ClaudeForm, native};
 use crate::{argument, ids::is_uuid};
 
 /// What a Claude Code leaves in the environment of its children, by which they would take themselves for a part of it.
@@ -36,29 +38,29 @@ const NESTING: [&str; 11] = [
     "AI_AGENT",
 ];
 
-pub(super) fn launch(order: &Order<'_>) -> Result<Launch, Unsupported> {
-    let form = Form::of(order);
+pub(super) fn launch(order: &LaunchContext<'_>) -> Result<ProcessSpec, UnsupportedOperation> {
+    let form = ClaudeForm::of(order);
     let mut argv = order.installation.command.clone();
     let mut add = |arguments: &[&str]| argv.extend(arguments.iter().map(|argument| (*argument).to_owned()));
     add(&["-p", "--output-format", "stream-json", "--verbose"]);
     match form {
-        Form::Print => {}
-        Form::Stream { asks: false } => add(&["--input-format", "stream-json"]),
-        Form::Stream { asks: true } => {
+        ClaudeForm::Print => {}
+        ClaudeForm::Stream { asks: false } => add(&["--input-format", "stream-json"]),
+        ClaudeForm::Stream { asks: true } => {
             add(&["--input-format", "stream-json", "--permission-prompt-tool", "stdio"]);
         }
     }
     match order.sandbox {
         None => {}
-        Some(Sandbox::ReadOnly) => add(&[
+        Some(SandboxMode::ReadOnly) => add(&[
             "--permission-mode",
             "plan",
             "--disallowedTools=ExitPlanMode",
             "--settings",
             r#"{"useAutoModeDuringPlan":false}"#,
         ]),
-        Some(Sandbox::WorkspaceWrite) => add(&["--permission-mode", "acceptEdits"]),
-        Some(Sandbox::FullAccess) => add(&["--permission-mode", "bypassPermissions"]),
+        Some(SandboxMode::WorkspaceWrite) => add(&["--permission-mode", "acceptEdits"]),
+        Some(SandboxMode::FullAccess) => add(&["--permission-mode", "bypassPermissions"]),
     }
     if let Some(model) = argument::model(order)? {
         add(&["--model", model]);
@@ -66,19 +68,19 @@ pub(super) fn launch(order: &Order<'_>) -> Result<Launch, Unsupported> {
     let own: Vec<&str> = order.installation.args.iter().map(String::as_str).collect();
     add(&own);
     match order.session {
-        Session::New => {}
-        Session::Named(handle) => add(&["--session-id", session_id(handle)?]),
-        Session::Resumed(handle) => add(&["--resume", session_id(handle)?]),
+        LaunchSession::New => {}
+        LaunchSession::Named(handle) => add(&["--session-id", session_id(handle)?]),
+        LaunchSession::Resumed(handle) => add(&["--resume", session_id(handle)?]),
     }
-    Ok(Launch {
+    Ok(ProcessSpec {
         argv,
         env: environment(order, form),
         without_env: NESTING.map(str::to_owned).to_vec(),
         appended_env: vec![],
         files: vec![],
         stdin: match form {
-            Form::Print => Stdin::Whole(order.prompt.as_bytes().to_vec()),
-            Form::Stream { .. } => Stdin::Open(native::prompt(order.prompt)),
+            ClaudeForm::Print => ProcessStdin::Whole(order.prompt.as_bytes().to_vec()),
+            ClaudeForm::Stream { .. } => ProcessStdin::Open(native::prompt(order.prompt)),
         },
         not_before: None,
         outliving: None,
@@ -86,24 +88,24 @@ pub(super) fn launch(order: &Order<'_>) -> Result<Launch, Unsupported> {
 }
 
 /// What keeps the program from changing itself in the middle of a run; the owner's own settings count more.
-pub(super) fn quiet(installation: &Installation) -> Vec<(String, String)> {
+pub(super) fn quiet(installation: &EngineInstallation) -> Vec<(String, String)> {
     merged(installation, &["DISABLE_AUTOUPDATER"])
 }
 
-fn environment(order: &Order<'_>, form: Form) -> Vec<(String, String)> {
+fn environment(order: &LaunchContext<'_>, form: ClaudeForm) -> Vec<(String, String)> {
     let mut switches = vec!["DISABLE_AUTOUPDATER"];
-    if matches!(form, Form::Stream { .. }) {
+    if matches!(form, ClaudeForm::Stream { .. }) {
         // The end of a task in the background, or an alarm, makes the program begin a turn that nobody ordered, and
         // a prompt that comes then vanishes in it. The print form waits for such tasks by itself.
         switches.extend(["CLAUDE_CODE_DISABLE_BACKGROUND_TASKS", "CLAUDE_CODE_DISABLE_CRON"]);
     }
-    if order.sandbox == Some(Sandbox::FullAccess) {
+    if order.sandbox == Some(SandboxMode::FullAccess) {
         switches.push("IS_SANDBOX");
     }
     merged(order.installation, &switches)
 }
 
-fn merged(installation: &Installation, switches: &[&str]) -> Vec<(String, String)> {
+fn merged(installation: &EngineInstallation, switches: &[&str]) -> Vec<(String, String)> {
     let mut env: BTreeMap<String, String> =
         switches.iter().map(|name| ((*name).to_owned(), "1".to_owned())).collect();
     env.extend(installation.env.clone());
@@ -111,12 +113,12 @@ fn merged(installation: &Installation, switches: &[&str]) -> Vec<(String, String
 }
 
 /// The id in a handle. Anything but a UUID would be searched for among the titles of sessions.
-fn session_id(handle: &Handle) -> Result<&str, Unsupported> {
+fn session_id(handle: &EngineSessionHandle) -> Result<&str, UnsupportedOperation> {
     let id = handle.handle_value.as_str();
     if is_uuid(id) {
         Ok(id)
     } else {
-        Err(Unsupported::Refused { reason: format!("{id:?} is not a session id") })
+        Err(UnsupportedOperation::Refused { reason: format!("{id:?} is not a session id") })
     }
 }
 
@@ -132,11 +134,11 @@ mod tests {
     fn launched(
         kind: ProfileKind,
         mode: ExecutionMode,
-        sandbox: Option<Sandbox>,
-        session: &Session,
-    ) -> Launch {
-        let installation = Installation::named("claude");
-        launch(&Order {
+        sandbox: Option<SandboxMode>,
+        session: &LaunchSession,
+    ) -> ProcessSpec {
+        let installation = EngineInstallation::named("claude");
+        launch(&LaunchContext {
             installation: &installation,
             kind,
             session,
@@ -150,13 +152,13 @@ mod tests {
             skill: None,
             session_since: None,
             resume_detail: "",
-            prompted: abide_ports::engine::Prompted::ByMessage,
+            prompted: abide_ports::engine::PromptSource::ByMessage,
         })
         .expect("the session id is one")
     }
 
-    fn handle(id: &str) -> Handle {
-        Handle {
+    fn handle(id: &str) -> EngineSessionHandle {
+        EngineSessionHandle {
             engine: "claude".to_owned(),
             handle_type: HandleType::SessionId,
             handle_value: id.to_owned(),
@@ -174,31 +176,35 @@ mod tests {
             (Kind::StickyProcess, Mode::Auto, true, false),
             (Kind::StickyProcess, Mode::Interactive, true, true),
         ] {
-            let launch = launched(kind, mode, None, &Session::New);
+            let launch = launched(kind, mode, None, &LaunchSession::New);
             let has = |option: &str| launch.argv.iter().any(|argument| argument == option);
             assert_eq!(has("--input-format"), streams, "{kind:?} {mode:?}");
             assert_eq!(has("--permission-prompt-tool"), asks, "{kind:?} {mode:?}");
-            assert_eq!(matches!(launch.stdin, Stdin::Open(_)), streams, "{kind:?} {mode:?}");
+            assert_eq!(matches!(launch.stdin, ProcessStdin::Open(_)), streams, "{kind:?} {mode:?}");
         }
     }
 
     #[test]
     fn only_full_access_claims_to_be_in_a_sandbox() {
-        for sandbox in
-            [None, Some(Sandbox::ReadOnly), Some(Sandbox::WorkspaceWrite), Some(Sandbox::FullAccess)]
-        {
-            let launch = launched(ProfileKind::Resumable, ExecutionMode::Auto, sandbox, &Session::New);
+        for sandbox in [
+            None,
+            Some(SandboxMode::ReadOnly),
+            Some(SandboxMode::WorkspaceWrite),
+            Some(SandboxMode::FullAccess),
+        ] {
+            let launch = launched(ProfileKind::Resumable, ExecutionMode::Auto, sandbox, &LaunchSession::New);
             let claims = launch.env.iter().any(|(name, _)| name == "IS_SANDBOX");
-            assert_eq!(claims, sandbox == Some(Sandbox::FullAccess), "{sandbox:?}");
+            assert_eq!(claims, sandbox == Some(SandboxMode::FullAccess), "{sandbox:?}");
         }
     }
 
     #[test]
     fn a_session_is_named_once_and_resumed_later() {
         let id = "01a1e0b7-8feb-4f42-a76c-eeeb075097aa";
-        for (session, option) in
-            [(Session::Named(handle(id)), "--session-id"), (Session::Resumed(handle(id)), "--resume")]
-        {
+        for (session, option) in [
+            (LaunchSession::Named(handle(id)), "--session-id"),
+            (LaunchSession::Resumed(handle(id)), "--resume"),
+        ] {
             let launch = launched(ProfileKind::Resumable, ExecutionMode::Auto, None, &session);
             assert!(launch.argv.ends_with(&[option.to_owned(), id.to_owned()]), "{:?}", launch.argv);
         }

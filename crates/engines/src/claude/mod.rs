@@ -14,26 +14,26 @@ mod outcome;
 mod reader;
 
 use abide_domain::{
-    engine::{Handle, HandleType, ProbeMethod, ProfileKind, ResumeCapability},
+    engine::{EngineResumeCapability, EngineSessionHandle, HandleType, ProbeMethod, ProfileKind},
     settings::ExecutionMode,
 };
 use abide_ports::engine::{
-    Abilities, Ability, Check, Engine, Health, Installation, Interpreter, Launch, Observed, Order,
-    Unsupported,
+    AbilitySet, Engine, EngineAbility, EngineHealth, EngineInstallation, LaunchContext, ProbeCommand,
+    ProbeResult, ProcessInterpreter, ProcessSpec, UnsupportedOperation,
 };
 
 use crate::{failing::unusable, tongue::LineInterpreter};
 
 /// The adapter.
 #[derive(Debug)]
-pub(crate) struct Claude;
+pub(crate) struct ClaudeEngine;
 
 /// Its name.
 const NAME: &str = "claude";
 
 /// How the program is talked with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-enum Form {
+enum ClaudeForm {
     /// One prompt by standard input, one turn, and nobody can be asked.
     Print,
     /// Lines in both directions, over all turns that the process is given.
@@ -43,8 +43,8 @@ enum Form {
     },
 }
 
-impl Form {
-    fn of(order: &Order<'_>) -> Self {
+impl ClaudeForm {
+    fn of(order: &LaunchContext<'_>) -> Self {
         match (order.kind, order.mode) {
             (ProfileKind::Resumable, ExecutionMode::Auto) => Self::Print,
             (ProfileKind::StickyProcess, ExecutionMode::Auto) => Self::Stream { asks: false },
@@ -56,44 +56,45 @@ impl Form {
     }
 }
 
-impl Engine for Claude {
+impl Engine for ClaudeEngine {
     fn name(&self) -> &str {
         NAME
     }
 
-    fn abilities(&self) -> Abilities {
-        Abilities::of(&[
-            Ability::Resume,
-            Ability::Hold,
-            Ability::NamedSessions,
-            Ability::Progress,
-            Ability::Gates,
+    fn abilities(&self) -> AbilitySet {
+        AbilitySet::of(&[
+            EngineAbility::Resume,
+            EngineAbility::Hold,
+            EngineAbility::NamedSessions,
+            EngineAbility::Progress,
+            EngineAbility::Gates,
         ])
     }
 
-    fn installation(&self) -> Installation {
-        Installation::named("claude").passing(&["ANTHROPIC_*", "CLAUDE_*"])
+    fn installation(&self) -> EngineInstallation {
+        EngineInstallation::named("claude").passing(&["ANTHROPIC_*", "CLAUDE_*"])
     }
 
-    fn checks(&self, installation: &Installation) -> Vec<Check> {
+    fn checks(&self, installation: &EngineInstallation) -> Vec<ProbeCommand> {
         let call = |argument: &str| {
-            let mut check = Check::command(installation.command.iter().cloned().chain([argument.to_owned()]));
+            let mut check =
+                ProbeCommand::command(installation.command.iter().cloned().chain([argument.to_owned()]));
             check.env = launch::quiet(installation);
             check
         };
         vec![call("--version"), call("--help")]
     }
 
-    fn judge(&self, observed: &[Observed]) -> Health {
-        let [version, help] = observed else { return Health::unseen() };
+    fn judge(&self, observed: &[ProbeResult]) -> EngineHealth {
+        let [version, help] = observed else { return EngineHealth::unseen() };
         let shows = |option: &str| help.success().is_some_and(|help| help.contains(option));
         let resumes = shows("--resume");
         let mut abilities = self.abilities();
         for (ability, option) in [
-            (Ability::Resume, "--resume"),
-            (Ability::NamedSessions, "--session-id"),
-            (Ability::Hold, "--input-format"),
-            (Ability::Gates, "--input-format"),
+            (EngineAbility::Resume, "--resume"),
+            (EngineAbility::NamedSessions, "--session-id"),
+            (EngineAbility::Hold, "--input-format"),
+            (EngineAbility::Gates, "--input-format"),
         ] {
             if !shows(option) {
                 abilities = abilities.except(ability);
@@ -104,11 +105,11 @@ impl Engine for Claude {
         } else {
             "`claude --help` shows no `--resume`"
         };
-        Health {
+        EngineHealth {
             // "2.1.325 (Claude Code)"
             version: version.version(),
             trouble: unusable(NAME, version, "npm install -g @anthropic-ai/claude-code"),
-            resume: ResumeCapability {
+            resume: EngineResumeCapability {
                 supported: resumes,
                 probe_method: ProbeMethod::Command,
                 detail: detail.to_owned(),
@@ -117,8 +118,8 @@ impl Engine for Claude {
         }
     }
 
-    fn name_session(&self, fresh: &str) -> Option<Handle> {
-        Some(Handle {
+    fn name_session(&self, fresh: &str) -> Option<EngineSessionHandle> {
+        Some(EngineSessionHandle {
             engine: NAME.to_owned(),
             handle_type: HandleType::SessionId,
             handle_value: fresh.to_owned(),
@@ -126,12 +127,12 @@ impl Engine for Claude {
         })
     }
 
-    fn launch(&self, order: &Order<'_>) -> Result<Launch, Unsupported> {
+    fn launch(&self, order: &LaunchContext<'_>) -> Result<ProcessSpec, UnsupportedOperation> {
         launch::launch(order)
     }
 
-    fn interpreter(&self, order: &Order<'_>) -> Box<dyn Interpreter> {
-        Box::new(LineInterpreter::new(reader::Reader::new(order)))
+    fn interpreter(&self, order: &LaunchContext<'_>) -> Box<dyn ProcessInterpreter> {
+        Box::new(LineInterpreter::new(reader::ClaudeReader::new(order)))
     }
 
     fn skills_folder(&self) -> &str {

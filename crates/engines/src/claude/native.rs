@@ -11,21 +11,21 @@ use serde_json::value::RawValue;
 
 /// `system` of the subtypes that are read.
 #[derive(Debug, Deserialize)]
-pub(super) struct System<'a> {
+pub(super) struct ClaudeSystemLine<'a> {
     #[serde(borrow, default)]
-    pub(super) subtype: Word<'a>,
+    pub(super) subtype: LenientText<'a>,
     #[serde(borrow, default)]
-    pub(super) session_id: Word<'a>,
+    pub(super) session_id: LenientText<'a>,
     #[serde(borrow, default)]
-    pub(super) tool_name: Word<'a>,
+    pub(super) tool_name: LenientText<'a>,
     #[serde(borrow, default)]
-    pub(super) message: Word<'a>,
+    pub(super) message: LenientText<'a>,
     #[serde(borrow, default)]
-    pub(super) content: Word<'a>,
+    pub(super) content: LenientText<'a>,
     #[serde(borrow, default)]
-    pub(super) description: Word<'a>,
+    pub(super) description: LenientText<'a>,
     #[serde(borrow, default)]
-    pub(super) error: Word<'a>,
+    pub(super) error: LenientText<'a>,
     pub(super) error_status: Option<u16>,
     pub(super) attempt: Option<u32>,
     pub(super) max_retries: Option<u32>,
@@ -35,12 +35,12 @@ pub(super) struct System<'a> {
 
 /// `assistant` and `user`
 #[derive(Debug, Deserialize)]
-pub(super) struct Spoken<'a> {
+pub(super) struct ClaudeMessageLine<'a> {
     #[serde(borrow)]
-    pub(super) message: Message<'a>,
+    pub(super) message: ClaudeMessage<'a>,
     /// Set on everything that a subagent does or says.
     #[serde(borrow, default)]
-    pub(super) parent_tool_use_id: Word<'a>,
+    pub(super) parent_tool_use_id: LenientText<'a>,
     /// Not the model's words but the program's, about an error that the result will tell.
     #[serde(default)]
     pub(super) is_api_error_message: bool,
@@ -48,97 +48,97 @@ pub(super) struct Spoken<'a> {
 
 /// A message of the model or to it.
 #[derive(Debug, Deserialize)]
-pub(super) struct Message<'a> {
+pub(super) struct ClaudeMessage<'a> {
     #[serde(borrow, default)]
-    pub(super) content: Blocks<'a>,
+    pub(super) content: ClaudeBlocks<'a>,
 }
 
 /// What a message consists of; a plain text counts as one block.
 #[derive(Debug, Default)]
-pub(super) struct Blocks<'a>(pub(super) Vec<Block<'a>>);
+pub(super) struct ClaudeBlocks<'a>(pub(super) Vec<ClaudeBlock<'a>>);
 
 /// One part of a message.
 #[derive(Debug, Default, Deserialize)]
-pub(super) struct Block<'a> {
+pub(super) struct ClaudeBlock<'a> {
     #[serde(borrow, rename = "type")]
     pub(super) kind: Cow<'a, str>,
     #[serde(borrow, default)]
-    pub(super) text: Word<'a>,
+    pub(super) text: LenientText<'a>,
     #[serde(borrow, default)]
-    pub(super) name: Word<'a>,
+    pub(super) name: LenientText<'a>,
     #[serde(borrow, default)]
-    pub(super) tool_use_id: Word<'a>,
+    pub(super) tool_use_id: LenientText<'a>,
     #[serde(borrow, default)]
-    pub(super) input: ToolInput<'a>,
+    pub(super) input: ClaudeToolInput<'a>,
 }
 
 /// What tells a person most about a tool's call.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct ToolInput<'a> {
+pub(super) struct ClaudeToolInput<'a> {
     #[serde(borrow)]
-    command: Word<'a>,
+    command: LenientText<'a>,
     #[serde(borrow)]
-    file_path: Word<'a>,
+    file_path: LenientText<'a>,
     #[serde(borrow)]
-    notebook_path: Word<'a>,
+    notebook_path: LenientText<'a>,
     #[serde(borrow)]
-    pattern: Word<'a>,
+    pattern: LenientText<'a>,
     #[serde(borrow)]
-    path: Word<'a>,
+    path: LenientText<'a>,
     #[serde(borrow)]
-    url: Word<'a>,
+    url: LenientText<'a>,
     #[serde(borrow)]
-    query: Word<'a>,
+    query: LenientText<'a>,
     #[serde(borrow)]
-    description: Word<'a>,
+    description: LenientText<'a>,
 }
 
 /// `result`, the one line whose type comes late
 #[derive(Debug, Deserialize)]
-pub(super) struct Outcome<'a> {
+pub(super) struct ClaudeResultLine<'a> {
     #[serde(borrow, rename = "type")]
     pub(super) kind: Cow<'a, str>,
     pub(super) is_error: bool,
     #[serde(borrow, default)]
-    pub(super) result: Word<'a>,
+    pub(super) result: LenientText<'a>,
     #[serde(borrow, default)]
-    pub(super) errors: Vec<Word<'a>>,
+    pub(super) errors: Vec<LenientText<'a>>,
     #[serde(borrow, default)]
-    pub(super) terminal_reason: Word<'a>,
+    pub(super) terminal_reason: LenientText<'a>,
     pub(super) api_error_status: Option<u16>,
     #[serde(borrow, default)]
-    pub(super) permission_denials: Vec<Denial<'a>>,
+    pub(super) permission_denials: Vec<PermissionDenial<'a>>,
     #[serde(borrow)]
-    pub(super) origin: Option<Origin<'a>>,
+    pub(super) origin: Option<TurnOrigin<'a>>,
 }
 
 /// A tool's call that was refused.
 #[derive(Debug, Deserialize)]
-pub(super) struct Denial<'a> {
+pub(super) struct PermissionDenial<'a> {
     #[serde(borrow, default)]
-    pub(super) tool_name: Word<'a>,
+    pub(super) tool_name: LenientText<'a>,
     #[serde(borrow, default)]
-    pub(super) tool_input: ToolInput<'a>,
+    pub(super) tool_input: ClaudeToolInput<'a>,
 }
 
 /// What made a turn begin, if it was no prompt of ours.
 #[derive(Debug, Deserialize)]
-pub(super) struct Origin<'a> {
+pub(super) struct TurnOrigin<'a> {
     #[serde(borrow, default)]
-    pub(super) kind: Word<'a>,
+    pub(super) kind: LenientText<'a>,
 }
 
 /// `control_request`. Rare, so that it may be owned.
 #[derive(Debug, Deserialize)]
 pub(super) struct ControlRequest {
     pub(super) request_id: String,
-    pub(super) request: Request,
+    pub(super) request: ControlRequestBody,
 }
 
 /// What the program wants from us.
 #[derive(Debug, Deserialize)]
-pub(super) struct Request {
+pub(super) struct ControlRequestBody {
     pub(super) subtype: String,
     #[serde(default)]
     pub(super) tool_name: String,
@@ -157,7 +157,7 @@ pub(super) struct ControlCancel {
 
 /// The input of `AskUserQuestion`.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, serde::Serialize)]
-pub(super) struct Asked {
+pub(super) struct AskUserQuestionInput {
     pub(super) questions: Vec<AskedQuestion>,
 }
 
@@ -183,43 +183,47 @@ pub(super) struct AskedOption {
 /// The line that begins a turn.
 pub(super) fn prompt(text: &str) -> Vec<u8> {
     #[derive(Serialize)]
-    struct Line<'a> {
+    struct PromptLine<'a> {
         r#type: &'a str,
-        message: Said<'a>,
+        message: PromptMessage<'a>,
     }
     #[derive(Serialize)]
-    struct Said<'a> {
+    struct PromptMessage<'a> {
         role: &'a str,
-        content: [Part<'a>; 1],
+        content: [PromptPart<'a>; 1],
     }
     #[derive(Serialize)]
-    struct Part<'a> {
+    struct PromptPart<'a> {
         r#type: &'a str,
         text: &'a str,
     }
-    let content = [Part { r#type: "text", text }];
-    line(&Line { r#type: "user", message: Said { role: "user", content } })
+    let content = [PromptPart { r#type: "text", text }];
+    line(&PromptLine { r#type: "user", message: PromptMessage { role: "user", content } })
 }
 
 /// The line that stops a turn.
 pub(super) fn interruption(request_id: &str) -> Vec<u8> {
     #[derive(Serialize)]
-    struct Line<'a> {
+    struct InterruptLine<'a> {
         r#type: &'a str,
         request_id: &'a str,
-        request: Subtype<'a>,
+        request: InterruptBody<'a>,
     }
     #[derive(Serialize)]
-    struct Subtype<'a> {
+    struct InterruptBody<'a> {
         subtype: &'a str,
     }
-    line(&Line { r#type: "control_request", request_id, request: Subtype { subtype: "interrupt" } })
+    line(&InterruptLine {
+        r#type: "control_request",
+        request_id,
+        request: InterruptBody { subtype: "interrupt" },
+    })
 }
 
 /// What a request for permission is answered with.
 #[derive(Debug, Serialize)]
 #[serde(tag = "behavior", rename_all = "lowercase")]
-pub(super) enum Permission<'a> {
+pub(super) enum PermissionDecision<'a> {
     Allow {
         #[serde(rename = "updatedInput")]
         updated_input: &'a RawValue,
@@ -230,29 +234,29 @@ pub(super) enum Permission<'a> {
 }
 
 /// The line that answers a request.
-pub(super) fn response(request_id: &str, response: &Permission<'_>) -> Vec<u8> {
-    control_response(&Reply::Success { request_id, response })
+pub(super) fn response(request_id: &str, response: &PermissionDecision<'_>) -> Vec<u8> {
+    control_response(&ControlResponse::Success { request_id, response })
 }
 
 /// The line that says that a request is not understood. Without it the turn would wait for ever.
 pub(super) fn refusal(request_id: &str, error: &str) -> Vec<u8> {
-    control_response(&Reply::Error { request_id, error })
+    control_response(&ControlResponse::Error { request_id, error })
 }
 
 #[derive(Serialize)]
 #[serde(tag = "subtype", rename_all = "lowercase")]
-enum Reply<'a> {
-    Success { request_id: &'a str, response: &'a Permission<'a> },
+enum ControlResponse<'a> {
+    Success { request_id: &'a str, response: &'a PermissionDecision<'a> },
     Error { request_id: &'a str, error: &'a str },
 }
 
-fn control_response(response: &Reply<'_>) -> Vec<u8> {
+fn control_response(response: &ControlResponse<'_>) -> Vec<u8> {
     #[derive(Serialize)]
-    struct Line<'a> {
+    struct ControlResponseLine<'a> {
         r#type: &'a str,
-        response: &'a Reply<'a>,
+        response: &'a ControlResponse<'a>,
     }
-    line(&Line { r#type: "control_response", response })
+    line(&ControlResponseLine { r#type: "control_response", response })
 }
 
 fn line(value: &impl Serialize) -> Vec<u8> {
@@ -261,7 +265,7 @@ fn line(value: &impl Serialize) -> Vec<u8> {
     bytes
 }
 
-impl ToolInput<'_> {
+impl ClaudeToolInput<'_> {
     /// The first line of what tells most, short enough to be shown.
     pub(super) fn gist(&self) -> Option<String> {
         let told = [
@@ -274,7 +278,10 @@ impl ToolInput<'_> {
             &self.query,
             &self.description,
         ];
-        told.into_iter().find_map(Word::get).and_then(|text| text.lines().next()).map(|line| shown(line, 200))
+        told.into_iter()
+            .find_map(LenientText::get)
+            .and_then(|text| text.lines().next())
+            .map(|line| shown(line, 200))
     }
 }
 
@@ -288,9 +295,9 @@ pub(super) fn shown(text: &str, most: usize) -> String {
 
 /// A text where there may be none, or anything else, which then counts as none: one odd field must not cost the line.
 #[derive(Debug, Default)]
-pub(super) struct Word<'a>(Option<Cow<'a, str>>);
+pub(super) struct LenientText<'a>(Option<Cow<'a, str>>);
 
-impl Word<'_> {
+impl LenientText<'_> {
     pub(super) fn get(&self) -> Option<&str> {
         self.0.as_deref()
     }
@@ -300,70 +307,70 @@ impl Word<'_> {
     }
 }
 
-impl<'de: 'a, 'a> Deserialize<'de> for Word<'a> {
+impl<'de: 'a, 'a> Deserialize<'de> for LenientText<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(WordVisitor)
+        deserializer.deserialize_any(LenientTextVisitor)
     }
 }
 
-struct WordVisitor;
+struct LenientTextVisitor;
 
-impl<'de> Visitor<'de> for WordVisitor {
-    type Value = Word<'de>;
+impl<'de> Visitor<'de> for LenientTextVisitor {
+    type Value = LenientText<'de>;
 
     fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str("anything")
     }
 
     fn visit_borrowed_str<E: Error>(self, text: &'de str) -> Result<Self::Value, E> {
-        Ok(Word(Some(Cow::Borrowed(text))))
+        Ok(LenientText(Some(Cow::Borrowed(text))))
     }
 
     fn visit_str<E: Error>(self, text: &str) -> Result<Self::Value, E> {
-        Ok(Word(Some(Cow::Owned(text.to_owned()))))
+        Ok(LenientText(Some(Cow::Owned(text.to_owned()))))
     }
 
     fn visit_unit<E: Error>(self) -> Result<Self::Value, E> {
-        Ok(Word(None))
+        Ok(LenientText(None))
     }
 
     fn visit_bool<E: Error>(self, _: bool) -> Result<Self::Value, E> {
-        Ok(Word(None))
+        Ok(LenientText(None))
     }
 
     fn visit_i64<E: Error>(self, _: i64) -> Result<Self::Value, E> {
-        Ok(Word(None))
+        Ok(LenientText(None))
     }
 
     fn visit_u64<E: Error>(self, _: u64) -> Result<Self::Value, E> {
-        Ok(Word(None))
+        Ok(LenientText(None))
     }
 
     fn visit_f64<E: Error>(self, _: f64) -> Result<Self::Value, E> {
-        Ok(Word(None))
+        Ok(LenientText(None))
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Self::Value, A::Error> {
         while items.next_element::<IgnoredAny>()?.is_some() {}
-        Ok(Word(None))
+        Ok(LenientText(None))
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Self::Value, A::Error> {
         while entries.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
-        Ok(Word(None))
+        Ok(LenientText(None))
     }
 }
 
-impl<'de: 'a, 'a> Deserialize<'de> for Blocks<'a> {
+impl<'de: 'a, 'a> Deserialize<'de> for ClaudeBlocks<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(BlocksVisitor)
+        deserializer.deserialize_any(ClaudeBlocksVisitor)
     }
 }
 
-struct BlocksVisitor;
+struct ClaudeBlocksVisitor;
 
-impl<'de> Visitor<'de> for BlocksVisitor {
-    type Value = Blocks<'de>;
+impl<'de> Visitor<'de> for ClaudeBlocksVisitor {
+    type Value = ClaudeBlocks<'de>;
 
     fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str("a text or a list of blocks")
@@ -382,10 +389,14 @@ impl<'de> Visitor<'de> for BlocksVisitor {
         while let Some(block) = items.next_element()? {
             blocks.push(block);
         }
-        Ok(Blocks(blocks))
+        Ok(ClaudeBlocks(blocks))
     }
 }
 
-fn plain(text: Cow<'_, str>) -> Blocks<'_> {
-    Blocks(vec![Block { kind: Cow::Borrowed("text"), text: Word(Some(text)), ..Block::default() }])
+fn plain(text: Cow<'_, str>) -> ClaudeBlocks<'_> {
+    ClaudeBlocks(vec![ClaudeBlock {
+        kind: Cow::Borrowed("text"),
+        text: LenientText(Some(text)),
+        ..ClaudeBlock::default()
+    }])
 }

@@ -2,31 +2,31 @@
 //!
 //! `subtype` is not read: an error of the model's service is called a success there. What counts is `is_error`.
 
-use abide_domain::failure::{Failure, FailureCode};
-use abide_ports::engine::Departure;
+use abide_domain::failure::{FailureCode, RunFailure};
+use abide_ports::engine::ProcessExit;
 
 use super::native;
 use crate::failing::{complaint, engine_failed, went_silently};
 
 /// What the program said of a turn.
 #[derive(Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub(super) enum Outcome {
+pub(super) enum ClaudeOutcome {
     Answered(String),
     /// It was stopped, by our order or by a signal.
     Stopped,
-    Failed(Failure),
+    Failed(RunFailure),
 }
 
 /// Reads a `result`.
-pub(super) fn of(line: &native::Outcome<'_>) -> Outcome {
+pub(super) fn of(line: &native::ClaudeResultLine<'_>) -> ClaudeOutcome {
     if !line.is_error {
-        return Outcome::Answered(line.result.or_empty().to_owned());
+        return ClaudeOutcome::Answered(line.result.or_empty().to_owned());
     }
     let reason = line.terminal_reason.or_empty();
     if reason.starts_with("aborted") {
-        return Outcome::Stopped;
+        return ClaudeOutcome::Stopped;
     }
-    let errors: Vec<&str> = line.errors.iter().filter_map(native::Word::get).collect();
+    let errors: Vec<&str> = line.errors.iter().filter_map(native::LenientText::get).collect();
     let message = match (line.result.get(), errors.as_slice()) {
         (Some(result), _) if !result.is_empty() => result.to_owned(),
         (_, []) if reason.is_empty() => "the turn failed without a reason".to_owned(),
@@ -34,17 +34,17 @@ pub(super) fn of(line: &native::Outcome<'_>) -> Outcome {
         (_, errors) => errors.join("; "),
     };
     if about_the_session(&message) {
-        return Outcome::Failed(unusable_session(&message));
+        return ClaudeOutcome::Failed(unusable_session(&message));
     }
     let mut failure = engine_failed(&message);
     if line.api_error_status == Some(401) {
         failure.code = FailureCode::EngineAuthRequired;
     }
-    Outcome::Failed(advised(failure))
+    ClaudeOutcome::Failed(advised(failure))
 }
 
 /// Why a process that said no result failed.
-pub(super) fn of_departure(departure: &Departure<'_>) -> Failure {
+pub(super) fn of_departure(departure: &ProcessExit<'_>) -> RunFailure {
     let complaint = complaint(departure.stderr);
     if about_the_session(&complaint) {
         unusable_session(&complaint)
@@ -60,12 +60,12 @@ fn about_the_session(message: &str) -> bool {
         || (message.contains("Session ID") && message.contains("is already in use"))
 }
 
-fn unusable_session(message: &str) -> Failure {
+fn unusable_session(message: &str) -> RunFailure {
     let message = format!("the session cannot be used: {message}");
-    Failure::new(FailureCode::SessionResumeFailed, message)
+    RunFailure::new(FailureCode::SessionResumeFailed, message)
 }
 
-fn advised(mut failure: Failure) -> Failure {
+fn advised(mut failure: RunFailure) -> RunFailure {
     if failure.code == FailureCode::EngineAuthRequired {
         failure
             .message

@@ -7,30 +7,36 @@ use std::borrow::Cow;
 
 use abide_domain::{
     engine::HandleType,
-    event::Ending,
-    failure::{Failure, FailureCode},
-    process::Exit,
+    event::TurnOutcome,
+    failure::{FailureCode, RunFailure},
+    process::ExitStatus,
     settings::ExecutionMode,
 };
-use abide_ports::engine::{Answer, Cause, Departure, Leave, Order, Signal, Status, Stop, Unsupported, What};
+use abide_ports::engine::{
+    EngineSessionStatus, ExitCause, FactKind, GateAnswer, InterruptMethod, LaunchContext, ProcessExit,
+    ProcessSignal, ShutdownMethod, UnsupportedOperation,
+};
 
 use super::{
-    Form,
-    gates::Gates,
-    native::{self, Block, ControlCancel, ControlRequest, Permission, Spoken, System},
-    outcome::{self, Outcome},
+    ClaudeForm,
+    gates::ClaudeGates,
+    native::{
+        self, ClaudeBlock, ClaudeMessageLine, ClaudeSystemLine, ControlCancel, ControlRequest,
+        PermissionDecision,
+    },
+    outcome::{self, ClaudeOutcome},
 };
 use crate::{
     argument,
-    head::Members,
+    head::JsonMembers,
     kind,
-    tongue::{Facts, LongLine, Tongue},
+    tongue::{FactSink, LineProtocol, LongLine},
 };
 
 /// What has been heard of one process.
 #[derive(Debug, serde::Serialize, serde::Deserialize)]
-pub(super) struct Reader {
-    form: Form,
+pub(super) struct ClaudeReader {
+    form: ClaudeForm,
     mode: ExecutionMode,
     session: Option<String>,
     /// How many turns have ended.
@@ -41,32 +47,32 @@ pub(super) struct Reader {
     stray: bool,
     /// Tasks in the background are not done, so that a result is not the last one.
     busy_behind: bool,
-    gates: Gates,
+    gates: ClaudeGates,
     /// The latest result of the print form.
-    outcome: Option<Outcome>,
+    outcome: Option<ClaudeOutcome>,
 }
 
-impl Reader {
-    pub(super) fn new(order: &Order<'_>) -> Self {
+impl ClaudeReader {
+    pub(super) fn new(order: &LaunchContext<'_>) -> Self {
         Self {
-            form: Form::of(order),
+            form: ClaudeForm::of(order),
             mode: order.mode,
             session: None,
             ended: 0,
             at_work: true,
             stray: false,
             busy_behind: false,
-            gates: Gates::default(),
+            gates: ClaudeGates::default(),
             outcome: None,
         }
     }
 
     /// Reads a line, if it is one of those that we know.
-    fn known(&mut self, line: &[u8], facts: &mut Facts) -> Option<()> {
+    fn known(&mut self, line: &[u8], facts: &mut FactSink) -> Option<()> {
         let kind = match kind::leading(line) {
             Some(kind) => Cow::Borrowed(kind),
             None => {
-                let late: Option<native::Outcome<'_>> = serde_json::from_slice(line).ok();
+                let late: Option<native::ClaudeResultLine<'_>> = serde_json::from_slice(line).ok();
                 if let Some(result) = late.filter(|late| late.kind == "result") {
                     self.result(&result, facts);
                     return Some(());
@@ -77,7 +83,7 @@ impl Reader {
         match kind.as_ref() {
             "system" => self.system(&serde_json::from_slice(line).ok()?, facts)?,
             "assistant" => {
-                let spoken: Spoken<'_> = serde_json::from_slice(line).ok()?;
+                let spoken: ClaudeMessageLine<'_> = serde_json::from_slice(line).ok()?;
                 let by_subagent = spoken.parent_tool_use_id.get().is_some();
                 if !spoken.is_api_error_message && !self.stray {
                     spoken.message.content.0.iter().for_each(|block| said(block, by_subagent, facts));
@@ -86,7 +92,7 @@ impl Reader {
             // Results of tools, which may be long and matter only to requests that wait.
             "user" if self.gates.is_empty() => kind::is_whole(line)?,
             "user" => {
-                let spoken: Spoken<'_> = serde_json::from_slice(line).ok()?;
+                let spoken: ClaudeMessageLine<'_> = serde_json::from_slice(line).ok()?;
                 let over = spoken.message.content.0.iter().filter_map(|block| block.tool_use_id.get());
                 over.for_each(|id| self.gates.over(id));
             }
@@ -95,7 +101,7 @@ impl Reader {
             "control_cancel_request" => {
                 let cancel: ControlCancel = serde_json::from_slice(line).ok()?;
                 if self.gates.withdraw(&cancel.request_id) {
-                    facts.say(What::Withdrawn { gate: cancel.request_id });
+                    facts.say(FactKind::Withdrawn { gate: cancel.request_id });
                 }
             }
             // The echo of what we sent, and pieces of what comes whole later.
@@ -105,7 +111,7 @@ impl Reader {
         Some(())
     }
 
-    fn system(&mut self, system: &System<'_>, facts: &mut Facts) -> Option<()> {
+    fn system(&mut self, system: &ClaudeSystemLine<'_>, facts: &mut FactSink) -> Option<()> {
         match system.subtype.or_empty() {
             "init" => {
                 let id = system.session_id.get().filter(|id| argument::is_session(id))?;
@@ -114,12 +120,12 @@ impl Reader {
                 if self.session.as_deref() != Some(id) {
                     self.session = Some(id.to_owned());
                     let value = id.to_owned();
-                    facts.say(What::Session { handle_type: HandleType::SessionId, value });
+                    facts.say(FactKind::Session { handle_type: HandleType::SessionId, value });
                 }
             }
             "api_retry" => {
                 let status = system.error_status.map_or_else(String::new, |status| format!(" {status}"));
-                facts.say(What::Warning(format!(
+                facts.say(FactKind::Warning(format!(
                     "the model's service failed ({}{status}); retry {} of {}",
                     system.error.get().unwrap_or("unknown"),
                     system.attempt.unwrap_or_default(),
@@ -128,17 +134,19 @@ impl Reader {
             }
             "permission_denied" => {
                 let (tool, message) = (system.tool_name.or_empty(), system.message.or_empty());
-                facts.say(What::Progress(format!("was refused {tool}: {message}")));
+                facts.say(FactKind::Progress(format!("was refused {tool}: {message}")));
             }
-            "informational" => facts.say(What::Warning(system.content.or_empty().to_owned())),
+            "informational" => facts.say(FactKind::Warning(system.content.or_empty().to_owned())),
             "task_started" | "task_progress" if !self.stray => {
                 if let Some(description) = system.description.get() {
-                    facts.say(What::Progress(description.to_owned()));
+                    facts.say(FactKind::Progress(description.to_owned()));
                 }
             }
-            "task_notification" => self.stray |= matches!(self.form, Form::Stream { .. }) && !self.at_work,
+            "task_notification" => {
+                self.stray |= matches!(self.form, ClaudeForm::Stream { .. }) && !self.at_work
+            }
             "background_tasks_changed" => self.busy_behind = !system.tasks.is_empty(),
-            "compact_boundary" => facts.say(What::Progress("summarised the conversation".to_owned())),
+            "compact_boundary" => facts.say(FactKind::Progress("summarised the conversation".to_owned())),
             "status" | "task_started" | "task_progress" | "task_updated" | "hook_started"
             | "hook_progress" | "hook_response" => {}
             _ => return None,
@@ -146,7 +154,7 @@ impl Reader {
         Some(())
     }
 
-    fn result(&mut self, line: &native::Outcome<'_>, facts: &mut Facts) {
+    fn result(&mut self, line: &native::ClaudeResultLine<'_>, facts: &mut FactSink) {
         let ours =
             line.origin.as_ref().and_then(|origin| origin.kind.get()).is_none_or(|kind| kind == "human");
         if ours && self.mode == ExecutionMode::Auto && !line.permission_denials.is_empty() {
@@ -155,20 +163,20 @@ impl Reader {
                 .iter()
                 .map(|denial| called(denial.tool_name.or_empty(), &denial.tool_input));
             let denied: Vec<String> = denied.collect();
-            facts.say(What::Warning(format!(
+            facts.say(FactKind::Warning(format!(
                 "refused, because a run in auto mode asks nobody and its sandbox does not allow it: {}",
                 denied.join("; ")
             )));
         }
         let outcome = outcome::of(line);
         match self.form {
-            Form::Print => {
+            ClaudeForm::Print => {
                 self.outcome = Some(outcome);
                 if !self.busy_behind {
-                    facts.say(What::Finishing);
+                    facts.say(FactKind::Finishing);
                 }
             }
-            Form::Stream { .. } => {
+            ClaudeForm::Stream { .. } => {
                 self.stray = false;
                 self.gates.clear();
                 // A prompt that came meanwhile will begin its own turn; the first one was given at the start.
@@ -177,17 +185,19 @@ impl Reader {
                     self.at_work = false;
                     self.ended += 1;
                     match outcome {
-                        Outcome::Answered(text) => facts.answered(self.ended, &text),
-                        Outcome::Stopped => facts.ended(self.ended, Ending::Interrupted),
-                        Outcome::Failed(failure) => facts.ended(self.ended, Ending::Failed { failure }),
+                        ClaudeOutcome::Answered(text) => facts.answered(self.ended, &text),
+                        ClaudeOutcome::Stopped => facts.ended(self.ended, TurnOutcome::Interrupted),
+                        ClaudeOutcome::Failed(failure) => {
+                            facts.ended(self.ended, TurnOutcome::Failed { failure })
+                        }
                     }
                 }
             }
         }
     }
 
-    fn asked(&mut self, line: &[u8], facts: &mut Facts) -> Option<()> {
-        if self.form == Form::Print {
+    fn asked(&mut self, line: &[u8], facts: &mut FactSink) -> Option<()> {
+        if self.form == ClaudeForm::Print {
             return None;
         }
         let control: ControlRequest = serde_json::from_slice(line).ok()?;
@@ -195,12 +205,12 @@ impl Reader {
         if control.request.subtype != "can_use_tool" {
             // Nobody here can do that. Unanswered, it would hold up the turn for ever.
             let error = format!("{} is not supported by this client", control.request.subtype);
-            facts.say(What::Write(native::refusal(id, &error)));
+            facts.say(FactKind::Write(native::refusal(id, &error)));
             return None;
         }
         if self.stray || !self.at_work || self.session.is_none() {
             let message = "No turn is at work that a person could be asked for.";
-            facts.say(What::Write(native::response(id, &Permission::Deny { message })));
+            facts.say(FactKind::Write(native::response(id, &PermissionDecision::Deny { message })));
             return Some(());
         }
         facts.say(self.gates.raise(control));
@@ -209,56 +219,56 @@ impl Reader {
 }
 
 /// What a part of the model's message shows to people who watch. What a subagent says is no part of the answer.
-fn said(block: &Block<'_>, by_subagent: bool, facts: &mut Facts) {
+fn said(block: &ClaudeBlock<'_>, by_subagent: bool, facts: &mut FactSink) {
     match (block.kind.as_ref(), block.text.get()) {
-        ("text", Some(text)) if !by_subagent => facts.say(What::Text(text.to_owned())),
-        ("thinking", _) => facts.say(What::Progress("thinks".to_owned())),
+        ("text", Some(text)) if !by_subagent => facts.say(FactKind::Text(text.to_owned())),
+        ("thinking", _) => facts.say(FactKind::Progress("thinks".to_owned())),
         ("tool_use" | "server_tool_use", _) => {
-            facts.say(What::Progress(called(block.name.or_empty(), &block.input)));
+            facts.say(FactKind::Progress(called(block.name.or_empty(), &block.input)));
         }
         _ => {}
     }
 }
 
-fn called(tool: &str, input: &native::ToolInput<'_>) -> String {
+fn called(tool: &str, input: &native::ClaudeToolInput<'_>) -> String {
     input.gist().map_or_else(|| tool.to_owned(), |gist| format!("{tool}: {gist}"))
 }
 
 /// The end of a one-shot turn.
-fn ending(outcome: Option<Outcome>, departure: &Departure<'_>) -> Result<String, Ending> {
-    let left_well = departure.exit == Exit::Code(0) || departure.cause == Cause::Dismissed;
+fn ending(outcome: Option<ClaudeOutcome>, departure: &ProcessExit<'_>) -> Result<String, TurnOutcome> {
+    let left_well = departure.exit == ExitStatus::Code(0) || departure.cause == ExitCause::Dismissed;
     match outcome {
-        Some(Outcome::Answered(text)) if left_well => Ok(text),
-        Some(Outcome::Stopped) => Err(Ending::Interrupted),
-        _ if departure.cause == Cause::Interrupted => Err(Ending::Interrupted),
-        Some(Outcome::Answered(_)) => {
+        Some(ClaudeOutcome::Answered(text)) if left_well => Ok(text),
+        Some(ClaudeOutcome::Stopped) => Err(TurnOutcome::Interrupted),
+        _ if departure.cause == ExitCause::Interrupted => Err(TurnOutcome::Interrupted),
+        Some(ClaudeOutcome::Answered(_)) => {
             let how = match departure.exit {
-                Exit::Code(code) => format!("left with code {code}"),
-                Exit::Unseen => "is gone".to_owned(),
+                ExitStatus::Code(code) => format!("left with code {code}"),
+                ExitStatus::Unseen => "is gone".to_owned(),
             };
             let message = format!("the engine gave an answer but {how}, so that it cannot be relied on");
-            Err(Ending::Failed { failure: Failure::new(FailureCode::EngineFailed, message) })
+            Err(TurnOutcome::Failed { failure: RunFailure::new(FailureCode::EngineFailed, message) })
         }
-        Some(Outcome::Failed(failure)) => Err(Ending::Failed { failure }),
-        None => Err(Ending::Failed { failure: outcome::of_departure(departure) }),
+        Some(ClaudeOutcome::Failed(failure)) => Err(TurnOutcome::Failed { failure }),
+        None => Err(TurnOutcome::Failed { failure: outcome::of_departure(departure) }),
     }
 }
 
-impl Tongue for Reader {
+impl LineProtocol for ClaudeReader {
     const VERSION: &'static str = "claude/1";
 
-    fn line(&mut self, line: &[u8], facts: &mut Facts) {
+    fn line(&mut self, line: &[u8], facts: &mut FactSink) {
         if self.known(line, facts).is_none() {
             facts.unknown(line);
         }
     }
 
-    fn long_line(&mut self, line: &LongLine<'_>, facts: &mut Facts) {
-        let Some(members) = Members::of(line.head) else { return };
+    fn long_line(&mut self, line: &LongLine<'_>, facts: &mut FactSink) {
+        let Some(members) = JsonMembers::of(line.head) else { return };
         let kind = members.text("type");
         let failure = match (kind.as_deref(), self.form) {
-            (Some("control_request"), Form::Stream { .. }) => match members.text("request_id") {
-                Some(id) => return facts.say(What::Write(native::refusal(&id, &LongLine::refusal()))),
+            (Some("control_request"), ClaudeForm::Stream { .. }) => match members.text("request_id") {
+                Some(id) => return facts.say(FactKind::Write(native::refusal(&id, &LongLine::refusal()))),
                 None => line.failure("a request"),
             },
             (Some("result"), _) => line.failure("its answer"),
@@ -268,18 +278,18 @@ impl Tongue for Reader {
             (Some(_), _) => return,
         };
         match self.form {
-            Form::Print => self.outcome = Some(Outcome::Failed(failure)),
-            Form::Stream { .. } if self.at_work && !self.stray => {
+            ClaudeForm::Print => self.outcome = Some(ClaudeOutcome::Failed(failure)),
+            ClaudeForm::Stream { .. } if self.at_work && !self.stray => {
                 self.gates.clear();
                 self.at_work = false;
                 self.ended += 1;
-                facts.ended(self.ended, Ending::Failed { failure });
+                facts.ended(self.ended, TurnOutcome::Failed { failure });
             }
-            Form::Stream { .. } => {}
+            ClaudeForm::Stream { .. } => {}
         }
     }
 
-    fn end(&mut self, departure: &Departure<'_>, facts: &mut Facts) {
+    fn end(&mut self, departure: &ProcessExit<'_>, facts: &mut FactSink) {
         if self.at_work {
             let turn = self.ended + 1;
             match ending(self.outcome.take(), departure) {
@@ -289,67 +299,67 @@ impl Tongue for Reader {
         }
     }
 
-    fn status(&self) -> Status {
+    fn status(&self) -> EngineSessionStatus {
         match self.session {
-            None => Status::Starting,
-            Some(_) if self.gates.wait() => Status::AtGate,
-            Some(_) if self.at_work => Status::Working,
-            Some(_) => Status::BetweenTurns,
+            None => EngineSessionStatus::Starting,
+            Some(_) if self.gates.wait() => EngineSessionStatus::AtGate,
+            Some(_) if self.at_work => EngineSessionStatus::Working,
+            Some(_) => EngineSessionStatus::BetweenTurns,
         }
     }
 
-    fn say(&mut self, prompt: &str) -> Result<Vec<u8>, Unsupported> {
+    fn say(&mut self, prompt: &str) -> Result<Vec<u8>, UnsupportedOperation> {
         match self.form {
-            Form::Print => {
-                Err(Unsupported::Refused { reason: "this process was started for one turn".to_owned() })
-            }
-            Form::Stream { .. } => {
+            ClaudeForm::Print => Err(UnsupportedOperation::Refused {
+                reason: "this process was started for one turn".to_owned(),
+            }),
+            ClaudeForm::Stream { .. } => {
                 self.at_work = true;
                 Ok(native::prompt(prompt))
             }
         }
     }
 
-    fn answer(&mut self, answer: &Answer<'_>) -> Result<Vec<u8>, Unsupported> {
+    fn answer(&mut self, answer: &GateAnswer<'_>) -> Result<Vec<u8>, UnsupportedOperation> {
         self.gates.answer(answer)
     }
 
-    fn interrupt(&mut self) -> Stop {
+    fn interrupt(&mut self) -> InterruptMethod {
         match self.form {
             // It notes the interruption in the session; SIGTERM would leave the turn looking unfinished.
-            Form::Print => Stop::Signal(Signal::Interrupt),
-            Form::Stream { .. } => {
-                Stop::Write(native::interruption(&format!("interrupt-{}", self.ended + 1)))
+            ClaudeForm::Print => InterruptMethod::Signal(ProcessSignal::Interrupt),
+            ClaudeForm::Stream { .. } => {
+                InterruptMethod::Write(native::interruption(&format!("interrupt-{}", self.ended + 1)))
             }
         }
     }
 
-    fn leave(&mut self) -> Leave {
+    fn leave(&mut self) -> ShutdownMethod {
         match self.form {
-            Form::Print => Leave::Signal(Signal::Terminate),
-            Form::Stream { .. } => Leave::CloseInput,
+            ClaudeForm::Print => ShutdownMethod::Signal(ProcessSignal::Terminate),
+            ClaudeForm::Stream { .. } => ShutdownMethod::CloseInput,
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use abide_domain::{approval::Verdict, effect::Session, engine::ProfileKind};
-    use abide_ports::engine::{Engine, Installation, Interpreter, Said};
+    use abide_domain::{approval::ApprovalVerdict, effect::LaunchSession, engine::ProfileKind};
+    use abide_ports::engine::{Engine, EngineFact, EngineInstallation, ProcessInterpreter};
 
     use super::*;
-    use crate::claude::Claude;
+    use crate::claude::ClaudeEngine;
 
     const INIT: &str = r#"{"type":"system","subtype":"init","session_id":"s1"}"#;
     const BASH: &str = r#"{"type":"control_request","request_id":"r1","request":{"subtype":"can_use_tool","tool_name":"Bash","input":{"command":"ls"},"tool_use_id":"t1"}}"#;
     const DONE: &str = r#"{"is_error":false,"result":"done","type":"result"}"#;
 
-    fn interpreter() -> Box<dyn Interpreter> {
-        let installation = Installation::named("claude");
-        Claude.interpreter(&Order {
+    fn interpreter() -> Box<dyn ProcessInterpreter> {
+        let installation = EngineInstallation::named("claude");
+        ClaudeEngine.interpreter(&LaunchContext {
             installation: &installation,
             kind: ProfileKind::StickyProcess,
-            session: &Session::New,
+            session: &LaunchSession::New,
             prompt: "hello",
             workspace: "/somewhere",
             private: "/elsewhere",
@@ -360,18 +370,18 @@ mod tests {
             skill: None,
             session_since: None,
             resume_detail: "",
-            prompted: abide_ports::engine::Prompted::ByMessage,
+            prompted: abide_ports::engine::PromptSource::ByMessage,
         })
     }
 
-    fn fed(interpreter: &mut dyn Interpreter, lines: &[&str]) -> Vec<What> {
+    fn fed(interpreter: &mut dyn ProcessInterpreter, lines: &[&str]) -> Vec<FactKind> {
         let bytes: String = lines.iter().map(|line| format!("{line}\n")).collect();
-        interpreter.feed(bytes.as_bytes()).into_iter().map(|Said { what, .. }| what).collect()
+        interpreter.feed(bytes.as_bytes()).into_iter().map(|EngineFact { what, .. }| what).collect()
     }
 
-    fn written(what: Option<&What>) -> String {
+    fn written(what: Option<&FactKind>) -> String {
         match what {
-            Some(What::Write(bytes)) => String::from_utf8_lossy(bytes).into_owned(),
+            Some(FactKind::Write(bytes)) => String::from_utf8_lossy(bytes).into_owned(),
             other => panic!("{other:?} is no order to write"),
         }
     }
@@ -382,7 +392,7 @@ mod tests {
         let facts = fed(&mut *interpreter(), &[INIT, odd]);
         let refused = r#"{"type":"control_response","response":{"subtype":"error","request_id":"r9","error":"hook_callback is not supported by this client"}}"#;
         assert_eq!(written(facts.get(1)).trim_end(), refused);
-        assert_eq!(facts.get(2), Some(&What::Unknown(odd.to_owned())));
+        assert_eq!(facts.get(2), Some(&FactKind::Unknown(odd.to_owned())));
     }
 
     #[test]
@@ -394,19 +404,19 @@ mod tests {
         let facts = fed(&mut *interpreter, &[INIT, DONE, notified, INIT, BASH, foreign]);
         assert_eq!(facts.len(), 3, "a session, an end and an answer: {facts:?}");
         assert!(written(facts.last()).contains(r#""behavior":"deny""#), "{facts:?}");
-        assert_eq!(interpreter.status(), Status::BetweenTurns);
+        assert_eq!(interpreter.status(), EngineSessionStatus::BetweenTurns);
         let ended = fed(&mut *interpreter, &[INIT, DONE]);
-        assert!(matches!(ended.as_slice(), [What::Ended { turn: 2, .. }]), "{ended:?}");
+        assert!(matches!(ended.as_slice(), [FactKind::Ended { turn: 2, .. }]), "{ended:?}");
     }
 
     #[test]
     fn a_reader_that_never_saw_the_answer_can_still_give_it() {
         let (mut first, mut second) = (interpreter(), interpreter());
-        let answer = Answer { gate: "r1", text: "yes", verdict: Some(Verdict::Approved) };
+        let answer = GateAnswer { gate: "r1", text: "yes", verdict: Some(ApprovalVerdict::Approved) };
         assert_eq!(fed(&mut *first, &[INIT, BASH]), fed(&mut *second, &[INIT, BASH]));
-        assert_eq!(first.status(), Status::AtGate);
+        assert_eq!(first.status(), EngineSessionStatus::AtGate);
         assert_eq!(first.answer(&answer), second.answer(&answer));
-        assert_eq!(first.status(), Status::Working);
+        assert_eq!(first.status(), EngineSessionStatus::Working);
         let result = r#"{"type":"user","message":{"content":[{"type":"tool_result","tool_use_id":"t1"}]}}"#;
         assert_eq!(fed(&mut *first, &[result]), []);
         assert!(first.answer(&answer).is_err(), "the call is over");
@@ -428,7 +438,7 @@ mod tests {
     fn a_request_that_is_too_long_is_refused_under_its_id() {
         let asked = long(r#"{"type":"control_request","request_id":"r7","request":{"input":""#);
         let facts = fed(&mut *interpreter(), &[INIT, &asked]);
-        let [_, What::Warning(warning), answer] = facts.as_slice() else { panic!("{facts:?}") };
+        let [_, FactKind::Warning(warning), answer] = facts.as_slice() else { panic!("{facts:?}") };
         assert!(warning.contains("too long"), "{warning}");
         let answer = written(Some(answer));
         assert!(answer.contains(r#""subtype":"error","request_id":"r7""#) && answer.contains("16 MiB"));
@@ -441,8 +451,9 @@ mod tests {
         for head in [result, nameless, r#"{"is_error":false,"result":""#] {
             let mut interpreter = interpreter();
             let facts = fed(&mut *interpreter, &[INIT, &long(head), DONE]);
-            let ended: Vec<_> = facts.iter().filter(|what| matches!(what, What::Ended { .. })).collect();
-            let Some(What::Ended { turn: 1, ending: Ending::Failed { failure } }) = ended.first() else {
+            let ended: Vec<_> = facts.iter().filter(|what| matches!(what, FactKind::Ended { .. })).collect();
+            let Some(FactKind::Ended { turn: 1, ending: TurnOutcome::Failed { failure } }) = ended.first()
+            else {
                 panic!("{head}: {ended:?}")
             };
             assert!(failure.message.contains("claude") && failure.message.contains("16 MiB"), "{failure:?}");
@@ -450,7 +461,8 @@ mod tests {
         for harmless in [r#"{"type":"user","message":{"content":""#, r#"{"type":"stream_event","x":""#, "x"] {
             let facts = fed(&mut *interpreter(), &[INIT, &long(harmless), DONE]);
             let ended = facts.last();
-            let is_answer = matches!(ended, Some(What::Ended { turn: 1, ending: Ending::Completed { .. } }));
+            let is_answer =
+                matches!(ended, Some(FactKind::Ended { turn: 1, ending: TurnOutcome::Completed { .. } }));
             assert!(is_answer, "{harmless}: {ended:?}");
         }
     }
@@ -458,6 +470,6 @@ mod tests {
     #[test]
     fn an_odd_field_does_not_cost_the_line() {
         let odd = r#"{"type":"assistant","parent_tool_use_id":null,"message":{"content":[{"type":"tool_use","name":"mcp","input":{"query":{"a":[1]},"path":7,"url":"u"}}]}}"#;
-        assert_eq!(fed(&mut *interpreter(), &[odd]), [What::Progress("mcp: u".to_owned())]);
+        assert_eq!(fed(&mut *interpreter(), &[odd]), [FactKind::Progress("mcp: u".to_owned())]);
     }
 }

@@ -4,12 +4,12 @@
 //! the same options in the same place, and turn 2 has exactly the sandbox of turn 1 (A4). The prompt goes in by
 //! standard input, where it may be long and may begin with a dash; an open input would make the program wait for ever.
 
-use abide_domain::effect::Session;
-use abide_ports::engine::{Launch, Order, Stdin, Unsupported};
+use abide_domain::effect::LaunchSession;
+use abide_ports::engine::{LaunchContext, ProcessSpec, ProcessStdin, UnsupportedOperation};
 
 use crate::{argument, ids::is_uuid};
 
-pub(super) fn launch(order: &Order<'_>) -> Result<Launch, Unsupported> {
+pub(super) fn launch(order: &LaunchContext<'_>) -> Result<ProcessSpec, UnsupportedOperation> {
     let mut argv = order.installation.command.clone();
     let mut add = |arguments: &[&str]| argv.extend(arguments.iter().map(|argument| (*argument).to_owned()));
     add(&["exec", "--json", "--skip-git-repo-check", "--color", "never"]);
@@ -22,24 +22,24 @@ pub(super) fn launch(order: &Order<'_>) -> Result<Launch, Unsupported> {
     let own: Vec<&str> = order.installation.args.iter().map(String::as_str).collect();
     add(&own);
     match order.session {
-        Session::New | Session::Named(_) => {}
-        Session::Resumed(handle) => {
+        LaunchSession::New | LaunchSession::Named(_) => {}
+        LaunchSession::Resumed(handle) => {
             let id = handle.handle_value.as_str();
             if !is_uuid(id) {
                 // Anything else is taken for a thread's name, and an unknown name silently starts a new thread.
-                return Err(Unsupported::Refused { reason: format!("{id:?} is not a thread id") });
+                return Err(UnsupportedOperation::Refused { reason: format!("{id:?} is not a thread id") });
             }
             add(&["resume", id]);
         }
     }
     add(&["-"]);
-    Ok(Launch {
+    Ok(ProcessSpec {
         argv,
         env: order.installation.env.clone().into_iter().collect(),
         without_env: vec![],
         appended_env: vec![],
         files: vec![],
-        stdin: Stdin::Whole(order.prompt.as_bytes().to_vec()),
+        stdin: ProcessStdin::Whole(order.prompt.as_bytes().to_vec()),
         not_before: None,
         outliving: None,
     })

@@ -6,72 +6,76 @@ mod launch;
 mod native;
 mod reader;
 
-use abide_domain::engine::{Handle, ProbeMethod, ResumeCapability};
+use abide_domain::engine::{EngineResumeCapability, EngineSessionHandle, ProbeMethod};
 use abide_ports::engine::{
-    Abilities, Ability, Check, Engine, Health, Installation, Interpreter, Launch, Observed, Order,
-    Unsupported,
+    AbilitySet, Engine, EngineAbility, EngineHealth, EngineInstallation, LaunchContext, ProbeCommand,
+    ProbeResult, ProcessInterpreter, ProcessSpec, UnsupportedOperation,
 };
 
 use crate::{failing::unusable, tongue::LineInterpreter};
 
 /// The adapter.
 #[derive(Debug)]
-pub(crate) struct Codex;
+pub(crate) struct CodexEngine;
 
 /// Its name.
 const NAME: &str = "codex";
 
-impl Engine for Codex {
+impl Engine for CodexEngine {
     fn name(&self) -> &str {
         NAME
     }
 
-    fn abilities(&self) -> Abilities {
-        Abilities::of(&[Ability::Resume, Ability::Progress])
+    fn abilities(&self) -> AbilitySet {
+        AbilitySet::of(&[EngineAbility::Resume, EngineAbility::Progress])
     }
 
-    fn installation(&self) -> Installation {
-        Installation::named("codex").passing(&["OPENAI_*", "CODEX_*", "AZURE_OPENAI_*"])
+    fn installation(&self) -> EngineInstallation {
+        EngineInstallation::named("codex").passing(&["OPENAI_*", "CODEX_*", "AZURE_OPENAI_*"])
     }
 
-    fn checks(&self, installation: &Installation) -> Vec<Check> {
+    fn checks(&self, installation: &EngineInstallation) -> Vec<ProbeCommand> {
         let call = |arguments: &[&str]| {
             let arguments = arguments.iter().map(|argument| (*argument).to_owned());
-            Check::command(installation.command.iter().cloned().chain(arguments))
+            ProbeCommand::command(installation.command.iter().cloned().chain(arguments))
         };
         vec![call(&["--version"]), call(&["exec", "resume", "--help"])]
     }
 
-    fn judge(&self, observed: &[Observed]) -> Health {
-        let [version, help] = observed else { return Health::unseen() };
+    fn judge(&self, observed: &[ProbeResult]) -> EngineHealth {
+        let [version, help] = observed else { return EngineHealth::unseen() };
         let resumes = help.success().is_some_and(|help| help.contains("SESSION_ID"));
         let detail = if resumes {
             "`codex exec resume` takes a session id"
         } else {
             "`codex exec resume --help` shows no session id"
         };
-        Health {
+        EngineHealth {
             version: version.version(),
             trouble: unusable(NAME, version, "npm install -g @openai/codex"),
-            resume: ResumeCapability {
+            resume: EngineResumeCapability {
                 supported: resumes,
                 probe_method: ProbeMethod::Command,
                 detail: detail.to_owned(),
             },
-            abilities: if resumes { self.abilities() } else { self.abilities().except(Ability::Resume) },
+            abilities: if resumes {
+                self.abilities()
+            } else {
+                self.abilities().except(EngineAbility::Resume)
+            },
         }
     }
 
-    fn name_session(&self, _fresh: &str) -> Option<Handle> {
+    fn name_session(&self, _fresh: &str) -> Option<EngineSessionHandle> {
         None
     }
 
-    fn launch(&self, order: &Order<'_>) -> Result<Launch, Unsupported> {
+    fn launch(&self, order: &LaunchContext<'_>) -> Result<ProcessSpec, UnsupportedOperation> {
         launch::launch(order)
     }
 
-    fn interpreter(&self, order: &Order<'_>) -> Box<dyn Interpreter> {
-        Box::new(LineInterpreter::new(reader::Reader::new(order)))
+    fn interpreter(&self, order: &LaunchContext<'_>) -> Box<dyn ProcessInterpreter> {
+        Box::new(LineInterpreter::new(reader::CodexReader::new(order)))
     }
 
     fn skills_folder(&self) -> &str {

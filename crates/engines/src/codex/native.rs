@@ -15,12 +15,12 @@ pub(super) struct ThreadStarted<'a> {
 #[derive(Debug, Deserialize)]
 pub(super) struct ItemLine<'a> {
     #[serde(borrow)]
-    pub(super) item: Item<'a>,
+    pub(super) item: CodexItem<'a>,
 }
 
 /// Something that the agent did or said.
 #[derive(Debug, Deserialize)]
-pub(super) struct Item<'a> {
+pub(super) struct CodexItem<'a> {
     #[serde(borrow, rename = "type")]
     pub(super) kind: Cow<'a, str>,
     #[serde(borrow)]
@@ -34,7 +34,7 @@ pub(super) struct Item<'a> {
 
 /// `error`
 #[derive(Debug, Deserialize)]
-pub(super) struct Trouble<'a> {
+pub(super) struct CodexError<'a> {
     #[serde(borrow)]
     pub(super) message: Cow<'a, str>,
 }
@@ -43,5 +43,5 @@ pub(super) struct Trouble<'a> {
 #[derive(Debug, Deserialize)]
 pub(super) struct TurnFailed<'a> {
     #[serde(borrow)]
-    pub(super) error: Trouble<'a>,
+    pub(super) error: CodexError<'a>,
 }

@@ -4,20 +4,23 @@
 //! top-level `error` is no end: the program goes on trying.
 
 use abide_domain::{
-    effect::Session,
+    effect::LaunchSession,
     engine::HandleType,
-    event::Ending,
-    failure::{Failure, FailureCode},
-    process::Exit,
+    event::TurnOutcome,
+    failure::{FailureCode, RunFailure},
+    process::ExitStatus,
 };
-use abide_ports::engine::{Cause, Departure, Leave, Order, Signal, Status, Stop, What};
+use abide_ports::engine::{
+    EngineSessionStatus, ExitCause, FactKind, InterruptMethod, LaunchContext, ProcessExit, ProcessSignal,
+    ShutdownMethod,
+};
 
-use super::native::{ItemLine, ThreadStarted, Trouble, TurnFailed};
+use super::native::{CodexError, ItemLine, ThreadStarted, TurnFailed};
 use crate::{
     argument,
     failing::{complaint, engine_failed, left_by_itself, went_silently},
     kind,
-    tongue::{Facts, Tongue},
+    tongue::{FactSink, LineProtocol},
 };
 
 /// The only turn of a process.
@@ -25,26 +28,26 @@ const TURN: u32 = 1;
 
 /// What has been heard of one process.
 #[derive(Debug, serde::Serialize, serde::Deserialize)]
-pub(super) struct Reader {
+pub(super) struct CodexReader {
     resumes: bool,
     has_session: bool,
     /// The latest message of the agent: at the end, its answer.
     answer: String,
     trouble: Option<String>,
-    verdict: Option<Verdict>,
+    verdict: Option<CodexVerdict>,
 }
 
 /// What the program says of its turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-enum Verdict {
+enum CodexVerdict {
     Completed,
     Failed,
 }
 
-impl Reader {
-    pub(super) fn new(order: &Order<'_>) -> Self {
+impl CodexReader {
+    pub(super) fn new(order: &LaunchContext<'_>) -> Self {
         Self {
-            resumes: matches!(order.session, Session::Resumed(_)),
+            resumes: matches!(order.session, LaunchSession::Resumed(_)),
             has_session: false,
             answer: String::new(),
             trouble: None,
@@ -53,7 +56,7 @@ impl Reader {
     }
 
     /// Reads a line, if it is one of those that we know.
-    fn known(&mut self, line: &[u8], facts: &mut Facts) -> Option<()> {
+    fn known(&mut self, line: &[u8], facts: &mut FactSink) -> Option<()> {
         let kind = kind::of(line)?;
         match kind.as_ref() {
             "thread.started" => {
@@ -63,7 +66,7 @@ impl Reader {
                 }
                 self.has_session = true;
                 let value = started.thread_id.into_owned();
-                facts.say(What::Session { handle_type: HandleType::SessionId, value });
+                facts.say(FactKind::Session { handle_type: HandleType::SessionId, value });
             }
             "turn.started" => kind::is_whole(line)?,
             "item.started" | "item.updated" | "item.completed" => {
@@ -72,47 +75,47 @@ impl Reader {
                 match (item.kind.as_ref(), item.text, item.command) {
                     ("agent_message", Some(text), _) if whole => {
                         self.answer = text.into_owned();
-                        facts.say(What::Text(self.answer.clone()));
+                        facts.say(FactKind::Text(self.answer.clone()));
                     }
                     ("command_execution", _, Some(command)) => {
-                        facts.say(What::Progress(match item.exit_code {
+                        facts.say(FactKind::Progress(match item.exit_code {
                             Some(code) => format!("{command} ended with {code}"),
                             None => format!("runs {command}"),
                         }));
                     }
                     ("error", ..) => {
                         let message = item.message.unwrap_or_default();
-                        facts.say(What::Warning(message.into_owned()));
+                        facts.say(FactKind::Warning(message.into_owned()));
                     }
-                    (kind, ..) if whole => facts.say(What::Progress(kind.replace('_', " "))),
+                    (kind, ..) if whole => facts.say(FactKind::Progress(kind.replace('_', " "))),
                     _ => {}
                 }
             }
             "turn.completed" => {
                 kind::is_whole(line)?;
-                self.verdict = Some(Verdict::Completed);
-                facts.say(What::Finishing);
+                self.verdict = Some(CodexVerdict::Completed);
+                facts.say(FactKind::Finishing);
             }
             "turn.failed" => {
                 let failed: TurnFailed<'_> = serde_json::from_slice(line).ok()?;
                 self.trouble = Some(failed.error.message.into_owned());
-                self.verdict = Some(Verdict::Failed);
-                facts.say(What::Finishing);
+                self.verdict = Some(CodexVerdict::Failed);
+                facts.say(FactKind::Finishing);
             }
             "error" => {
-                let trouble: Trouble<'_> = serde_json::from_slice(line).ok()?;
+                let trouble: CodexError<'_> = serde_json::from_slice(line).ok()?;
                 self.trouble = Some(trouble.message.into_owned());
-                facts.say(What::Warning(self.trouble.clone().unwrap_or_default()));
+                facts.say(FactKind::Warning(self.trouble.clone().unwrap_or_default()));
             }
             _ => return None,
         }
         Some(())
     }
 
-    fn failure(&self, departure: &Departure<'_>) -> Failure {
+    fn failure(&self, departure: &ProcessExit<'_>) -> RunFailure {
         let said = self.trouble.as_deref();
         match (said, self.resumes && !self.has_session && left_by_itself(departure)) {
-            (_, true) => Failure::new(
+            (_, true) => RunFailure::new(
                 FailureCode::SessionResumeFailed,
                 format!("the thread could not be resumed: {}", complaint(departure.stderr)),
             ),
@@ -122,34 +125,34 @@ impl Reader {
     }
 }
 
-impl Tongue for Reader {
+impl LineProtocol for CodexReader {
     const VERSION: &'static str = "codex/1";
 
-    fn line(&mut self, line: &[u8], facts: &mut Facts) {
+    fn line(&mut self, line: &[u8], facts: &mut FactSink) {
         if self.known(line, facts).is_none() {
             facts.unknown(line);
         }
     }
 
-    fn end(&mut self, departure: &Departure<'_>, facts: &mut Facts) {
-        let left_well = departure.exit == Exit::Code(0) || departure.cause == Cause::Dismissed;
+    fn end(&mut self, departure: &ProcessExit<'_>, facts: &mut FactSink) {
+        let left_well = departure.exit == ExitStatus::Code(0) || departure.cause == ExitCause::Dismissed;
         match self.verdict {
-            Some(Verdict::Completed) if left_well => facts.answered(TURN, &self.answer),
-            _ if departure.cause == Cause::Interrupted => facts.ended(TURN, Ending::Interrupted),
-            _ => facts.ended(TURN, Ending::Failed { failure: self.failure(departure) }),
+            Some(CodexVerdict::Completed) if left_well => facts.answered(TURN, &self.answer),
+            _ if departure.cause == ExitCause::Interrupted => facts.ended(TURN, TurnOutcome::Interrupted),
+            _ => facts.ended(TURN, TurnOutcome::Failed { failure: self.failure(departure) }),
         }
     }
 
-    fn status(&self) -> Status {
-        if self.has_session { Status::Working } else { Status::Starting }
+    fn status(&self) -> EngineSessionStatus {
+        if self.has_session { EngineSessionStatus::Working } else { EngineSessionStatus::Starting }
     }
 
-    fn interrupt(&mut self) -> Stop {
+    fn interrupt(&mut self) -> InterruptMethod {
         // It notes the interruption in the thread; SIGTERM would leave the turn looking unfinished.
-        Stop::Signal(Signal::Interrupt)
+        InterruptMethod::Signal(ProcessSignal::Interrupt)
     }
 
-    fn leave(&mut self) -> Leave {
-        Leave::Signal(Signal::Terminate)
+    fn leave(&mut self) -> ShutdownMethod {
+        ShutdownMethod::Signal(ProcessSignal::Terminate)
     }
 }

@@ -16,8 +16,11 @@
 //! A workspace that its owner does not trust is refused by Gemini. We do not say `--skip-trust`, because that would also
 //! let the workspace's own settings start programs.
 
-use abide_domain::{effect::Session, engine::ProfileKind};
-use abide_ports::engine::{Installation, Launch, Order, PrivateFile, Sandbox, Stdin, Unsupported};
+use abide_domain::{effect::LaunchSession, engine::ProfileKind};
+use abide_ports::engine::{
+    EngineInstallation, LaunchContext, PrivateFile, ProcessSpec, ProcessStdin, SandboxMode,
+    UnsupportedOperation,
+};
 
 use super::session::is_id;
 use crate::{acp, argument, node::WholeOutput};
@@ -25,7 +28,7 @@ use crate::{acp, argument, node::WholeOutput};
 /// The policy's name in the run's private folder.
 const POLICY: &str = "gemini-policy.toml";
 
-pub(super) fn launch(order: &Order<'_>) -> Result<Launch, Unsupported> {
+pub(super) fn launch(order: &LaunchContext<'_>) -> Result<ProcessSpec, UnsupportedOperation> {
     let mut argv = order.installation.command.clone();
     let mut add = |arguments: &[&str]| argv.extend(arguments.iter().map(|argument| (*argument).to_owned()));
     match order.kind {
@@ -38,7 +41,7 @@ pub(super) fn launch(order: &Order<'_>) -> Result<Launch, Unsupported> {
         if let Some(policy) = policy(sandbox) {
             if order.private.contains(',') {
                 // Gemini would take it for a list of two paths, find neither, and go on without the policy.
-                return Err(Unsupported::Refused {
+                return Err(UnsupportedOperation::Refused {
                     reason: format!("the path {:?} has a comma; use another data directory", order.private),
                 });
             }
@@ -53,7 +56,7 @@ pub(super) fn launch(order: &Order<'_>) -> Result<Launch, Unsupported> {
     add(&own);
     if order.kind == ProfileKind::StickyProcess {
         // The session is begun or loaded by the protocol, which knows no names of ours.
-        return Ok(Launch {
+        return Ok(ProcessSpec {
             argv,
             env: environment(order.installation),
             without_env: vec![],
@@ -65,32 +68,32 @@ pub(super) fn launch(order: &Order<'_>) -> Result<Launch, Unsupported> {
         });
     }
     match order.session {
-        Session::New => {}
-        Session::Named(handle) => add(&["--session-id", &handle.handle_value]),
-        Session::Resumed(handle) => {
+        LaunchSession::New => {}
+        LaunchSession::Named(handle) => add(&["--session-id", &handle.handle_value]),
+        LaunchSession::Resumed(handle) => {
             let id = handle.handle_value.as_str();
             if !is_id(id) {
-                return Err(Unsupported::Refused { reason: format!("{id:?} is not a session id") });
+                return Err(UnsupportedOperation::Refused { reason: format!("{id:?} is not a session id") });
             }
             add(&["--resume", id]);
         }
     }
     let whole_output = WholeOutput::new(order.private);
     files.push(whole_output.file);
-    Ok(Launch {
+    Ok(ProcessSpec {
         argv,
         env: environment(order.installation),
         without_env: vec![],
         appended_env: vec![whole_output.env],
         files,
-        stdin: Stdin::Whole(order.prompt.as_bytes().to_vec()),
+        stdin: ProcessStdin::Whole(order.prompt.as_bytes().to_vec()),
         not_before: None,
         outliving: None,
     })
 }
 
 /// What is set for every call of the program.
-pub(super) fn environment(installation: &Installation) -> Vec<(String, String)> {
+pub(super) fn environment(installation: &EngineInstallation) -> Vec<(String, String)> {
     let mut env = installation.env.clone();
     // Otherwise it starts itself again as a child, and signals to the parent do not reach the turn.
     env.insert("GEMINI_CLI_NO_RELAUNCH".to_owned(), "1".to_owned());
@@ -99,31 +102,31 @@ pub(super) fn environment(installation: &Installation) -> Vec<(String, String)> 
     env.into_iter().collect()
 }
 
-fn approval_mode(sandbox: Sandbox) -> &'static str {
+fn approval_mode(sandbox: SandboxMode) -> &'static str {
     match sandbox {
-        Sandbox::ReadOnly => "plan",
-        Sandbox::WorkspaceWrite => "auto_edit",
-        Sandbox::FullAccess => "yolo",
+        SandboxMode::ReadOnly => "plan",
+        SandboxMode::WorkspaceWrite => "auto_edit",
+        SandboxMode::FullAccess => "yolo",
     }
 }
 
-fn policy(sandbox: Sandbox) -> Option<&'static str> {
+fn policy(sandbox: SandboxMode) -> Option<&'static str> {
     match sandbox {
-        Sandbox::ReadOnly => Some(
+        SandboxMode::ReadOnly => Some(
             r#"[[rule]]
 toolName = ["enter_plan_mode", "exit_plan_mode", "write_file", "replace", "run_shell_command"]
 decision = "deny"
 priority = 999
 "#,
         ),
-        Sandbox::WorkspaceWrite => Some(
+        SandboxMode::WorkspaceWrite => Some(
             r#"[[rule]]
 toolName = ["enter_plan_mode", "exit_plan_mode"]
 decision = "deny"
 priority = 999
 "#,
         ),
-        Sandbox::FullAccess => None,
+        SandboxMode::FullAccess => None,
     }
 }
 
@@ -132,15 +135,19 @@ mod tests {
     use abide_domain::settings::ExecutionMode;
 
     use super::*;
-    use crate::gemini::Gemini;
+    use crate::gemini::GeminiEngine;
     use abide_ports::engine::Engine as _;
 
-    fn check(sandbox: Option<Sandbox>, private: &str) -> Result<(String, Vec<String>), Unsupported> {
-        let named = Gemini.name_session("01a1e0b7-8feb-7f42-a76c-eeeb075097aa").expect("we name sessions");
-        let launch = launch(&Order {
-            installation: &Installation::named("gemini"),
+    fn check(
+        sandbox: Option<SandboxMode>,
+        private: &str,
+    ) -> Result<(String, Vec<String>), UnsupportedOperation> {
+        let named =
+            GeminiEngine.name_session("01a1e0b7-8feb-7f42-a76c-eeeb075097aa").expect("we name sessions");
+        let launch = launch(&LaunchContext {
+            installation: &EngineInstallation::named("gemini"),
             kind: ProfileKind::Resumable,
-            session: &Session::Resumed(named),
+            session: &LaunchSession::Resumed(named),
             prompt: "-5 + 3?",
             workspace: "/somewhere",
             private,
@@ -151,9 +158,9 @@ mod tests {
             skill: None,
             session_since: None,
             resume_detail: "",
-            prompted: abide_ports::engine::Prompted::ByMessage,
+            prompted: abide_ports::engine::PromptSource::ByMessage,
         })?;
-        assert_eq!(launch.stdin, Stdin::Whole(b"-5 + 3?".to_vec()));
+        assert_eq!(launch.stdin, ProcessStdin::Whole(b"-5 + 3?".to_vec()));
         let policies = launch.files.into_iter().filter(|file| file.path == POLICY);
         Ok((launch.argv.join(" "), policies.map(|file| file.contents).collect()))
     }
@@ -161,7 +168,7 @@ mod tests {
     #[test]
     fn a_narrow_sandbox_takes_the_way_out_of_plan_mode_away() {
         let session = "--resume _eeeb075097aa-01a1e0b7-8feb-7f42-a76c";
-        for (sandbox, mode) in [(Sandbox::ReadOnly, "plan"), (Sandbox::WorkspaceWrite, "auto_edit")] {
+        for (sandbox, mode) in [(SandboxMode::ReadOnly, "plan"), (SandboxMode::WorkspaceWrite, "auto_edit")] {
             let (argv, policies) = check(Some(sandbox), "/elsewhere").unwrap();
             assert_eq!(
                 argv,
@@ -173,7 +180,7 @@ mod tests {
             let [policy] = policies.as_slice() else { panic!("one policy, not {policies:?}") };
             assert!(policy.contains("exit_plan_mode") && policy.contains("deny"));
         }
-        let (argv, policies) = check(Some(Sandbox::FullAccess), "/elsewhere").unwrap();
+        let (argv, policies) = check(Some(SandboxMode::FullAccess), "/elsewhere").unwrap();
         assert_eq!(argv, format!("gemini --output-format stream-json --approval-mode yolo {session}"));
         assert!(policies.is_empty());
         let (argv, _) = check(None, "/elsewhere").unwrap();
@@ -182,21 +189,21 @@ mod tests {
 
     #[test]
     fn the_held_form_is_confined_in_the_same_way() {
-        let held = launch(&Order {
-            installation: &Installation::named("gemini"),
+        let held = launch(&LaunchContext {
+            installation: &EngineInstallation::named("gemini"),
             kind: ProfileKind::StickyProcess,
-            session: &Session::New,
+            session: &LaunchSession::New,
             prompt: "hello",
             workspace: "/somewhere",
             private: "/elsewhere",
             mode: ExecutionMode::Interactive,
             model: Some("a-model"),
-            sandbox: Some(Sandbox::ReadOnly),
+            sandbox: Some(SandboxMode::ReadOnly),
             isolation: Default::default(),
             skill: None,
             session_since: None,
             resume_detail: "",
-            prompted: abide_ports::engine::Prompted::ByMessage,
+            prompted: abide_ports::engine::PromptSource::ByMessage,
         });
         let held = held.unwrap();
         assert_eq!(
@@ -204,12 +211,15 @@ mod tests {
             "gemini --acp --approval-mode plan --admin-policy /elsewhere/gemini-policy.toml --model a-model"
         );
         assert_eq!(held.files.len(), 1);
-        assert!(matches!(held.stdin, Stdin::Open(_)));
+        assert!(matches!(held.stdin, ProcessStdin::Open(_)));
     }
 
     #[test]
     fn a_policy_that_would_not_be_found_stops_the_launch() {
-        assert!(matches!(check(Some(Sandbox::ReadOnly), "/else,where"), Err(Unsupported::Refused { .. })));
-        assert!(check(Some(Sandbox::FullAccess), "/else,where").is_ok());
+        assert!(matches!(
+            check(Some(SandboxMode::ReadOnly), "/else,where"),
+            Err(UnsupportedOperation::Refused { .. })
+        ));
+        assert!(check(Some(SandboxMode::FullAccess), "/else,where").is_ok());
     }
 }

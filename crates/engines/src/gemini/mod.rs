@@ -9,46 +9,53 @@ mod native;
 mod reader;
 mod session;
 
-use abide_domain::engine::{Handle, HandleType, ProbeMethod, ProfileKind, ResumeCapability};
+use abide_domain::engine::{
+    EngineResumeCapability, EngineSessionHandle, HandleType, ProbeMethod, ProfileKind,
+};
 use abide_ports::engine::{
-    Abilities, Ability, Check, Engine, Health, Installation, Interpreter, Launch, Observed, Order,
-    Unsupported,
+    AbilitySet, Engine, EngineAbility, EngineHealth, EngineInstallation, LaunchContext, ProbeCommand,
+    ProbeResult, ProcessInterpreter, ProcessSpec, UnsupportedOperation,
 };
 
 use crate::{acp, failing::unusable, tongue::LineInterpreter};
 
 /// The adapter.
 #[derive(Debug)]
-pub(crate) struct Gemini;
+pub(crate) struct GeminiEngine;
 
 /// Its name.
 const NAME: &str = "gemini";
 
-impl Engine for Gemini {
+impl Engine for GeminiEngine {
     fn name(&self) -> &str {
         NAME
     }
 
-    fn abilities(&self) -> Abilities {
+    fn abilities(&self) -> AbilitySet {
         // The held form has gates too; they are not claimed because the form that is used first has none.
-        Abilities::of(&[Ability::Resume, Ability::Hold, Ability::NamedSessions, Ability::Progress])
+        AbilitySet::of(&[
+            EngineAbility::Resume,
+            EngineAbility::Hold,
+            EngineAbility::NamedSessions,
+            EngineAbility::Progress,
+        ])
     }
 
-    fn installation(&self) -> Installation {
-        Installation::named("gemini").passing(&["GEMINI_*", "GOOGLE_*"])
+    fn installation(&self) -> EngineInstallation {
+        EngineInstallation::named("gemini").passing(&["GEMINI_*", "GOOGLE_*"])
     }
 
-    fn checks(&self, installation: &Installation) -> Vec<Check> {
+    fn checks(&self, installation: &EngineInstallation) -> Vec<ProbeCommand> {
         let call = |argument: &str| {
             let argv = installation.command.iter().cloned().chain([argument.to_owned()]);
             // Without this it starts itself a second time, even to tell its version.
-            Check { env: launch::environment(installation), ..Check::command(argv) }
+            ProbeCommand { env: launch::environment(installation), ..ProbeCommand::command(argv) }
         };
         vec![call("--version"), call("--help")]
     }
 
-    fn judge(&self, observed: &[Observed]) -> Health {
-        let [version, help] = observed else { return Health::unseen() };
+    fn judge(&self, observed: &[ProbeResult]) -> EngineHealth {
+        let [version, help] = observed else { return EngineHealth::unseen() };
         let help = help.success().unwrap_or_default();
         let (resumes, names) = (help.contains("--resume"), help.contains("--session-id"));
         let detail = if resumes {
@@ -59,18 +66,18 @@ impl Engine for Gemini {
         };
         let mut abilities = self.abilities();
         if !resumes {
-            abilities = abilities.except(Ability::Resume);
+            abilities = abilities.except(EngineAbility::Resume);
         }
         if !help.contains("--acp") {
-            abilities = abilities.except(Ability::Hold);
+            abilities = abilities.except(EngineAbility::Hold);
         }
         if !names {
-            abilities = abilities.except(Ability::NamedSessions);
+            abilities = abilities.except(EngineAbility::NamedSessions);
         }
-        Health {
+        EngineHealth {
             version: version.version(),
             trouble: unusable(NAME, version, "npm install -g @google/gemini-cli"),
-            resume: ResumeCapability {
+            resume: EngineResumeCapability {
                 supported: resumes,
                 probe_method: ProbeMethod::Command,
                 detail: detail.to_owned(),
@@ -79,8 +86,8 @@ impl Engine for Gemini {
         }
     }
 
-    fn name_session(&self, fresh: &str) -> Option<Handle> {
-        Some(Handle {
+    fn name_session(&self, fresh: &str) -> Option<EngineSessionHandle> {
+        Some(EngineSessionHandle {
             engine: NAME.to_owned(),
             handle_type: HandleType::SessionId,
             handle_value: session::spared(fresh),
@@ -88,15 +95,17 @@ impl Engine for Gemini {
         })
     }
 
-    fn launch(&self, order: &Order<'_>) -> Result<Launch, Unsupported> {
+    fn launch(&self, order: &LaunchContext<'_>) -> Result<ProcessSpec, UnsupportedOperation> {
         launch::launch(order)
     }
 
-    fn interpreter(&self, order: &Order<'_>) -> Box<dyn Interpreter> {
+    fn interpreter(&self, order: &LaunchContext<'_>) -> Box<dyn ProcessInterpreter> {
         match order.kind {
-            ProfileKind::Resumable => Box::new(LineInterpreter::new(reader::Reader::new(order))),
+            ProfileKind::Resumable => Box::new(LineInterpreter::new(reader::GeminiReader::new(order))),
             // Model and sandbox were settled by the command line.
-            ProfileKind::StickyProcess => acp::interpreter(&Order { model: None, sandbox: None, ..*order }),
+            ProfileKind::StickyProcess => {
+                acp::interpreter(&LaunchContext { model: None, sandbox: None, ..*order })
+            }
         }
     }
 

@@ -6,14 +6,14 @@ use serde::Deserialize;
 
 /// `init`
 #[derive(Debug, Deserialize)]
-pub(super) struct Init<'a> {
+pub(super) struct GeminiInitLine<'a> {
     #[serde(borrow)]
     pub(super) session_id: Cow<'a, str>,
 }
 
 /// `message`: what the person or the model said; the model's words come in pieces.
 #[derive(Debug, Deserialize)]
-pub(super) struct Message<'a> {
+pub(super) struct GeminiMessage<'a> {
     #[serde(borrow)]
     pub(super) role: Cow<'a, str>,
     #[serde(borrow)]
@@ -22,16 +22,16 @@ pub(super) struct Message<'a> {
 
 /// `tool_use`
 #[derive(Debug, Deserialize)]
-pub(super) struct ToolUse<'a> {
+pub(super) struct GeminiToolUse<'a> {
     #[serde(borrow)]
     pub(super) tool_name: Cow<'a, str>,
     #[serde(borrow, default)]
-    pub(super) parameters: Parameters<'a>,
+    pub(super) parameters: GeminiToolParameters<'a>,
 }
 
 /// The parameters of a tool that tell people something.
 #[derive(Debug, Default, Deserialize)]
-pub(super) struct Parameters<'a> {
+pub(super) struct GeminiToolParameters<'a> {
     #[serde(borrow)]
     pub(super) command: Option<Cow<'a, str>>,
     #[serde(borrow)]
@@ -40,7 +40,7 @@ pub(super) struct Parameters<'a> {
 
 /// `tool_result`
 #[derive(Debug, Deserialize)]
-pub(super) struct ToolResult<'a> {
+pub(super) struct GeminiToolResult<'a> {
     #[serde(borrow)]
     pub(super) status: Cow<'a, str>,
     #[serde(borrow)]
@@ -49,7 +49,7 @@ pub(super) struct ToolResult<'a> {
 
 /// `error`, and what `result` says of one
 #[derive(Debug, Deserialize)]
-pub(super) struct Trouble<'a> {
+pub(super) struct GeminiError<'a> {
     #[serde(borrow)]
     pub(super) message: Cow<'a, str>,
     /// `warning` or `error`; only in `error` lines.
@@ -59,9 +59,9 @@ pub(super) struct Trouble<'a> {
 
 /// `result`
 #[derive(Debug, Deserialize)]
-pub(super) struct Outcome<'a> {
+pub(super) struct GeminiResultLine<'a> {
     #[serde(borrow)]
     pub(super) status: Cow<'a, str>,
     #[serde(borrow)]
-    pub(super) error: Option<Trouble<'a>>,
+    pub(super) error: Option<GeminiError<'a>>,
 }

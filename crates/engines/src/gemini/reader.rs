@@ -6,35 +6,40 @@
 //! up its turns, says so in such a line, and then reports success, mostly without any answer (0.61.0).
 
 use abide_domain::{
-    effect::Session,
+    effect::LaunchSession,
     engine::HandleType,
-    event::Ending,
-    failure::{Failure, FailureCode},
-    process::Exit,
+    event::TurnOutcome,
+    failure::{FailureCode, RunFailure},
+    process::ExitStatus,
 };
-use abide_ports::engine::{Cause, Departure, Leave, Order, Signal, Status, Stop, What};
+use abide_ports::engine::{
+    EngineSessionStatus, ExitCause, FactKind, InterruptMethod, LaunchContext, ProcessExit, ProcessSignal,
+    ShutdownMethod,
+};
 
-use super::native::{Init, Message, Outcome, ToolResult, ToolUse, Trouble};
+use super::native::{
+    GeminiError, GeminiInitLine, GeminiMessage, GeminiResultLine, GeminiToolResult, GeminiToolUse,
+};
 use crate::{
     argument,
     failing::{complaint, engine_failed, went_silently},
     kind,
-    tongue::{Facts, Tongue, extend},
+    tongue::{FactSink, LineProtocol, extend},
 };
 
 /// The only turn of a process.
 const TURN: u32 = 1;
 
 /// It wants a login.
-const NO_AUTHENTICATION: Exit = Exit::Code(41);
+const NO_AUTHENTICATION: ExitStatus = ExitStatus::Code(41);
 /// It cannot use what it was given; when a session was to be resumed, its id.
-const BAD_INPUT: Exit = Exit::Code(42);
+const BAD_INPUT: ExitStatus = ExitStatus::Code(42);
 /// It does not trust the directory.
-const UNTRUSTED: Exit = Exit::Code(55);
+const UNTRUSTED: ExitStatus = ExitStatus::Code(55);
 
 /// What has been heard of one process.
 #[derive(Debug, serde::Serialize, serde::Deserialize)]
-pub(super) struct Reader {
+pub(super) struct GeminiReader {
     resumes: bool,
     has_session: bool,
     /// What the model said since it last used a tool: at the end, its answer.
@@ -44,7 +49,7 @@ pub(super) struct Reader {
     trouble: Option<String>,
     /// The program stopped the model before it was done.
     was_cut_short: bool,
-    verdict: Option<Verdict>,
+    verdict: Option<GeminiVerdict>,
 }
 
 /// The `error` line of a model that repeats itself. Its severity is only `warning`.
@@ -52,15 +57,15 @@ const LOOP: &str = "Loop detected";
 
 /// What the program says of its turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-enum Verdict {
+enum GeminiVerdict {
     Completed,
     Failed,
 }
 
-impl Reader {
-    pub(super) fn new(order: &Order<'_>) -> Self {
+impl GeminiReader {
+    pub(super) fn new(order: &LaunchContext<'_>) -> Self {
         Self {
-            resumes: matches!(order.session, Session::Resumed(_)),
+            resumes: matches!(order.session, LaunchSession::Resumed(_)),
             has_session: false,
             answer: String::new(),
             used_tool: false,
@@ -71,19 +76,19 @@ impl Reader {
     }
 
     /// Reads a line, if it is one of those that we know.
-    fn known(&mut self, line: &[u8], facts: &mut Facts) -> Option<()> {
+    fn known(&mut self, line: &[u8], facts: &mut FactSink) -> Option<()> {
         match kind::of(line)?.as_ref() {
             "init" => {
-                let init: Init<'_> = serde_json::from_slice(line).ok()?;
+                let init: GeminiInitLine<'_> = serde_json::from_slice(line).ok()?;
                 if !argument::is_session(&init.session_id) {
                     return None;
                 }
                 self.has_session = true;
                 let value = init.session_id.into_owned();
-                facts.say(What::Session { handle_type: HandleType::SessionId, value });
+                facts.say(FactKind::Session { handle_type: HandleType::SessionId, value });
             }
             "message" => {
-                let message: Message<'_> = serde_json::from_slice(line).ok()?;
+                let message: GeminiMessage<'_> = serde_json::from_slice(line).ok()?;
                 match message.role.as_ref() {
                     "user" => {}
                     "assistant" => self.says(&message.content, facts),
@@ -91,49 +96,49 @@ impl Reader {
                 }
             }
             "tool_use" => {
-                let ToolUse { tool_name, parameters } = serde_json::from_slice(line).ok()?;
+                let GeminiToolUse { tool_name, parameters } = serde_json::from_slice(line).ok()?;
                 self.used_tool = true;
-                facts.say(What::Progress(match (parameters.command, parameters.file_path) {
+                facts.say(FactKind::Progress(match (parameters.command, parameters.file_path) {
                     (Some(command), _) => format!("runs {command}"),
                     (None, Some(path)) => format!("{} {path}", tool_name.replace('_', " ")),
                     (None, None) => tool_name.replace('_', " "),
                 }));
             }
             "tool_result" => {
-                let result: ToolResult<'_> = serde_json::from_slice(line).ok()?;
+                let result: GeminiToolResult<'_> = serde_json::from_slice(line).ok()?;
                 self.used_tool = true;
                 if result.status != "success" {
                     let output = result.output.unwrap_or_default();
-                    facts.say(What::Progress(format!("did not work: {output}")));
+                    facts.say(FactKind::Progress(format!("did not work: {output}")));
                 }
             }
             "error" => {
-                let trouble: Trouble<'_> = serde_json::from_slice(line).ok()?;
+                let trouble: GeminiError<'_> = serde_json::from_slice(line).ok()?;
                 self.was_cut_short |=
                     trouble.severity.as_deref() == Some("error") || trouble.message.contains(LOOP);
                 self.trouble = Some(trouble.message.clone().into_owned());
-                facts.say(What::Warning(trouble.message.into_owned()));
+                facts.say(FactKind::Warning(trouble.message.into_owned()));
             }
             "result" => {
-                let outcome: Outcome<'_> = serde_json::from_slice(line).ok()?;
+                let outcome: GeminiResultLine<'_> = serde_json::from_slice(line).ok()?;
                 let success = outcome.status == "success";
-                self.verdict = Some(if success { Verdict::Completed } else { Verdict::Failed });
+                self.verdict = Some(if success { GeminiVerdict::Completed } else { GeminiVerdict::Failed });
                 if let Some(error) = outcome.error {
                     self.trouble = Some(error.message.into_owned());
                 }
-                facts.say(What::Finishing);
+                facts.say(FactKind::Finishing);
             }
             _ => return None,
         }
         Some(())
     }
 
-    fn says(&mut self, words: &str, facts: &mut Facts) {
+    fn says(&mut self, words: &str, facts: &mut FactSink) {
         if std::mem::take(&mut self.used_tool) {
             self.answer.clear();
         }
         extend(&mut self.answer, words);
-        facts.say(What::Text(words.to_owned()));
+        facts.say(FactKind::Text(words.to_owned()));
     }
 
     /// Whether its success is none: the model was stopped before it was done, or there is an error and no answer.
@@ -141,11 +146,11 @@ impl Reader {
         self.was_cut_short || (self.trouble.is_some() && self.answer.trim().is_empty())
     }
 
-    fn failure(&self, departure: &Departure<'_>) -> Failure {
+    fn failure(&self, departure: &ProcessExit<'_>) -> RunFailure {
         let complaint = complaint(departure.stderr);
         let refused = !self.has_session;
         match (departure.exit, &self.trouble) {
-            (BAD_INPUT, _) if refused && self.resumes => Failure::new(
+            (BAD_INPUT, _) if refused && self.resumes => RunFailure::new(
                 FailureCode::SessionResumeFailed,
                 format!(
                     "the session could not be resumed: {complaint}\nGemini finds a session only in the directory \
@@ -153,11 +158,11 @@ impl Reader {
                      general.sessionRetention.enabled = false in its settings makes it keep them"
                 ),
             ),
-            (NO_AUTHENTICATION, _) if refused => Failure::new(
+            (NO_AUTHENTICATION, _) if refused => RunFailure::new(
                 FailureCode::EngineAuthRequired,
                 format!("gemini wants a login; run `gemini` once, or set GEMINI_API_KEY for it: {complaint}"),
             ),
-            (UNTRUSTED, _) if refused => Failure::new(
+            (UNTRUSTED, _) if refused => RunFailure::new(
                 FailureCode::WorkspaceUnusable,
                 format!(
                     "gemini does not trust this directory; run `gemini` in it once and trust it, or put --skip-trust \
@@ -170,35 +175,35 @@ impl Reader {
     }
 }
 
-impl Tongue for Reader {
+impl LineProtocol for GeminiReader {
     const VERSION: &'static str = "gemini/1";
 
-    fn line(&mut self, line: &[u8], facts: &mut Facts) {
+    fn line(&mut self, line: &[u8], facts: &mut FactSink) {
         if self.known(line, facts).is_none() {
             facts.unknown(line);
         }
     }
 
-    fn end(&mut self, departure: &Departure<'_>, facts: &mut Facts) {
-        let left_well = departure.exit == Exit::Code(0) || departure.cause == Cause::Dismissed;
+    fn end(&mut self, departure: &ProcessExit<'_>, facts: &mut FactSink) {
+        let left_well = departure.exit == ExitStatus::Code(0) || departure.cause == ExitCause::Dismissed;
         match self.verdict {
-            Some(Verdict::Completed) if left_well && self.has_session && !self.is_empty_handed() => {
+            Some(GeminiVerdict::Completed) if left_well && self.has_session && !self.is_empty_handed() => {
                 facts.answered(TURN, &self.answer);
             }
-            _ if departure.cause == Cause::Interrupted => facts.ended(TURN, Ending::Interrupted),
-            _ => facts.ended(TURN, Ending::Failed { failure: self.failure(departure) }),
+            _ if departure.cause == ExitCause::Interrupted => facts.ended(TURN, TurnOutcome::Interrupted),
+            _ => facts.ended(TURN, TurnOutcome::Failed { failure: self.failure(departure) }),
         }
     }
 
-    fn status(&self) -> Status {
-        if self.has_session { Status::Working } else { Status::Starting }
+    fn status(&self) -> EngineSessionStatus {
+        if self.has_session { EngineSessionStatus::Working } else { EngineSessionStatus::Starting }
     }
 
-    fn interrupt(&mut self) -> Stop {
-        Stop::Signal(Signal::Interrupt)
+    fn interrupt(&mut self) -> InterruptMethod {
+        InterruptMethod::Signal(ProcessSignal::Interrupt)
     }
 
-    fn leave(&mut self) -> Leave {
-        Leave::Signal(Signal::Terminate)
+    fn leave(&mut self) -> ShutdownMethod {
+        ShutdownMethod::Signal(ProcessSignal::Terminate)
     }
 }

@@ -4,21 +4,21 @@
 //! own is started without a sandbox setting or with full access, and refused otherwise. Held, its modes are known by
 //! the protocol, and the sandbox is settled there.
 
-use abide_domain::{effect::Session, engine::ProfileKind};
-use abide_ports::engine::{Launch, Order, Sandbox, Stdin, Unsupported};
+use abide_domain::{effect::LaunchSession, engine::ProfileKind};
+use abide_ports::engine::{LaunchContext, ProcessSpec, ProcessStdin, SandboxMode, UnsupportedOperation};
 
 use crate::{acp, argument};
 
-pub(super) fn launch(order: &Order<'_>) -> Result<Launch, Unsupported> {
+pub(super) fn launch(order: &LaunchContext<'_>) -> Result<ProcessSpec, UnsupportedOperation> {
     let mut argv = order.installation.command.clone();
     let mut add = |arguments: &[&str]| argv.extend(arguments.iter().map(|argument| (*argument).to_owned()));
     let stdin = match order.kind {
         ProfileKind::Resumable => {
             match order.sandbox {
                 None => {}
-                Some(Sandbox::FullAccess) => add(&["--yolo"]),
-                Some(Sandbox::ReadOnly | Sandbox::WorkspaceWrite) => {
-                    return Err(Unsupported::Refused {
+                Some(SandboxMode::FullAccess) => add(&["--yolo"]),
+                Some(SandboxMode::ReadOnly | SandboxMode::WorkspaceWrite) => {
+                    return Err(UnsupportedOperation::Refused {
                         reason: "iflow cannot be confined; choose danger-full-access or another engine"
                             .to_owned(),
                     });
@@ -27,7 +27,7 @@ pub(super) fn launch(order: &Order<'_>) -> Result<Launch, Unsupported> {
             if let Some(model) = argument::model(order)? {
                 add(&["--model", model]);
             }
-            Stdin::Whole(order.prompt.as_bytes().to_vec())
+            ProcessStdin::Whole(order.prompt.as_bytes().to_vec())
         }
         ProfileKind::StickyProcess => {
             add(&["--experimental-acp"]);
@@ -37,16 +37,17 @@ pub(super) fn launch(order: &Order<'_>) -> Result<Launch, Unsupported> {
     let own: Vec<&str> = order.installation.args.iter().map(String::as_str).collect();
     add(&own);
     match (order.kind, order.session) {
-        (ProfileKind::StickyProcess, _) | (ProfileKind::Resumable, Session::New | Session::Named(_)) => {}
-        (ProfileKind::Resumable, Session::Resumed(handle)) => {
+        (ProfileKind::StickyProcess, _)
+        | (ProfileKind::Resumable, LaunchSession::New | LaunchSession::Named(_)) => {}
+        (ProfileKind::Resumable, LaunchSession::Resumed(handle)) => {
             let id = handle.handle_value.as_str();
             if !id.starts_with(|first: char| first.is_ascii_alphanumeric()) {
-                return Err(Unsupported::Refused { reason: format!("{id:?} is not a session id") });
+                return Err(UnsupportedOperation::Refused { reason: format!("{id:?} is not a session id") });
             }
             add(&["--resume", id]);
         }
     }
-    Ok(Launch {
+    Ok(ProcessSpec {
         argv,
         env: order.installation.env.clone().into_iter().collect(),
         without_env: vec![],

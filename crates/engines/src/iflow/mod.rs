@@ -1,85 +1,92 @@
 //! iFlow CLI: one process for each turn, which prints its answer as plain text and then an `<Execution Info>` block.
 //!
 //! The program was withdrawn from its registry before this was written. Everything here follows what was documented
-//! and reported of it, and is tried on a stand-in only: see [`Evidence::Documented`]. Its held form speaks the Agent
+//! and reported of it, and is tried on a stand-in only: see [`AdapterBasis::Documented`]. Its held form speaks the Agent
 //! Client Protocol, which is another module's language.
 
 mod launch;
 mod native;
 mod reader;
 
-use abide_domain::engine::{Handle, ProbeMethod, ProfileKind, ResumeCapability};
+use abide_domain::engine::{EngineResumeCapability, EngineSessionHandle, ProbeMethod, ProfileKind};
 use abide_ports::engine::{
-    Abilities, Ability, Check, Engine, Evidence, Health, Installation, Interpreter, Launch, Observed, Order,
-    Speech, Unsupported,
+    AbilitySet, AdapterBasis, Engine, EngineAbility, EngineHealth, EngineInstallation, LaunchContext,
+    OutputFormat, ProbeCommand, ProbeResult, ProcessInterpreter, ProcessSpec, UnsupportedOperation,
 };
 
 use crate::{acp, failing::unusable, tongue::LineInterpreter};
 
 /// The adapter.
 #[derive(Debug)]
-pub(crate) struct IFlow;
+pub(crate) struct IFlowEngine;
 
 /// Its name.
 const NAME: &str = "iflow";
 
-impl Engine for IFlow {
+impl Engine for IFlowEngine {
     fn name(&self) -> &str {
         NAME
     }
 
-    fn abilities(&self) -> Abilities {
-        Abilities::of(&[Ability::Resume, Ability::Hold])
+    fn abilities(&self) -> AbilitySet {
+        AbilitySet::of(&[EngineAbility::Resume, EngineAbility::Hold])
     }
 
-    fn speech(&self) -> Speech {
-        Speech::Prose
+    fn speech(&self) -> OutputFormat {
+        OutputFormat::Prose
     }
 
-    fn evidence(&self) -> Evidence {
-        Evidence::Documented
+    fn evidence(&self) -> AdapterBasis {
+        AdapterBasis::Documented
     }
 
-    fn installation(&self) -> Installation {
-        Installation::named("iflow").passing(&["IFLOW_*"])
+    fn installation(&self) -> EngineInstallation {
+        EngineInstallation::named("iflow").passing(&["IFLOW_*"])
     }
 
-    fn checks(&self, installation: &Installation) -> Vec<Check> {
+    fn checks(&self, installation: &EngineInstallation) -> Vec<ProbeCommand> {
         let call = |argument: &str| {
             let argv = installation.command.iter().cloned().chain([argument.to_owned()]);
-            Check { env: installation.env.clone().into_iter().collect(), ..Check::command(argv) }
+            ProbeCommand {
+                env: installation.env.clone().into_iter().collect(),
+                ..ProbeCommand::command(argv)
+            }
         };
         vec![call("--version"), call("--help")]
     }
 
-    fn judge(&self, observed: &[Observed]) -> Health {
-        let [version, help] = observed else { return Health::unseen() };
+    fn judge(&self, observed: &[ProbeResult]) -> EngineHealth {
+        let [version, help] = observed else { return EngineHealth::unseen() };
         let resumes = help.success().is_some_and(|help| help.contains("--resume"));
         let detail =
             if resumes { "`iflow --help` shows --resume" } else { "`iflow --help` shows no --resume" };
-        Health {
+        EngineHealth {
             version: version.version(),
             trouble: unusable(NAME, version, "npm install -g @iflow-ai/iflow-cli"),
-            resume: ResumeCapability {
+            resume: EngineResumeCapability {
                 supported: resumes,
                 probe_method: ProbeMethod::Command,
                 detail: detail.to_owned(),
             },
-            abilities: if resumes { self.abilities() } else { self.abilities().except(Ability::Resume) },
+            abilities: if resumes {
+                self.abilities()
+            } else {
+                self.abilities().except(EngineAbility::Resume)
+            },
         }
     }
 
-    fn name_session(&self, _fresh: &str) -> Option<Handle> {
+    fn name_session(&self, _fresh: &str) -> Option<EngineSessionHandle> {
         None
     }
 
-    fn launch(&self, order: &Order<'_>) -> Result<Launch, Unsupported> {
+    fn launch(&self, order: &LaunchContext<'_>) -> Result<ProcessSpec, UnsupportedOperation> {
         launch::launch(order)
     }
 
-    fn interpreter(&self, order: &Order<'_>) -> Box<dyn Interpreter> {
+    fn interpreter(&self, order: &LaunchContext<'_>) -> Box<dyn ProcessInterpreter> {
         match order.kind {
-            ProfileKind::Resumable => Box::new(LineInterpreter::new(reader::Reader::new(order))),
+            ProfileKind::Resumable => Box::new(LineInterpreter::new(reader::IFlowReader::new(order))),
             ProfileKind::StickyProcess => acp::interpreter(order),
         }
     }

@@ -5,20 +5,23 @@
 //! on standard error; there it is read when the process is over.
 
 use abide_domain::{
-    effect::Session,
+    effect::LaunchSession,
     engine::HandleType,
-    event::Ending,
-    failure::{Failure, FailureCode},
-    process::Exit,
+    event::TurnOutcome,
+    failure::{FailureCode, RunFailure},
+    process::ExitStatus,
 };
-use abide_ports::engine::{Cause, Departure, Leave, Order, Signal, Status, Stop, What};
+use abide_ports::engine::{
+    EngineSessionStatus, ExitCause, FactKind, InterruptMethod, LaunchContext, ProcessExit, ProcessSignal,
+    ShutdownMethod,
+};
 
 use super::native::{begins_block, split};
 use crate::{
     argument,
     failing::{complaint, left_by_itself, went_silently},
     lines::LONGEST,
-    tongue::{Facts, Tongue},
+    tongue::{FactSink, LineProtocol},
 };
 
 /// The only turn of a process.
@@ -26,7 +29,7 @@ const TURN: u32 = 1;
 
 /// What has been heard of one process.
 #[derive(Debug, serde::Serialize, serde::Deserialize)]
-pub(super) struct Reader {
+pub(super) struct IFlowReader {
     resumes: bool,
     /// Everything that it printed.
     text: String,
@@ -34,9 +37,9 @@ pub(super) struct Reader {
     in_block: bool,
 }
 
-impl Reader {
-    pub(super) fn new(order: &Order<'_>) -> Self {
-        let resumes = matches!(order.session, Session::Resumed(_));
+impl IFlowReader {
+    pub(super) fn new(order: &LaunchContext<'_>) -> Self {
+        let resumes = matches!(order.session, LaunchSession::Resumed(_));
         Self { resumes, text: String::new(), in_block: false }
     }
 
@@ -48,28 +51,28 @@ impl Reader {
         }
     }
 
-    fn failure(&self, departure: &Departure<'_>) -> Failure {
+    fn failure(&self, departure: &ProcessExit<'_>) -> RunFailure {
         if self.resumes
             && left_by_itself(departure)
-            && departure.exit != Exit::Code(0)
+            && departure.exit != ExitStatus::Code(0)
             && self.text.trim().is_empty()
         {
             let complaint = complaint(departure.stderr);
             let message = format!("the session could not be resumed: {complaint}");
-            return Failure::new(FailureCode::SessionResumeFailed, message);
+            return RunFailure::new(FailureCode::SessionResumeFailed, message);
         }
         went_silently(departure)
     }
 }
 
-impl Tongue for Reader {
+impl LineProtocol for IFlowReader {
     const VERSION: &'static str = "iflow/1";
 
-    fn line(&mut self, line: &[u8], facts: &mut Facts) {
+    fn line(&mut self, line: &[u8], facts: &mut FactSink) {
         let line = String::from_utf8_lossy(line);
         self.in_block = self.in_block || begins_block(&line);
         if !self.in_block {
-            facts.say(What::Text(line.clone().into_owned()));
+            facts.say(FactKind::Text(line.clone().into_owned()));
         }
         self.keep(&line);
     }
@@ -78,8 +81,8 @@ impl Tongue for Reader {
         self.keep("");
     }
 
-    fn end(&mut self, departure: &Departure<'_>, facts: &mut Facts) {
-        let left_well = departure.exit == Exit::Code(0) || departure.cause == Cause::Dismissed;
+    fn end(&mut self, departure: &ProcessExit<'_>, facts: &mut FactSink) {
+        let left_well = departure.exit == ExitStatus::Code(0) || departure.cause == ExitCause::Dismissed;
         let complaints = String::from_utf8_lossy(departure.stderr);
         let (answer, info) = match split(&self.text) {
             Some((answer, info)) => (answer, Some(info)),
@@ -89,27 +92,27 @@ impl Tongue for Reader {
         let session =
             info.as_ref().and_then(|info| info.session_id.as_deref()).filter(|id| argument::is_session(id));
         if let Some(id) = session {
-            facts.say(What::Session { handle_type: HandleType::SessionId, value: id.to_owned() });
+            facts.say(FactKind::Session { handle_type: HandleType::SessionId, value: id.to_owned() });
         }
         if left_well && info.is_some() && !answer.is_empty() {
             facts.answered(TURN, answer);
-        } else if departure.cause == Cause::Interrupted {
-            facts.ended(TURN, Ending::Interrupted);
+        } else if departure.cause == ExitCause::Interrupted {
+            facts.ended(TURN, TurnOutcome::Interrupted);
         } else {
-            facts.ended(TURN, Ending::Failed { failure: self.failure(departure) });
+            facts.ended(TURN, TurnOutcome::Failed { failure: self.failure(departure) });
         }
     }
 
-    fn status(&self) -> Status {
+    fn status(&self) -> EngineSessionStatus {
         // Its session has no name before the end.
-        Status::Starting
+        EngineSessionStatus::Starting
     }
 
-    fn interrupt(&mut self) -> Stop {
-        Stop::Signal(Signal::Interrupt)
+    fn interrupt(&mut self) -> InterruptMethod {
+        InterruptMethod::Signal(ProcessSignal::Interrupt)
     }
 
-    fn leave(&mut self) -> Leave {
-        Leave::Signal(Signal::Terminate)
+    fn leave(&mut self) -> ShutdownMethod {
+        ShutdownMethod::Signal(ProcessSignal::Terminate)
     }
 }

@@ -7,20 +7,20 @@ use serde::Deserialize;
 
 /// `session`
 #[derive(Debug, Deserialize)]
-pub(super) struct Session<'a> {
+pub(super) struct AgentSessionLine<'a> {
     #[serde(borrow)]
     pub(super) session_id: Cow<'a, str>,
 }
 
 /// An event of the journal.
 #[derive(Debug, Deserialize)]
-pub(super) struct Event<T> {
+pub(super) struct AgentEventLine<T> {
     pub(super) payload: T,
 }
 
 /// `THOUGHT`
 #[derive(Debug, Deserialize)]
-pub(super) struct Thought<'a> {
+pub(super) struct AgentThoughtLine<'a> {
     #[serde(borrow)]
     pub(super) text: Option<Cow<'a, str>>,
     #[serde(default)]
@@ -29,7 +29,7 @@ pub(super) struct Thought<'a> {
 
 /// `ACTION_REQUEST`
 #[derive(Debug, Deserialize)]
-pub(super) struct Request<'a> {
+pub(super) struct AgentRequestLine<'a> {
     #[serde(borrow)]
     pub(super) action_id: Cow<'a, str>,
     #[serde(borrow)]
@@ -40,7 +40,7 @@ pub(super) struct Request<'a> {
 
 /// `ACTION_RESULT`
 #[derive(Debug, Deserialize)]
-pub(super) struct Outcome<'a> {
+pub(super) struct AgentResultLine<'a> {
     #[serde(borrow)]
     pub(super) action_id: Cow<'a, str>,
     #[serde(borrow)]
@@ -50,7 +50,7 @@ pub(super) struct Outcome<'a> {
 
 /// `SYSTEM_MESSAGE`
 #[derive(Debug, Deserialize)]
-pub(super) struct Notice<'a> {
+pub(super) struct AgentNoticeLine<'a> {
     #[serde(borrow)]
     pub(super) level: Cow<'a, str>,
     #[serde(borrow)]
@@ -59,7 +59,7 @@ pub(super) struct Notice<'a> {
 
 /// `outcome`: its last word.
 #[derive(Debug, Deserialize)]
-pub(super) struct End<'a> {
+pub(super) struct AgentOutcomeLine<'a> {
     #[serde(borrow)]
     pub(super) status: Cow<'a, str>,
     #[serde(borrow)]
@@ -67,12 +67,12 @@ pub(super) struct End<'a> {
     #[serde(borrow)]
     pub(super) reason: Option<Cow<'a, str>>,
     #[serde(borrow)]
-    pub(super) question: Option<Asked<'a>>,
+    pub(super) question: Option<AgentQuestionLine<'a>>,
 }
 
 /// What a person is to answer.
 #[derive(Debug, Deserialize)]
-pub(super) struct Asked<'a> {
+pub(super) struct AgentQuestionLine<'a> {
     #[serde(borrow)]
     pub(super) question: Cow<'a, str>,
     #[serde(default)]
@@ -83,7 +83,7 @@ pub(super) struct Asked<'a> {
 
 /// What it says on standard error when it could not even begin.
 #[derive(Debug, Deserialize)]
-pub(super) struct Trouble {
+pub(super) struct AgentErrorLine {
     pub(super) code: String,
     pub(super) detail: String,
 }

@@ -6,18 +6,18 @@
 //! question; whether the agent's is open is known to its journal, so it decides (`--say`). Either is a new one each time,
 //! even if the words are the same (`--again`).
 
-use abide_domain::{effect::Session, settings::ExecutionMode};
-use abide_ports::engine::{Launch, Order, Prompted, Stdin, Unsupported};
+use abide_domain::{effect::LaunchSession, settings::ExecutionMode};
+use abide_ports::engine::{LaunchContext, ProcessSpec, ProcessStdin, PromptSource, UnsupportedOperation};
 
 use crate::{argument, ids::is_uuid};
 
-pub(super) fn launch(order: &Order<'_>) -> Result<Launch, Unsupported> {
+pub(super) fn launch(order: &LaunchContext<'_>) -> Result<ProcessSpec, UnsupportedOperation> {
     let mut argv = order.installation.command.clone();
     let mut add = |arguments: &[&str]| argv.extend(arguments.iter().map(|argument| (*argument).to_owned()));
     add(&["agent", "run", "--json", "--again"]);
     match order.prompted {
-        Prompted::ByMessage => add(&["--message", "-"]),
-        Prompted::ByReply => add(&["--say", "-"]),
+        PromptSource::ByMessage => add(&["--message", "-"]),
+        PromptSource::ByReply => add(&["--say", "-"]),
     }
     match order.mode {
         ExecutionMode::Auto => add(&["--auto"]),
@@ -35,29 +35,29 @@ pub(super) fn launch(order: &Order<'_>) -> Result<Launch, Unsupported> {
     }
     let outliving = match order.session {
         // Only a daemon that found no resume in the program's help comes here, and then there is no second turn.
-        Session::New => None,
-        Session::Named(handle) | Session::Resumed(handle) => {
+        LaunchSession::New => None,
+        LaunchSession::Named(handle) | LaunchSession::Resumed(handle) => {
             let id = handle.handle_value.as_str();
             if !is_uuid(id) {
                 // It is the name of a folder.
-                return Err(Unsupported::Refused { reason: format!("{id:?} is not a session id") });
+                return Err(UnsupportedOperation::Refused { reason: format!("{id:?} is not a session id") });
             }
             add(&["--session", id]);
             Some(format!("agents/{id}/sessions"))
         }
     };
-    if let Session::Resumed(_) = order.session {
+    if let LaunchSession::Resumed(_) = order.session {
         add(&["--resume"]);
     }
     let own: Vec<&str> = order.installation.args.iter().map(String::as_str).collect();
     add(&own);
-    Ok(Launch {
+    Ok(ProcessSpec {
         argv,
         env: order.installation.env.clone().into_iter().collect(),
         without_env: vec![],
         appended_env: vec![],
         files: vec![],
-        stdin: Stdin::Whole(order.prompt.as_bytes().to_vec()),
+        stdin: ProcessStdin::Whole(order.prompt.as_bytes().to_vec()),
         not_before: None,
         outliving,
     })

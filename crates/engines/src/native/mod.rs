@@ -11,73 +11,77 @@ mod journal;
 mod launch;
 mod reader;
 
-use abide_domain::engine::{Handle, HandleType, ProbeMethod, ResumeCapability};
+use abide_domain::engine::{EngineResumeCapability, EngineSessionHandle, HandleType, ProbeMethod};
 use abide_ports::engine::{
-    Abilities, Ability, Asking, Check, Engine, Health, Installation, Interpreter, IsolationScope, Launch,
-    Observed, Order, Unsupported,
+    AbilitySet, Engine, EngineAbility, EngineHealth, EngineInstallation, IsolationScope, LaunchContext,
+    ProbeCommand, ProbeResult, ProcessInterpreter, ProcessSpec, QuestionStyle, UnsupportedOperation,
 };
 
 use crate::{failing::unusable, tongue::LineInterpreter};
 
 /// The adapter.
 #[derive(Debug)]
-pub(crate) struct Native;
+pub(crate) struct AbideAgentEngine;
 
 /// Its name.
 const NAME: &str = "native";
 
-impl Engine for Native {
+impl Engine for AbideAgentEngine {
     fn name(&self) -> &str {
         NAME
     }
 
-    fn abilities(&self) -> Abilities {
-        Abilities::of(&[Ability::Resume, Ability::NamedSessions, Ability::Progress])
+    fn abilities(&self) -> AbilitySet {
+        AbilitySet::of(&[EngineAbility::Resume, EngineAbility::NamedSessions, EngineAbility::Progress])
     }
 
-    fn asking(&self) -> Asking {
-        Asking::ByItself
+    fn asking(&self) -> QuestionStyle {
+        QuestionStyle::ByItself
     }
 
-    fn installation(&self) -> Installation {
+    fn installation(&self) -> EngineInstallation {
         // The path of the running program is not known here: whoever plugs the engines in puts it in its place.
-        Installation::named("abide").passing(&["ABIDE_HOME", "ABIDE_MODEL*", "OPENAI_API_KEY"])
+        EngineInstallation::named("abide").passing(&["ABIDE_HOME", "ABIDE_MODEL*", "OPENAI_API_KEY"])
     }
 
     fn isolation_scope(&self) -> IsolationScope {
         IsolationScope::Tools
     }
 
-    fn checks(&self, installation: &Installation) -> Vec<Check> {
+    fn checks(&self, installation: &EngineInstallation) -> Vec<ProbeCommand> {
         let call = |arguments: &[&str]| {
             let arguments = arguments.iter().map(|argument| (*argument).to_owned());
-            Check::command(installation.command.iter().cloned().chain(arguments))
+            ProbeCommand::command(installation.command.iter().cloned().chain(arguments))
         };
         vec![call(&["--version"]), call(&["agent", "run", "--help"])]
     }
 
-    fn judge(&self, observed: &[Observed]) -> Health {
-        let [version, help] = observed else { return Health::unseen() };
+    fn judge(&self, observed: &[ProbeResult]) -> EngineHealth {
+        let [version, help] = observed else { return EngineHealth::unseen() };
         let resumes = help.success().is_some_and(|help| help.contains("--resume"));
         let detail = if resumes {
             "`abide agent run --resume` goes on with a session"
         } else {
             "`abide agent run --help` shows no --resume"
         };
-        Health {
+        EngineHealth {
             version: version.version(),
             trouble: unusable(NAME, version, "cargo install abide"),
-            resume: ResumeCapability {
+            resume: EngineResumeCapability {
                 supported: resumes,
                 probe_method: ProbeMethod::Command,
                 detail: detail.to_owned(),
             },
-            abilities: if resumes { self.abilities() } else { self.abilities().except(Ability::Resume) },
+            abilities: if resumes {
+                self.abilities()
+            } else {
+                self.abilities().except(EngineAbility::Resume)
+            },
         }
     }
 
-    fn name_session(&self, fresh: &str) -> Option<Handle> {
-        Some(Handle {
+    fn name_session(&self, fresh: &str) -> Option<EngineSessionHandle> {
+        Some(EngineSessionHandle {
             engine: NAME.to_owned(),
             handle_type: HandleType::SessionId,
             handle_value: fresh.to_owned(),
@@ -85,12 +89,12 @@ impl Engine for Native {
         })
     }
 
-    fn launch(&self, order: &Order<'_>) -> Result<Launch, Unsupported> {
+    fn launch(&self, order: &LaunchContext<'_>) -> Result<ProcessSpec, UnsupportedOperation> {
         launch::launch(order)
     }
 
-    fn interpreter(&self, order: &Order<'_>) -> Box<dyn Interpreter> {
-        Box::new(LineInterpreter::new(reader::Reader::new(order)))
+    fn interpreter(&self, order: &LaunchContext<'_>) -> Box<dyn ProcessInterpreter> {
+        Box::new(LineInterpreter::new(reader::AbideAgentReader::new(order)))
     }
 
     fn skills_folder(&self) -> &str {

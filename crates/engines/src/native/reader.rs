@@ -4,20 +4,26 @@
 //! afterwards: the agent would not do it again, and the two ledgers must agree. Without an outcome nothing has succeeded.
 
 use abide_domain::{
-    effect::Session,
+    effect::LaunchSession,
     engine::HandleType,
-    event::Ending,
-    failure::{Failure, FailureCode},
-    interaction::{Choice, Kind, Policy, Question},
+    event::TurnOutcome,
+    failure::{FailureCode, RunFailure},
+    interaction::{DecisionPolicy, InteractionKind, InteractionOption, Question},
 };
-use abide_ports::engine::{Cause, Departure, Leave, Order, Signal, Status, Stop, What};
+use abide_ports::engine::{
+    EngineSessionStatus, ExitCause, FactKind, InterruptMethod, LaunchContext, ProcessExit, ProcessSignal,
+    ShutdownMethod,
+};
 
-use super::journal::{self, Asked, End, Event, Notice, Request, Thought, Trouble};
+use super::journal::{
+    self, AgentErrorLine, AgentEventLine, AgentNoticeLine, AgentOutcomeLine, AgentQuestionLine,
+    AgentRequestLine, AgentThoughtLine,
+};
 use crate::{
     argument,
     failing::{complaint, engine_failed, left_by_itself, went_silently},
     kind,
-    tongue::{Facts, Tongue},
+    tongue::{FactSink, LineProtocol},
 };
 
 /// The only turn of a process.
@@ -31,29 +37,29 @@ const ASKS: &str = "ask_human";
 
 /// What has been heard of one process.
 #[derive(Debug, serde::Serialize, serde::Deserialize)]
-pub(super) struct Reader {
+pub(super) struct AbideAgentReader {
     resumes: bool,
     has_session: bool,
     /// The calls that are under way, each with its tool.
     calls: Vec<(String, String)>,
     /// What it said last beside its calls: with a question, what stands before it.
     said: String,
-    outcome: Option<Outcome>,
+    outcome: Option<AbideAgentOutcome>,
 }
 
 /// What it says of its turn.
 #[derive(Debug, serde::Serialize, serde::Deserialize)]
-enum Outcome {
+enum AbideAgentOutcome {
     Completed(String),
     Asked(Question),
-    Failed(Failure),
+    Failed(RunFailure),
     Interrupted,
 }
 
-impl Reader {
-    pub(super) fn new(order: &Order<'_>) -> Self {
+impl AbideAgentReader {
+    pub(super) fn new(order: &LaunchContext<'_>) -> Self {
         Self {
-            resumes: matches!(order.session, Session::Resumed(_)),
+            resumes: matches!(order.session, LaunchSession::Resumed(_)),
             has_session: false,
             calls: vec![],
             said: String::new(),
@@ -62,50 +68,50 @@ impl Reader {
     }
 
     /// Reads a line, if it is one of those that we know.
-    fn known(&mut self, line: &[u8], facts: &mut Facts) -> Option<()> {
+    fn known(&mut self, line: &[u8], facts: &mut FactSink) -> Option<()> {
         match kind::of(line)?.as_ref() {
             "session" => {
-                let session: journal::Session<'_> = serde_json::from_slice(line).ok()?;
+                let session: journal::AgentSessionLine<'_> = serde_json::from_slice(line).ok()?;
                 let value = Some(session.session_id.into_owned()).filter(|id| argument::is_session(id))?;
                 self.has_session = true;
-                facts.say(What::Session { handle_type: HandleType::SessionId, value });
+                facts.say(FactKind::Session { handle_type: HandleType::SessionId, value });
             }
             "RUN_START" | "RUN_END" | "USER_MESSAGE" => kind::is_whole(line)?,
             "THOUGHT" => self.thought(payload(line)?, facts),
             "ACTION_REQUEST" => self.request(payload(line)?, facts),
             "ACTION_RESULT" => self.result(&payload(line)?, facts),
             "SYSTEM_MESSAGE" => {
-                let Notice { level, content } = payload(line)?;
-                let said = if level == "WARN" { What::Warning } else { What::Progress };
+                let AgentNoticeLine { level, content } = payload(line)?;
+                let said = if level == "WARN" { FactKind::Warning } else { FactKind::Progress };
                 facts.say(said(content.into_owned()));
             }
             "outcome" => {
                 self.outcome = Some(outcome(serde_json::from_slice(line).ok()?)?);
-                facts.say(What::Finishing);
+                facts.say(FactKind::Finishing);
             }
             _ => return None,
         }
         Some(())
     }
 
-    fn thought(&mut self, thought: Thought<'_>, facts: &mut Facts) {
+    fn thought(&mut self, thought: AgentThoughtLine<'_>, facts: &mut FactSink) {
         let text = thought.text.unwrap_or_default().into_owned();
         if text.trim().is_empty() {
             return self.said.clear();
         }
         self.said.clone_from(&text);
-        facts.say(if thought.calls == 0 { What::Text(text) } else { What::Progress(text) });
+        facts.say(if thought.calls == 0 { FactKind::Text(text) } else { FactKind::Progress(text) });
     }
 
-    fn request(&mut self, request: Request<'_>, facts: &mut Facts) {
+    fn request(&mut self, request: AgentRequestLine<'_>, facts: &mut FactSink) {
         let (action, tool) = (request.action_id.into_owned(), request.tool_name.into_owned());
         if tool != ASKS {
-            facts.say(What::Progress(format!("calls {tool} {}", short(request.tool_args.get()))));
+            facts.say(FactKind::Progress(format!("calls {tool} {}", short(request.tool_args.get()))));
         }
         self.calls.push((action, tool));
     }
 
-    fn result(&mut self, result: &journal::Outcome<'_>, facts: &mut Facts) {
+    fn result(&mut self, result: &journal::AgentResultLine<'_>, facts: &mut FactSink) {
         let at = self.calls.iter().position(|(action, _)| *action == result.action_id);
         let tool = match at.map(|at| self.calls.swap_remove(at).1) {
             Some(tool) if tool == ASKS => return,
@@ -115,36 +121,36 @@ impl Reader {
             None => "an earlier call".to_owned(),
         };
         match (result.status.as_ref(), result.exit_code) {
-            ("unknown", _) => facts.say(What::Warning(format!("what came of {tool} is unknown"))),
-            ("success", None | Some(0)) => facts.say(What::Progress(format!("{tool} is done"))),
-            (_, Some(code)) => facts.say(What::Progress(format!("{tool} ended with {code}"))),
-            (status, None) => facts.say(What::Progress(format!("{tool}: {}", status.replace('_', " ")))),
+            ("unknown", _) => facts.say(FactKind::Warning(format!("what came of {tool} is unknown"))),
+            ("success", None | Some(0)) => facts.say(FactKind::Progress(format!("{tool} is done"))),
+            (_, Some(code)) => facts.say(FactKind::Progress(format!("{tool} ended with {code}"))),
+            (status, None) => facts.say(FactKind::Progress(format!("{tool}: {}", status.replace('_', " ")))),
         }
     }
 
     /// Why a process that told no outcome did not.
-    fn failure(&self, departure: &Departure<'_>) -> Failure {
+    fn failure(&self, departure: &ProcessExit<'_>) -> RunFailure {
         let said = complaint(departure.stderr);
-        let trouble = said.lines().rev().find_map(|line| serde_json::from_str::<Trouble>(line).ok());
+        let trouble = said.lines().rev().find_map(|line| serde_json::from_str::<AgentErrorLine>(line).ok());
         let is_lost = self.resumes && !self.has_session && left_by_itself(departure);
         match trouble {
             // The session may well be there; what defines the agent is not in order.
-            Some(Trouble { code, detail }) if code == "BAD_DEFINITION" => {
-                Failure::new(FailureCode::EngineFailed, detail)
+            Some(AgentErrorLine { code, detail }) if code == "BAD_DEFINITION" => {
+                RunFailure::new(FailureCode::EngineFailed, detail)
             }
-            Some(Trouble { code, detail }) if code == "KEY_MISSING" => {
-                Failure::new(FailureCode::EngineAuthRequired, detail)
+            Some(AgentErrorLine { code, detail }) if code == "KEY_MISSING" => {
+                RunFailure::new(FailureCode::EngineAuthRequired, detail)
             }
-            Some(Trouble { detail, .. }) if is_lost => lost(&detail),
+            Some(AgentErrorLine { detail, .. }) if is_lost => lost(&detail),
             None if is_lost => lost(&said),
-            Some(Trouble { detail, .. }) => engine_failed(&detail),
+            Some(AgentErrorLine { detail, .. }) => engine_failed(&detail),
             None => went_silently(departure),
         }
     }
 }
 
-fn lost(reason: &str) -> Failure {
-    Failure::new(
+fn lost(reason: &str) -> RunFailure {
+    RunFailure::new(
         FailureCode::SessionResumeFailed,
         format!("the agent's session could not be resumed: {reason}"),
     )
@@ -152,34 +158,38 @@ fn lost(reason: &str) -> Failure {
 
 /// What an event of the journal says.
 fn payload<'a, T: serde::Deserialize<'a>>(line: &'a [u8]) -> Option<T> {
-    let Event { payload } = serde_json::from_slice(line).ok()?;
+    let AgentEventLine { payload } = serde_json::from_slice(line).ok()?;
     Some(payload)
 }
 
-fn outcome(end: End<'_>) -> Option<Outcome> {
+fn outcome(end: AgentOutcomeLine<'_>) -> Option<AbideAgentOutcome> {
     let reason = end.reason.unwrap_or_default();
     Some(match end.status.as_ref() {
-        "COMPLETED" => Outcome::Completed(end.answer?.into_owned()),
-        "WAITING" => Outcome::Asked(question(end.question?)),
-        "FAILED" => Outcome::Failed(engine_failed(&reason)),
-        "BUDGET_EXHAUSTED" => Outcome::Failed(Failure::new(
+        "COMPLETED" => AbideAgentOutcome::Completed(end.answer?.into_owned()),
+        "WAITING" => AbideAgentOutcome::Asked(question(end.question?)),
+        "FAILED" => AbideAgentOutcome::Failed(engine_failed(&reason)),
+        "BUDGET_EXHAUSTED" => AbideAgentOutcome::Failed(RunFailure::new(
             FailureCode::EngineFailed,
             format!("the agent's budget is exhausted before it was done: {reason}"),
         )),
-        "INTERRUPTED" => Outcome::Interrupted,
+        "INTERRUPTED" => AbideAgentOutcome::Interrupted,
         _ => return None,
     })
 }
 
-fn question(asked: Asked<'_>) -> Question {
-    let choice = |label| Choice { label, safe: false };
+fn question(asked: AgentQuestionLine<'_>) -> Question {
+    let choice = |label| InteractionOption { label, safe: false };
     Question {
-        kind: if asked.options.is_empty() { Kind::OpenText } else { Kind::ChooseOne },
+        kind: if asked.options.is_empty() { InteractionKind::OpenText } else { InteractionKind::ChooseOne },
         prompt: asked.question.into_owned(),
         options: asked.options.into_iter().map(choice).collect(),
         ui_hints: asked.sensitive.then(|| r#"{"sensitive":true}"#.to_owned()),
         // A secret cannot be made up by whoever does not know it.
-        default_decision_policy: if asked.sensitive { Policy::Abort } else { Policy::EngineJudgement },
+        default_decision_policy: if asked.sensitive {
+            DecisionPolicy::Abort
+        } else {
+            DecisionPolicy::EngineJudgement
+        },
         context: None,
         hidden: None,
     }
@@ -192,41 +202,41 @@ fn short(text: &str) -> String {
     }
 }
 
-impl Tongue for Reader {
+impl LineProtocol for AbideAgentReader {
     const VERSION: &'static str = "native/1";
 
-    fn line(&mut self, line: &[u8], facts: &mut Facts) {
+    fn line(&mut self, line: &[u8], facts: &mut FactSink) {
         if self.known(line, facts).is_none() {
             facts.unknown(line);
         }
     }
 
-    fn end(&mut self, departure: &Departure<'_>, facts: &mut Facts) {
+    fn end(&mut self, departure: &ProcessExit<'_>, facts: &mut FactSink) {
         match self.outcome.take() {
-            Some(Outcome::Completed(answer)) => facts.answered(TURN, &answer),
-            Some(Outcome::Asked(question)) if self.has_session => {
+            Some(AbideAgentOutcome::Completed(answer)) => facts.answered(TURN, &answer),
+            Some(AbideAgentOutcome::Asked(question)) if self.has_session => {
                 let text = std::mem::take(&mut self.said);
-                facts.ended(TURN, Ending::Asked { text, question });
+                facts.ended(TURN, TurnOutcome::Asked { text, question });
             }
-            Some(Outcome::Failed(failure)) => facts.ended(TURN, Ending::Failed { failure }),
-            Some(Outcome::Interrupted) => facts.ended(TURN, Ending::Interrupted),
-            None if departure.cause == Cause::Interrupted => facts.ended(TURN, Ending::Interrupted),
-            Some(Outcome::Asked(_)) | None => {
-                facts.ended(TURN, Ending::Failed { failure: self.failure(departure) });
+            Some(AbideAgentOutcome::Failed(failure)) => facts.ended(TURN, TurnOutcome::Failed { failure }),
+            Some(AbideAgentOutcome::Interrupted) => facts.ended(TURN, TurnOutcome::Interrupted),
+            None if departure.cause == ExitCause::Interrupted => facts.ended(TURN, TurnOutcome::Interrupted),
+            Some(AbideAgentOutcome::Asked(_)) | None => {
+                facts.ended(TURN, TurnOutcome::Failed { failure: self.failure(departure) });
             }
         }
     }
 
-    fn status(&self) -> Status {
-        if self.has_session { Status::Working } else { Status::Starting }
+    fn status(&self) -> EngineSessionStatus {
+        if self.has_session { EngineSessionStatus::Working } else { EngineSessionStatus::Starting }
     }
 
-    fn interrupt(&mut self) -> Stop {
+    fn interrupt(&mut self) -> InterruptMethod {
         // It ends the tool that runs, writes that down, and leaves its sessions for the next turn.
-        Stop::Signal(Signal::Interrupt)
+        InterruptMethod::Signal(ProcessSignal::Interrupt)
     }
 
-    fn leave(&mut self) -> Leave {
-        Leave::Signal(Signal::Terminate)
+    fn leave(&mut self) -> ShutdownMethod {
+        ShutdownMethod::Signal(ProcessSignal::Terminate)
     }
 }

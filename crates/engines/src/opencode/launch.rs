@@ -4,13 +4,15 @@
 //! prints a word and never ends. The prompt goes in by standard input; words that are arguments reach the model in
 //! quotes.
 
-use abide_domain::{effect::Session, engine::ProfileKind};
-use abide_ports::engine::{Installation, Launch, Order, Stdin, Unsupported};
+use abide_domain::{effect::LaunchSession, engine::ProfileKind};
+use abide_ports::engine::{
+    EngineInstallation, LaunchContext, ProcessSpec, ProcessStdin, UnsupportedOperation,
+};
 
 use super::permission;
 use crate::{acp, argument};
 
-pub(super) fn launch(order: &Order<'_>) -> Result<Launch, Unsupported> {
+pub(super) fn launch(order: &LaunchContext<'_>) -> Result<ProcessSpec, UnsupportedOperation> {
     let mut env = environment(order.installation).into_iter().collect();
     permission::configure(order, &mut env)?;
     let mut argv = order.installation.command.clone();
@@ -32,13 +34,13 @@ pub(super) fn launch(order: &Order<'_>) -> Result<Launch, Unsupported> {
             }
             add(&own);
             match order.session {
-                Session::New | Session::Named(_) => {}
-                Session::Resumed(handle) => add(&[&format!("--session={}", handle.handle_value)]),
+                LaunchSession::New | LaunchSession::Named(_) => {}
+                LaunchSession::Resumed(handle) => add(&[&format!("--session={}", handle.handle_value)]),
             }
-            Stdin::Whole(order.prompt.as_bytes().to_vec())
+            ProcessStdin::Whole(order.prompt.as_bytes().to_vec())
         }
     };
-    Ok(Launch {
+    Ok(ProcessSpec {
         argv,
         env: env.into_iter().collect(),
         without_env: vec![],
@@ -51,7 +53,7 @@ pub(super) fn launch(order: &Order<'_>) -> Result<Launch, Unsupported> {
 }
 
 /// What the owner sets, and no update in the middle of a run.
-pub(super) fn environment(installation: &Installation) -> Vec<(String, String)> {
+pub(super) fn environment(installation: &EngineInstallation) -> Vec<(String, String)> {
     let mut env = installation.env.clone();
     env.entry("OPENCODE_DISABLE_AUTOUPDATE".to_owned()).or_insert_with(|| "1".to_owned());
     env.into_iter().collect()

@@ -9,33 +9,33 @@ mod native;
 mod permission;
 mod reader;
 
-use abide_domain::engine::{Handle, ProbeMethod, ProfileKind, ResumeCapability};
+use abide_domain::engine::{EngineResumeCapability, EngineSessionHandle, ProbeMethod, ProfileKind};
 use abide_ports::engine::{
-    Abilities, Ability, Check, Engine, Health, Installation, Interpreter, Launch, Observed, Order,
-    Unsupported,
+    AbilitySet, Engine, EngineAbility, EngineHealth, EngineInstallation, LaunchContext, ProbeCommand,
+    ProbeResult, ProcessInterpreter, ProcessSpec, UnsupportedOperation,
 };
 
 use crate::{acp, failing::unusable, tongue::LineInterpreter};
 
 /// The adapter.
 #[derive(Debug)]
-pub(crate) struct OpenCode;
+pub(crate) struct OpenCodeEngine;
 
 /// Its name.
 const NAME: &str = "opencode";
 
-impl Engine for OpenCode {
+impl Engine for OpenCodeEngine {
     fn name(&self) -> &str {
         NAME
     }
 
-    /// Not [`Ability::Gates`]: only the held form has it, and a program that can resume is not held.
-    fn abilities(&self) -> Abilities {
-        Abilities::of(&[Ability::Resume, Ability::Hold, Ability::Progress])
+    /// Not [`EngineAbility::Gates`]: only the held form has it, and a program that can resume is not held.
+    fn abilities(&self) -> AbilitySet {
+        AbilitySet::of(&[EngineAbility::Resume, EngineAbility::Hold, EngineAbility::Progress])
     }
 
-    fn installation(&self) -> Installation {
-        Installation::named("opencode").passing(&[
+    fn installation(&self) -> EngineInstallation {
+        EngineInstallation::named("opencode").passing(&[
             "OPENCODE_*",
             "OPENAI_*",
             "ANTHROPIC_*",
@@ -44,54 +44,58 @@ impl Engine for OpenCode {
         ])
     }
 
-    fn checks(&self, installation: &Installation) -> Vec<Check> {
+    fn checks(&self, installation: &EngineInstallation) -> Vec<ProbeCommand> {
         let call = |arguments: &[&str]| {
             let arguments = arguments.iter().map(|argument| (*argument).to_owned());
             let argv = installation.command.iter().cloned().chain(arguments);
-            Check { env: launch::environment(installation), ..Check::command(argv) }
+            ProbeCommand { env: launch::environment(installation), ..ProbeCommand::command(argv) }
         };
         vec![call(&["--version"]), call(&["run", "--help"])]
     }
 
-    fn judge(&self, observed: &[Observed]) -> Health {
-        let [version, help] = observed else { return Health::unseen() };
+    fn judge(&self, observed: &[ProbeResult]) -> EngineHealth {
+        let [version, help] = observed else { return EngineHealth::unseen() };
         let resumes = match help {
             // It prints its help on one stream or the other, depending on who asks.
-            Observed::Ran { stdout, stderr, .. } => {
+            ProbeResult::Ran { stdout, stderr, .. } => {
                 stdout.contains("--session") || stderr.contains("--session")
             }
-            Observed::NotFound { .. } | Observed::TimedOut | Observed::Unavailable { .. } => false,
+            ProbeResult::NotFound { .. } | ProbeResult::TimedOut | ProbeResult::Unavailable { .. } => false,
         };
         let detail = if resumes {
             "`opencode run` takes --session"
         } else {
             "`opencode run --help` shows no --session"
         };
-        Health {
+        EngineHealth {
             version: version.version(),
             trouble: unusable(NAME, version, "npm install -g opencode-ai"),
-            resume: ResumeCapability {
+            resume: EngineResumeCapability {
                 supported: resumes,
                 probe_method: ProbeMethod::Command,
                 detail: detail.to_owned(),
             },
-            abilities: if resumes { self.abilities() } else { self.abilities().except(Ability::Resume) },
+            abilities: if resumes {
+                self.abilities()
+            } else {
+                self.abilities().except(EngineAbility::Resume)
+            },
         }
     }
 
-    fn name_session(&self, _fresh: &str) -> Option<Handle> {
+    fn name_session(&self, _fresh: &str) -> Option<EngineSessionHandle> {
         None
     }
 
-    fn launch(&self, order: &Order<'_>) -> Result<Launch, Unsupported> {
+    fn launch(&self, order: &LaunchContext<'_>) -> Result<ProcessSpec, UnsupportedOperation> {
         launch::launch(order)
     }
 
-    fn interpreter(&self, order: &Order<'_>) -> Box<dyn Interpreter> {
+    fn interpreter(&self, order: &LaunchContext<'_>) -> Box<dyn ProcessInterpreter> {
         match order.kind {
-            ProfileKind::Resumable => Box::new(LineInterpreter::new(reader::Reader::new(order))),
+            ProfileKind::Resumable => Box::new(LineInterpreter::new(reader::OpenCodeReader::new(order))),
             // The sandbox is settled by the launch.
-            ProfileKind::StickyProcess => acp::interpreter(&Order { sandbox: None, ..*order }),
+            ProfileKind::StickyProcess => acp::interpreter(&LaunchContext { sandbox: None, ..*order }),
         }
     }
 

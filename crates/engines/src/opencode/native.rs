@@ -61,20 +61,20 @@ pub(super) struct ErrorLine<'a> {
     #[serde(borrow, rename = "sessionID")]
     pub(super) session_id: Cow<'a, str>,
     #[serde(borrow)]
-    pub(super) error: Trouble<'a>,
+    pub(super) error: OpenCodeError<'a>,
 }
 
 #[derive(Debug, Deserialize)]
-pub(super) struct Trouble<'a> {
+pub(super) struct OpenCodeError<'a> {
     #[serde(borrow)]
     pub(super) name: Option<Cow<'a, str>>,
     #[serde(borrow)]
-    pub(super) data: Option<TroubleData<'a>>,
+    pub(super) data: Option<OpenCodeErrorData<'a>>,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct TroubleData<'a> {
+pub(super) struct OpenCodeErrorData<'a> {
     #[serde(borrow)]
     pub(super) message: Option<Cow<'a, str>>,
     pub(super) status_code: Option<u16>,

@@ -16,30 +16,30 @@
 use std::collections::BTreeMap;
 
 use abide_domain::engine::ProfileKind;
-use abide_ports::engine::{Order, Sandbox, Unsupported};
+use abide_ports::engine::{LaunchContext, SandboxMode, UnsupportedOperation};
 use serde_json::{Map, Value, json};
 
 /// The variable that holds configuration as text; it is stronger than every file.
 const VARIABLE: &str = "OPENCODE_CONFIG_CONTENT";
 
 /// The agent that stands for a sandbox.
-pub(super) fn agent(sandbox: Sandbox) -> &'static str {
+pub(super) fn agent(sandbox: SandboxMode) -> &'static str {
     match sandbox {
-        Sandbox::ReadOnly => "abide-read-only",
-        Sandbox::WorkspaceWrite => "abide-workspace-write",
-        Sandbox::FullAccess => "abide-full-access",
+        SandboxMode::ReadOnly => "abide-read-only",
+        SandboxMode::WorkspaceWrite => "abide-workspace-write",
+        SandboxMode::FullAccess => "abide-full-access",
     }
 }
 
 /// Adds the sandbox's agent to the configuration in the environment.
 pub(super) fn configure(
-    order: &Order<'_>,
+    order: &LaunchContext<'_>,
     environment: &mut BTreeMap<String, String>,
-) -> Result<(), Unsupported> {
+) -> Result<(), UnsupportedOperation> {
     let Some(sandbox) = order.sandbox else { return Ok(()) };
     let mut config: Map<String, Value> = match environment.get(VARIABLE) {
         None => Map::new(),
-        Some(own) => serde_json::from_str(own).map_err(|error| Unsupported::Refused {
+        Some(own) => serde_json::from_str(own).map_err(|error| UnsupportedOperation::Refused {
             reason: format!("{VARIABLE} in the engine's configuration is not a JSON object: {error}"),
         })?,
     };
@@ -52,7 +52,7 @@ pub(super) fn configure(
     match agents.as_object_mut() {
         Some(agents) => agents.insert(agent(sandbox).to_owned(), own),
         None => {
-            return Err(Unsupported::Refused {
+            return Err(UnsupportedOperation::Refused {
                 reason: format!("agent in {VARIABLE} of the engine's configuration is not an object"),
             });
         }
@@ -63,7 +63,7 @@ pub(super) fn configure(
 }
 
 /// Keys are written in alphabetical order, and `*` is before every letter.
-fn rules(sandbox: Sandbox, kind: ProfileKind) -> Value {
+fn rules(sandbox: SandboxMode, kind: ProfileKind) -> Value {
     let if_a_person_allows = match kind {
         ProfileKind::Resumable => "deny",
         ProfileKind::StickyProcess => "ask",
@@ -82,13 +82,13 @@ fn rules(sandbox: Sandbox, kind: ProfileKind) -> Value {
         "websearch": "allow",
     });
     match sandbox {
-        Sandbox::ReadOnly => {}
-        Sandbox::WorkspaceWrite => {
+        SandboxMode::ReadOnly => {}
+        SandboxMode::WorkspaceWrite => {
             rules["bash"] = if_a_person_allows.into();
             rules["edit"] = "allow".into();
             rules["external_directory"] = if_a_person_allows.into();
         }
-        Sandbox::FullAccess => rules = json!({ "*": "allow" }),
+        SandboxMode::FullAccess => rules = json!({ "*": "allow" }),
     }
     rules
 }
@@ -100,17 +100,17 @@ mod tests {
     #[test]
     fn only_what_is_named_is_allowed() {
         for kind in [ProfileKind::Resumable, ProfileKind::StickyProcess] {
-            for sandbox in [Sandbox::ReadOnly, Sandbox::WorkspaceWrite] {
+            for sandbox in [SandboxMode::ReadOnly, SandboxMode::WorkspaceWrite] {
                 assert_eq!(rules(sandbox, kind).to_string().find("{\"*\":\"deny\""), Some(0));
             }
-            assert_eq!(rules(Sandbox::ReadOnly, kind).get("edit"), None);
-            assert_eq!(rules(Sandbox::ReadOnly, kind).get("bash"), None);
+            assert_eq!(rules(SandboxMode::ReadOnly, kind).get("edit"), None);
+            assert_eq!(rules(SandboxMode::ReadOnly, kind).get("bash"), None);
         }
     }
 
     #[test]
     fn commands_are_asked_for_where_somebody_can_be_asked() {
-        assert_eq!(rules(Sandbox::WorkspaceWrite, ProfileKind::Resumable)["bash"], "deny");
-        assert_eq!(rules(Sandbox::WorkspaceWrite, ProfileKind::StickyProcess)["bash"], "ask");
+        assert_eq!(rules(SandboxMode::WorkspaceWrite, ProfileKind::Resumable)["bash"], "deny");
+        assert_eq!(rules(SandboxMode::WorkspaceWrite, ProfileKind::StickyProcess)["bash"], "ask");
     }
 }

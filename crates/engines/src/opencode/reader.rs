@@ -4,20 +4,23 @@
 //! the process left with 0.
 
 use abide_domain::{
-    effect::Session,
+    effect::LaunchSession,
     engine::HandleType,
-    event::Ending,
-    failure::{Failure, FailureCode},
-    process::Exit,
+    event::TurnOutcome,
+    failure::{FailureCode, RunFailure},
+    process::ExitStatus,
 };
-use abide_ports::engine::{Cause, Departure, Leave, Order, Signal, Status, Stop, Unsupported, What};
+use abide_ports::engine::{
+    EngineSessionStatus, ExitCause, FactKind, InterruptMethod, LaunchContext, ProcessExit, ProcessSignal,
+    ShutdownMethod, UnsupportedOperation,
+};
 
-use super::native::{ErrorLine, PartLine, SessionLine, StepPart, TextPart, ToolPart, Trouble};
+use super::native::{ErrorLine, OpenCodeError, PartLine, SessionLine, StepPart, TextPart, ToolPart};
 use crate::{
     argument,
     failing::{complaint, engine_failed, left_by_itself, went_silently},
     kind,
-    tongue::{Facts, Tongue, extend},
+    tongue::{FactSink, LineProtocol, extend},
 };
 
 /// The only turn of a process.
@@ -28,46 +31,46 @@ const REFUSED: &str = "rejected permission";
 
 /// What has been heard of one process.
 #[derive(Debug, serde::Serialize, serde::Deserialize)]
-pub(super) struct Reader {
+pub(super) struct OpenCodeReader {
     resumes: bool,
     session: Option<String>,
     /// The latest message of the agent: at the end, its answer.
     answer: String,
     /// The message that the answer is.
     message: String,
-    trouble: Option<Failure>,
+    trouble: Option<RunFailure>,
     /// What the last step finished with.
-    last_step: Step,
+    last_step: OpenCodeStep,
 }
 
 /// How far the last step is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-enum Step {
+enum OpenCodeStep {
     /// At work, or another one follows.
     Open,
     /// It was the last, and good.
     Stopped,
 }
 
-impl Reader {
-    pub(super) fn new(order: &Order<'_>) -> Self {
+impl OpenCodeReader {
+    pub(super) fn new(order: &LaunchContext<'_>) -> Self {
         Self {
-            resumes: matches!(order.session, Session::Resumed(_)),
+            resumes: matches!(order.session, LaunchSession::Resumed(_)),
             session: None,
             answer: String::new(),
             message: String::new(),
             trouble: None,
-            last_step: Step::Open,
+            last_step: OpenCodeStep::Open,
         }
     }
 
     /// Reads a line, if it is one of those that we know.
-    fn known(&mut self, line: &[u8], facts: &mut Facts) -> Option<()> {
+    fn known(&mut self, line: &[u8], facts: &mut FactSink) -> Option<()> {
         match kind::of(line)?.as_ref() {
             "step_start" => {
                 let SessionLine { session_id } = serde_json::from_slice(line).ok()?;
                 self.named(&session_id, facts);
-                self.last_step = Step::Open;
+                self.last_step = OpenCodeStep::Open;
                 // It went on, so what happened before did not end it.
                 self.trouble = None;
             }
@@ -81,13 +84,13 @@ impl Reader {
                     self.answer.push_str("\n\n");
                 }
                 extend(&mut self.answer, &part.text);
-                facts.say(What::Text(part.text.into_owned()));
+                facts.say(FactKind::Text(part.text.into_owned()));
             }
             "tool_use" => {
                 let PartLine::<'_, ToolPart<'_>> { session_id, part } = serde_json::from_slice(line).ok()?;
                 self.named(&session_id, facts);
                 let title = part.state.title.filter(|title| !title.is_empty()).unwrap_or(part.tool);
-                facts.say(What::Progress(match &part.state.error {
+                facts.say(FactKind::Progress(match &part.state.error {
                     Some(error) => format!("{title}: {error}"),
                     None => format!("{title}: {}", part.state.status),
                 }));
@@ -100,40 +103,40 @@ impl Reader {
                              in OpenCode's own permissions.",
                         );
                     }
-                    self.trouble = Some(Failure::new(FailureCode::EngineFailed, message));
+                    self.trouble = Some(RunFailure::new(FailureCode::EngineFailed, message));
                 }
             }
             "reasoning" => {
                 let SessionLine { session_id } = serde_json::from_slice(line).ok()?;
                 self.named(&session_id, facts);
-                facts.say(What::Progress("thinks".to_owned()));
+                facts.say(FactKind::Progress("thinks".to_owned()));
             }
             "step_finish" => {
                 let PartLine::<'_, StepPart<'_>> { session_id, part } = serde_json::from_slice(line).ok()?;
                 self.named(&session_id, facts);
                 match part.reason.as_ref() {
                     "stop" => {
-                        self.last_step = Step::Stopped;
-                        facts.say(What::Finishing);
+                        self.last_step = OpenCodeStep::Stopped;
+                        facts.say(FactKind::Finishing);
                     }
                     "tool-calls" | "unknown" => {}
                     "length" => {
                         let message =
                             "the model reached its limit before it was done; ask for less at a time";
-                        self.trouble = Some(Failure::new(FailureCode::EngineFailed, message));
+                        self.trouble = Some(RunFailure::new(FailureCode::EngineFailed, message));
                     }
                     other => {
                         let message = format!("the model stopped before it was done: {other}");
-                        self.trouble = Some(Failure::new(FailureCode::EngineFailed, message));
+                        self.trouble = Some(RunFailure::new(FailureCode::EngineFailed, message));
                     }
                 }
             }
             "error" => {
                 let ErrorLine { session_id, error } = serde_json::from_slice(line).ok()?;
                 self.named(&session_id, facts);
-                self.last_step = Step::Open;
+                self.last_step = OpenCodeStep::Open;
                 let failure = failure(&error);
-                facts.say(What::Warning(failure.message.clone()));
+                facts.say(FactKind::Warning(failure.message.clone()));
                 self.trouble = Some(failure);
             }
             _ => return None,
@@ -142,18 +145,18 @@ impl Reader {
     }
 
     /// Every line names the session; it is said when it is new.
-    fn named(&mut self, session: &str, facts: &mut Facts) {
+    fn named(&mut self, session: &str, facts: &mut FactSink) {
         if argument::is_session(session) && self.session.as_deref() != Some(session) {
             let value = session.to_owned();
             self.session = Some(value.clone());
-            facts.say(What::Session { handle_type: HandleType::SessionId, value });
+            facts.say(FactKind::Session { handle_type: HandleType::SessionId, value });
         }
     }
 
-    fn failed(&self, departure: &Departure<'_>) -> Failure {
+    fn failed(&self, departure: &ProcessExit<'_>) -> RunFailure {
         match &self.trouble {
             Some(failure) => failure.clone(),
-            None if self.resumes && self.session.is_none() && left_by_itself(departure) => Failure::new(
+            None if self.resumes && self.session.is_none() && left_by_itself(departure) => RunFailure::new(
                 FailureCode::SessionResumeFailed,
                 format!("the session could not be resumed: {}", complaint(departure.stderr)),
             ),
@@ -162,7 +165,7 @@ impl Reader {
     }
 }
 
-fn failure(trouble: &Trouble<'_>) -> Failure {
+fn failure(trouble: &OpenCodeError<'_>) -> RunFailure {
     let name = trouble.name.as_deref().unwrap_or("error");
     let data = trouble.data.as_ref();
     let message = data.and_then(|data| data.message.as_deref()).unwrap_or("no details");
@@ -174,43 +177,43 @@ fn failure(trouble: &Trouble<'_>) -> Failure {
     failure
 }
 
-impl Tongue for Reader {
+impl LineProtocol for OpenCodeReader {
     const VERSION: &'static str = "opencode/1";
 
-    fn line(&mut self, line: &[u8], facts: &mut Facts) {
+    fn line(&mut self, line: &[u8], facts: &mut FactSink) {
         if self.known(line, facts).is_none() {
             facts.unknown(line);
         }
     }
 
-    fn end(&mut self, departure: &Departure<'_>, facts: &mut Facts) {
-        let left_well = departure.exit == Exit::Code(0) || departure.cause == Cause::Dismissed;
+    fn end(&mut self, departure: &ProcessExit<'_>, facts: &mut FactSink) {
+        let left_well = departure.exit == ExitStatus::Code(0) || departure.cause == ExitCause::Dismissed;
         match self.last_step {
-            Step::Stopped if left_well => facts.answered(TURN, &self.answer),
-            Step::Stopped | Step::Open if departure.cause == Cause::Interrupted => {
-                facts.ended(TURN, Ending::Interrupted);
+            OpenCodeStep::Stopped if left_well => facts.answered(TURN, &self.answer),
+            OpenCodeStep::Stopped | OpenCodeStep::Open if departure.cause == ExitCause::Interrupted => {
+                facts.ended(TURN, TurnOutcome::Interrupted);
             }
-            Step::Stopped | Step::Open => {
-                facts.ended(TURN, Ending::Failed { failure: self.failed(departure) });
+            OpenCodeStep::Stopped | OpenCodeStep::Open => {
+                facts.ended(TURN, TurnOutcome::Failed { failure: self.failed(departure) });
             }
         }
     }
 
-    fn status(&self) -> Status {
-        if self.session.is_some() { Status::Working } else { Status::Starting }
+    fn status(&self) -> EngineSessionStatus {
+        if self.session.is_some() { EngineSessionStatus::Working } else { EngineSessionStatus::Starting }
     }
 
-    fn say(&mut self, _prompt: &str) -> Result<Vec<u8>, Unsupported> {
-        Err(Unsupported::Refused {
+    fn say(&mut self, _prompt: &str) -> Result<Vec<u8>, UnsupportedOperation> {
+        Err(UnsupportedOperation::Refused {
             reason: "`opencode run` takes one prompt; hold `opencode acp`".to_owned(),
         })
     }
 
-    fn interrupt(&mut self) -> Stop {
-        Stop::Signal(Signal::Terminate)
+    fn interrupt(&mut self) -> InterruptMethod {
+        InterruptMethod::Signal(ProcessSignal::Terminate)
     }
 
-    fn leave(&mut self) -> Leave {
-        Leave::Signal(Signal::Terminate)
+    fn leave(&mut self) -> ShutdownMethod {
+        ShutdownMethod::Signal(ProcessSignal::Terminate)
     }
 }

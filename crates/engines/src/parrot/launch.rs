@@ -4,13 +4,16 @@
 //! below the workspace, so nothing is ever wider than it was asked for. Without a setting files may be written. A model
 //! is named to it and means nothing to it.
 
-use abide_domain::effect::Session;
-use abide_ports::engine::{Ability, Launch, Order, Stdin, Unsupported};
+use abide_domain::effect::LaunchSession;
+use abide_ports::engine::{EngineAbility, LaunchContext, ProcessSpec, ProcessStdin, UnsupportedOperation};
 
-use super::{Form, native::Tell};
+use super::{ParrotForm, native::ParrotCommand};
 use crate::argument;
 
-pub(super) fn launch(form: Form, order: &Order<'_>) -> Result<Launch, Unsupported> {
+pub(super) fn launch(
+    form: ParrotForm,
+    order: &LaunchContext<'_>,
+) -> Result<ProcessSpec, UnsupportedOperation> {
     let mut argv = order.installation.command.clone();
     let mut add = |arguments: &[&str]| argv.extend(arguments.iter().map(|argument| (*argument).to_owned()));
     if let Some(sandbox) = order.sandbox {
@@ -22,29 +25,35 @@ pub(super) fn launch(form: Form, order: &Order<'_>) -> Result<Launch, Unsupporte
     let own: Vec<&str> = order.installation.args.iter().map(String::as_str).collect();
     add(&own);
     match (form, order.session) {
-        (Form::Sticky, Session::Resumed(_)) => return Err(Unsupported::Lacks { ability: Ability::Resume }),
-        (Form::Sticky, Session::New | Session::Named(_)) => add(&["--sticky"]),
-        (Form::Resumable, Session::New) => {}
-        (Form::Resumable, Session::Named(handle)) => add(&["--session-id", named(&handle.handle_value)?]),
-        (Form::Resumable, Session::Resumed(handle)) => add(&["--resume", named(&handle.handle_value)?]),
+        (ParrotForm::Sticky, LaunchSession::Resumed(_)) => {
+            return Err(UnsupportedOperation::Lacks { ability: EngineAbility::Resume });
+        }
+        (ParrotForm::Sticky, LaunchSession::New | LaunchSession::Named(_)) => add(&["--sticky"]),
+        (ParrotForm::Resumable, LaunchSession::New) => {}
+        (ParrotForm::Resumable, LaunchSession::Named(handle)) => {
+            add(&["--session-id", named(&handle.handle_value)?])
+        }
+        (ParrotForm::Resumable, LaunchSession::Resumed(handle)) => {
+            add(&["--resume", named(&handle.handle_value)?])
+        }
     }
-    Ok(Launch {
+    Ok(ProcessSpec {
         argv,
         env: order.installation.env.clone().into_iter().collect(),
         without_env: vec![],
         appended_env: vec![],
         files: vec![],
-        stdin: Stdin::Open(Tell::Prompt { text: order.prompt }.line()),
+        stdin: ProcessStdin::Open(ParrotCommand::Prompt { text: order.prompt }.line()),
         not_before: None,
         outliving: None,
     })
 }
 
 /// A session's name is the name of a file, and must not look like an option.
-fn named(id: &str) -> Result<&str, Unsupported> {
+fn named(id: &str) -> Result<&str, UnsupportedOperation> {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
     if id.is_empty() || id.starts_with('-') || !id.bytes().all(allowed) {
-        return Err(Unsupported::Refused { reason: format!("{id:?} is not a parrot's session id") });
+        return Err(UnsupportedOperation::Refused { reason: format!("{id:?} is not a parrot's session id") });
     }
     Ok(id)
 }

@@ -8,108 +8,116 @@ mod launch;
 mod native;
 mod reader;
 
-use abide_domain::engine::{Handle, HandleType, ProbeMethod, ProfileKind, ResumeCapability};
+use abide_domain::engine::{
+    EngineResumeCapability, EngineSessionHandle, HandleType, ProbeMethod, ProfileKind,
+};
 use abide_ports::engine::{
-    Abilities, Ability, Check, Engine, Health, Installation, Interpreter, IsolationScope, Launch, Observed,
-    Order, Unsupported,
+    AbilitySet, Engine, EngineAbility, EngineHealth, EngineInstallation, IsolationScope, LaunchContext,
+    ProbeCommand, ProbeResult, ProcessInterpreter, ProcessSpec, UnsupportedOperation,
 };
 
 use crate::{failing::unusable, tongue::LineInterpreter};
 
 /// The adapter.
 #[derive(Debug)]
-pub(crate) struct Parrot(pub(crate) Form);
+pub(crate) struct ParrotEngine(pub(crate) ParrotForm);
 
 /// How a parrot lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub(crate) enum Form {
+pub(crate) enum ParrotForm {
     /// One process for each turn.
     Resumable,
     /// One process for all turns.
     Sticky,
 }
 
-impl Parrot {
+impl ParrotEngine {
     /// How the process of an order lives: one whose run must hold it stays.
-    fn form(&self, order: &Order<'_>) -> Form {
+    fn form(&self, order: &LaunchContext<'_>) -> ParrotForm {
         match order.kind {
             ProfileKind::Resumable => self.0,
-            ProfileKind::StickyProcess => Form::Sticky,
+            ProfileKind::StickyProcess => ParrotForm::Sticky,
         }
     }
 }
 
-impl Engine for Parrot {
+impl Engine for ParrotEngine {
     fn name(&self) -> &str {
         match self.0 {
-            Form::Resumable => "parrot",
-            Form::Sticky => "parrot-sticky",
+            ParrotForm::Resumable => "parrot",
+            ParrotForm::Sticky => "parrot-sticky",
         }
     }
 
-    fn abilities(&self) -> Abilities {
-        let both = Abilities::of(&[Ability::Gates, Ability::Progress, Ability::Steer]);
+    fn abilities(&self) -> AbilitySet {
+        let both = AbilitySet::of(&[EngineAbility::Gates, EngineAbility::Progress, EngineAbility::Steer]);
         match self.0 {
-            Form::Resumable => both.with(Ability::Resume).with(Ability::NamedSessions).with(Ability::Hold),
-            Form::Sticky => both.with(Ability::Hold),
+            ParrotForm::Resumable => {
+                both.with(EngineAbility::Resume).with(EngineAbility::NamedSessions).with(EngineAbility::Hold)
+            }
+            ParrotForm::Sticky => both.with(EngineAbility::Hold),
         }
     }
 
-    fn installation(&self) -> Installation {
+    fn installation(&self) -> EngineInstallation {
         // The path of the running program is not known here: whoever plugs the engines in puts it in its place.
         let command = vec!["abide".to_owned(), "__parrot".to_owned()];
-        Installation { command, ..Installation::default() }.passing(&["ABIDE_HOME", "PARROT_*"])
+        EngineInstallation { command, ..EngineInstallation::default() }.passing(&["ABIDE_HOME", "PARROT_*"])
     }
 
     fn isolation_scope(&self) -> IsolationScope {
         IsolationScope::Nothing
     }
 
-    fn checks(&self, installation: &Installation) -> Vec<Check> {
+    fn checks(&self, installation: &EngineInstallation) -> Vec<ProbeCommand> {
         let call = |argument: &str| {
-            Check::command(installation.command.iter().cloned().chain([argument.to_owned()]))
+            ProbeCommand::command(installation.command.iter().cloned().chain([argument.to_owned()]))
         };
         vec![call("--version"), call("--help")]
     }
 
-    fn judge(&self, observed: &[Observed]) -> Health {
-        let [version, help] = observed else { return Health::unseen() };
+    fn judge(&self, observed: &[ProbeResult]) -> EngineHealth {
+        let [version, help] = observed else { return EngineHealth::unseen() };
         let offers = help.success().is_some_and(|help| help.contains("--resume"));
         let (supported, detail) = match self.0 {
-            Form::Resumable if offers => (true, "`abide __parrot --help` offers --resume"),
-            Form::Resumable => (false, "`abide __parrot --help` offers no --resume"),
-            Form::Sticky => (false, "this form of the parrot cannot resume, on purpose"),
+            ParrotForm::Resumable if offers => (true, "`abide __parrot --help` offers --resume"),
+            ParrotForm::Resumable => (false, "`abide __parrot --help` offers no --resume"),
+            ParrotForm::Sticky => (false, "this form of the parrot cannot resume, on purpose"),
         };
-        Health {
+        EngineHealth {
             version: version.version(),
             trouble: unusable(self.name(), version, "cargo install abide"),
-            resume: ResumeCapability {
+            resume: EngineResumeCapability {
                 supported,
                 probe_method: ProbeMethod::Command,
                 detail: detail.to_owned(),
             },
-            abilities: if supported { self.abilities() } else { self.abilities().except(Ability::Resume) },
+            abilities: if supported {
+                self.abilities()
+            } else {
+                self.abilities().except(EngineAbility::Resume)
+            },
         }
     }
 
-    fn name_session(&self, fresh: &str) -> Option<Handle> {
+    fn name_session(&self, fresh: &str) -> Option<EngineSessionHandle> {
         match self.0 {
-            Form::Resumable => Some(Handle {
+            ParrotForm::Resumable => Some(EngineSessionHandle {
                 engine: self.name().to_owned(),
                 handle_type: HandleType::SessionId,
                 handle_value: fresh.to_owned(),
                 created_at_turn: 1,
             }),
-            Form::Sticky => None,
+            ParrotForm::Sticky => None,
         }
     }
 
-    fn launch(&self, order: &Order<'_>) -> Result<Launch, Unsupported> {
+    fn launch(&self, order: &LaunchContext<'_>) -> Result<ProcessSpec, UnsupportedOperation> {
         launch::launch(self.form(order), order)
     }
 
-    fn interpreter(&self, order: &Order<'_>) -> Box<dyn Interpreter> {
-        Box::new(LineInterpreter::new(reader::Reader::new(self.form(order), order)))
+    fn interpreter(&self, order: &LaunchContext<'_>) -> Box<dyn ProcessInterpreter> {
+        Box::new(LineInterpreter::new(reader::ParrotReader::new(self.form(order), order)))
     }
 
     fn skills_folder(&self) -> &str {

@@ -6,21 +6,21 @@ use serde::{Deserialize, Serialize};
 
 /// `session`, `withdrawn`
 #[derive(Debug, Deserialize)]
-pub(super) struct Named<'a> {
+pub(super) struct ParrotIdLine<'a> {
     #[serde(borrow)]
     pub(super) id: Cow<'a, str>,
 }
 
 /// `text`, `output`, `progress`, `result`
 #[derive(Debug, Deserialize)]
-pub(super) struct Words<'a> {
+pub(super) struct ParrotTextLine<'a> {
     #[serde(borrow)]
     pub(super) text: Cow<'a, str>,
 }
 
 /// `gate`
 #[derive(Debug, Deserialize)]
-pub(super) struct Gate<'a> {
+pub(super) struct ParrotGateLine<'a> {
     #[serde(borrow)]
     pub(super) id: Cow<'a, str>,
     #[serde(borrow)]
@@ -36,7 +36,7 @@ pub(super) struct Gate<'a> {
 
 /// `failed`
 #[derive(Debug, Deserialize)]
-pub(super) struct Failed<'a> {
+pub(super) struct ParrotFailureLine<'a> {
     #[serde(borrow)]
     pub(super) message: Cow<'a, str>,
 }
@@ -44,14 +44,14 @@ pub(super) struct Failed<'a> {
 /// What it is told.
 #[derive(Debug, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
-pub(super) enum Tell<'a> {
+pub(super) enum ParrotCommand<'a> {
     Prompt { text: &'a str },
     Answer { gate: &'a str, text: &'a str, approved: bool },
     Steer { text: &'a str },
     Interrupt,
 }
 
-impl Tell<'_> {
+impl ParrotCommand<'_> {
     /// The line that says so.
     pub(super) fn line(&self) -> Vec<u8> {
         let mut line = serde_json::to_vec(self).expect("strings always become JSON");

@@ -6,58 +6,61 @@
 use std::collections::BTreeSet;
 
 use abide_domain::{
-    approval::Verdict,
-    context::{ChangeKind, CommandLine, Context, Field, FieldValue, FileChange, Subject},
-    effect::Session,
+    approval::ApprovalVerdict,
+    context::{
+        ApprovalContext, ApprovalSubject, ChangeKind, CommandLine, FieldValue, FileChange, RequestField,
+    },
+    effect::LaunchSession,
     engine::HandleType,
-    event::Ending,
-    failure::{Failure, FailureCode},
-    interaction::{Choice, Kind, Policy, Purpose, Question},
-    process::Exit,
+    event::TurnOutcome,
+    failure::{FailureCode, RunFailure},
+    interaction::{DecisionPolicy, GatePurpose, InteractionKind, InteractionOption, Question},
+    process::ExitStatus,
 };
 use abide_ports::engine::{
-    Ability, Answer, Cause, Departure, Leave, Order, Signal, Status, Stop, Unsupported, What,
+    EngineAbility, EngineSessionStatus, ExitCause, FactKind, GateAnswer, InterruptMethod, LaunchContext,
+    ProcessExit, ProcessSignal, ShutdownMethod, UnsupportedOperation,
 };
 
 use super::{
-    Form,
-    native::{Failed, Gate, Named, Tell, Words},
+    ParrotForm,
+    native::{ParrotCommand, ParrotFailureLine, ParrotGateLine, ParrotIdLine, ParrotTextLine},
 };
 use crate::{
     argument, covered,
     failing::{complaint, engine_failed, went_silently},
-    head::Members,
+    head::JsonMembers,
     kind,
-    tongue::{Facts, LongLine, Tongue},
+    tongue::{FactSink, LineProtocol, LongLine},
 };
 
 /// What has been heard of one process.
 #[derive(Debug, serde::Serialize, serde::Deserialize)]
-pub(super) struct Reader {
-    form: Form,
+pub(super) struct ParrotReader {
+    form: ParrotForm,
     resumes: bool,
     has_session: bool,
     /// How many turns it has begun, and how many it has ended.
     begun: u32,
     ended: u32,
     /// How the last of them ended; of a process that takes one turn, as far as it says itself.
-    last: Option<Said>,
+    last: Option<ParrotOutcome>,
     gates: BTreeSet<String>,
 }
 
 /// How a turn ended.
 #[derive(Debug, serde::Serialize, serde::Deserialize)]
-enum Said {
+enum ParrotOutcome {
     Result(String),
     Failed(String),
     Interrupted,
 }
 
-impl Reader {
-    pub(super) fn new(form: Form, order: &Order<'_>) -> Self {
+impl ParrotReader {
+    pub(super) fn new(form: ParrotForm, order: &LaunchContext<'_>) -> Self {
         Self {
             form,
-            resumes: matches!(order.session, Session::Resumed(_)),
+            resumes: matches!(order.session, LaunchSession::Resumed(_)),
             has_session: false,
             begun: 0,
             ended: 0,
@@ -67,11 +70,11 @@ impl Reader {
     }
 
     /// Reads a line, if it is one of those that we know.
-    fn known(&mut self, line: &[u8], facts: &mut Facts) -> Option<()> {
+    fn known(&mut self, line: &[u8], facts: &mut FactSink) -> Option<()> {
         let kind = kind::of(line)?;
-        let speech: Option<fn(String) -> What> = match kind.as_ref() {
-            "text" | "output" => Some(What::Text),
-            "progress" => Some(What::Progress),
+        let speech: Option<fn(String) -> FactKind> = match kind.as_ref() {
+            "text" | "output" => Some(FactKind::Text),
+            "progress" => Some(FactKind::Progress),
             _ => None,
         };
         let spoken = match speech {
@@ -88,49 +91,53 @@ impl Reader {
         }
         match kind.as_ref() {
             "session" => {
-                let Named { id } = serde_json::from_slice(line)
+                let ParrotIdLine { id } = serde_json::from_slice(line)
                     .ok()
-                    .filter(|named: &Named<'_>| argument::is_session(&named.id))?;
+                    .filter(|named: &ParrotIdLine<'_>| argument::is_session(&named.id))?;
                 self.has_session = true;
-                facts.say(What::Session { handle_type: HandleType::SessionId, value: id.into_owned() });
+                facts.say(FactKind::Session { handle_type: HandleType::SessionId, value: id.into_owned() });
             }
             "turn" => self.begun += 1,
             "gate" => {
-                let gate: Gate<'_> = serde_json::from_slice(line).ok()?;
+                let gate: ParrotGateLine<'_> = serde_json::from_slice(line).ok()?;
                 self.gates.insert(gate.id.clone().into_owned());
                 let question = approval(&gate);
-                facts.say(What::Gate { gate: gate.id.into_owned(), purpose: Purpose::Approval, question });
+                facts.say(FactKind::Gate {
+                    gate: gate.id.into_owned(),
+                    purpose: GatePurpose::Approval,
+                    question,
+                });
             }
             "withdrawn" => {
-                let Named { id } = serde_json::from_slice(line).ok()?;
+                let ParrotIdLine { id } = serde_json::from_slice(line).ok()?;
                 self.gates.remove(id.as_ref());
-                facts.say(What::Withdrawn { gate: id.into_owned() });
+                facts.say(FactKind::Withdrawn { gate: id.into_owned() });
             }
-            "result" => self.is_over(Said::Result(words(line)?), facts),
+            "result" => self.is_over(ParrotOutcome::Result(words(line)?), facts),
             "failed" => {
-                let failed: Failed<'_> = serde_json::from_slice(line).ok()?;
-                self.is_over(Said::Failed(failed.message.into_owned()), facts);
+                let failed: ParrotFailureLine<'_> = serde_json::from_slice(line).ok()?;
+                self.is_over(ParrotOutcome::Failed(failed.message.into_owned()), facts);
             }
-            "interrupted" => self.is_over(Said::Interrupted, facts),
+            "interrupted" => self.is_over(ParrotOutcome::Interrupted, facts),
             _ => return None,
         }
         Some(())
     }
 
-    fn is_over(&mut self, said: Said, facts: &mut Facts) {
+    fn is_over(&mut self, said: ParrotOutcome, facts: &mut FactSink) {
         self.ended += 1;
         match self.form {
-            Form::Resumable => facts.say(What::Finishing),
-            Form::Sticky => tell(self.ended, &said, facts),
+            ParrotForm::Resumable => facts.say(FactKind::Finishing),
+            ParrotForm::Sticky => tell(self.ended, &said, facts),
         }
         self.last = Some(said);
     }
 
     /// Why a process that left badly did so.
-    fn failure(&self, departure: &Departure<'_>) -> Failure {
+    fn failure(&self, departure: &ProcessExit<'_>) -> RunFailure {
         if self.resumes && !self.has_session {
             let reason = complaint(departure.stderr);
-            return Failure::new(
+            return RunFailure::new(
                 FailureCode::SessionResumeFailed,
                 format!("the session could not be resumed: {reason}"),
             );
@@ -140,48 +147,52 @@ impl Reader {
 }
 
 /// Says how a turn ended.
-fn tell(turn: u32, said: &Said, facts: &mut Facts) {
+fn tell(turn: u32, said: &ParrotOutcome, facts: &mut FactSink) {
     match said {
-        Said::Result(text) => facts.answered(turn, text),
-        Said::Failed(message) => facts.ended(turn, Ending::Failed { failure: engine_failed(message) }),
-        Said::Interrupted => facts.ended(turn, Ending::Interrupted),
+        ParrotOutcome::Result(text) => facts.answered(turn, text),
+        ParrotOutcome::Failed(message) => {
+            facts.ended(turn, TurnOutcome::Failed { failure: engine_failed(message) })
+        }
+        ParrotOutcome::Interrupted => facts.ended(turn, TurnOutcome::Interrupted),
     }
 }
 
 fn words(line: &[u8]) -> Option<String> {
-    let words: Words<'_> = serde_json::from_slice(line).ok()?;
+    let words: ParrotTextLine<'_> = serde_json::from_slice(line).ok()?;
     Some(words.text.into_owned())
 }
 
-fn approval(gate: &Gate<'_>) -> Question {
-    let choice = |label: &str, safe| Choice { label: label.to_owned(), safe };
+fn approval(gate: &ParrotGateLine<'_>) -> Question {
+    let choice = |label: &str, safe| InteractionOption { label: label.to_owned(), safe };
     let options = vec![choice("Approve", false), choice("Decline", true)];
     if let Some(subject) = covered(gate) {
-        return Context::new(subject).into_question(options, None);
+        return ApprovalContext::new(subject).into_question(options, None);
     }
     Question {
-        kind: Kind::Confirm,
+        kind: InteractionKind::Confirm,
         prompt: gate.prompt.clone().into_owned(),
         options,
         ui_hints: None,
-        default_decision_policy: Policy::SafeDefault,
+        default_decision_policy: DecisionPolicy::SafeDefault,
         context: None,
         hidden: None,
     }
 }
 
 /// What a gate is about that has a kind and a command.
-fn covered(gate: &Gate<'_>) -> Option<Subject> {
+fn covered(gate: &ParrotGateLine<'_>) -> Option<ApprovalSubject> {
     let (kind, command) = (gate.kind.as_deref()?, gate.command.as_deref()?);
     let (first, rest) = command.split_once(char::is_whitespace).unwrap_or((command, ""));
-    let text =
-        |name: &str, text: &str| Field { name: name.to_owned(), value: FieldValue::Text(text.to_owned()) };
+    let text = |name: &str, text: &str| RequestField {
+        name: name.to_owned(),
+        value: FieldValue::Text(text.to_owned()),
+    };
     Some(match kind {
-        "command" => Subject::Command {
+        "command" => ApprovalSubject::Command {
             line: CommandLine::Shell(command.to_owned()),
             cwd: gate.cwd.as_deref().map(str::to_owned),
         },
-        "file_change" => Subject::FileChange {
+        "file_change" => ApprovalSubject::FileChange {
             files: vec![FileChange {
                 path: first.to_owned(),
                 change: ChangeKind::Write,
@@ -189,93 +200,101 @@ fn covered(gate: &Gate<'_>) -> Option<Subject> {
                 cut: false,
             }],
         },
-        "tool" => Subject::Tool { name: first.to_owned(), input: vec![text("input", rest)] },
-        kind => Subject::Tool { name: kind.to_owned(), input: vec![text("command", command)] },
+        "tool" => ApprovalSubject::Tool { name: first.to_owned(), input: vec![text("input", rest)] },
+        kind => ApprovalSubject::Tool { name: kind.to_owned(), input: vec![text("command", command)] },
     })
 }
 
-impl Tongue for Reader {
+impl LineProtocol for ParrotReader {
     const VERSION: &'static str = "parrot/1";
 
-    fn line(&mut self, line: &[u8], facts: &mut Facts) {
+    fn line(&mut self, line: &[u8], facts: &mut FactSink) {
         if self.known(line, facts).is_none() {
             facts.unknown(line);
         }
     }
 
-    fn long_line(&mut self, line: &LongLine<'_>, facts: &mut Facts) {
-        let Some(members) = Members::of(line.head) else { return };
+    fn long_line(&mut self, line: &LongLine<'_>, facts: &mut FactSink) {
+        let Some(members) = JsonMembers::of(line.head) else { return };
         match (members.text("type").as_deref(), members.text("id")) {
             (Some("text" | "output" | "progress" | "session" | "turn" | "withdrawn"), _) => {}
             (Some("gate"), Some(id)) => {
                 let text = &LongLine::refusal();
-                facts.say(What::Write(Tell::Answer { gate: &id, text, approved: false }.line()));
+                facts.say(FactKind::Write(ParrotCommand::Answer { gate: &id, text, approved: false }.line()));
             }
-            (Some("gate"), None) => self.is_over(Said::Failed(line.failure("a request").message), facts),
+            (Some("gate"), None) => {
+                self.is_over(ParrotOutcome::Failed(line.failure("a request").message), facts)
+            }
             // It may have been the last word of the turn.
-            (Some(_) | None, _) => self.is_over(Said::Failed(line.failure("a message").message), facts),
+            (Some(_) | None, _) => {
+                self.is_over(ParrotOutcome::Failed(line.failure("a message").message), facts)
+            }
         }
     }
 
-    fn end(&mut self, departure: &Departure<'_>, facts: &mut Facts) {
-        let left_well = departure.exit == Exit::Code(0) || departure.cause == Cause::Dismissed;
-        let failed = |reader: &Self| Ending::Failed { failure: reader.failure(departure) };
+    fn end(&mut self, departure: &ProcessExit<'_>, facts: &mut FactSink) {
+        let left_well = departure.exit == ExitStatus::Code(0) || departure.cause == ExitCause::Dismissed;
+        let failed = |reader: &Self| TurnOutcome::Failed { failure: reader.failure(departure) };
         match (self.form, &self.last) {
-            (Form::Resumable, Some(said @ Said::Result(_))) if left_well => tell(1, said, facts),
-            (Form::Resumable, Some(said @ (Said::Failed(_) | Said::Interrupted))) => tell(1, said, facts),
-            (Form::Resumable, _) if departure.cause == Cause::Interrupted => {
-                facts.ended(1, Ending::Interrupted)
+            (ParrotForm::Resumable, Some(said @ ParrotOutcome::Result(_))) if left_well => {
+                tell(1, said, facts)
             }
-            (Form::Resumable, _) => facts.ended(1, failed(self)),
+            (ParrotForm::Resumable, Some(said @ (ParrotOutcome::Failed(_) | ParrotOutcome::Interrupted))) => {
+                tell(1, said, facts)
+            }
+            (ParrotForm::Resumable, _) if departure.cause == ExitCause::Interrupted => {
+                facts.ended(1, TurnOutcome::Interrupted)
+            }
+            (ParrotForm::Resumable, _) => facts.ended(1, failed(self)),
             // Between turns there is nothing to be ended: that the process is gone is told by its keeper.
-            (Form::Sticky, _) if self.ended > 0 && self.begun <= self.ended => {}
-            (Form::Sticky, _) if departure.cause == Cause::Interrupted => {
-                facts.ended(self.ended + 1, Ending::Interrupted);
+            (ParrotForm::Sticky, _) if self.ended > 0 && self.begun <= self.ended => {}
+            (ParrotForm::Sticky, _) if departure.cause == ExitCause::Interrupted => {
+                facts.ended(self.ended + 1, TurnOutcome::Interrupted);
             }
-            (Form::Sticky, _) => facts.ended(self.ended + 1, failed(self)),
+            (ParrotForm::Sticky, _) => facts.ended(self.ended + 1, failed(self)),
         }
     }
 
-    fn status(&self) -> Status {
+    fn status(&self) -> EngineSessionStatus {
         if !self.gates.is_empty() {
-            Status::AtGate
+            EngineSessionStatus::AtGate
         } else if self.ended > 0 && self.ended >= self.begun {
-            Status::BetweenTurns
+            EngineSessionStatus::BetweenTurns
         } else if self.has_session || self.begun > 0 {
-            Status::Working
+            EngineSessionStatus::Working
         } else {
-            Status::Starting
+            EngineSessionStatus::Starting
         }
     }
 
-    fn say(&mut self, prompt: &str) -> Result<Vec<u8>, Unsupported> {
+    fn say(&mut self, prompt: &str) -> Result<Vec<u8>, UnsupportedOperation> {
         match self.form {
-            Form::Resumable => Err(Unsupported::Lacks { ability: Ability::Hold }),
-            Form::Sticky => Ok(Tell::Prompt { text: prompt }.line()),
+            ParrotForm::Resumable => Err(UnsupportedOperation::Lacks { ability: EngineAbility::Hold }),
+            ParrotForm::Sticky => Ok(ParrotCommand::Prompt { text: prompt }.line()),
         }
     }
 
-    fn answer(&mut self, answer: &Answer<'_>) -> Result<Vec<u8>, Unsupported> {
-        let Answer { gate, text, verdict } = *answer;
+    fn answer(&mut self, answer: &GateAnswer<'_>) -> Result<Vec<u8>, UnsupportedOperation> {
+        let GateAnswer { gate, text, verdict } = *answer;
         if !self.gates.contains(gate) {
-            return Err(Unsupported::Refused { reason: format!("nothing waits at {gate}") });
+            return Err(UnsupportedOperation::Refused { reason: format!("nothing waits at {gate}") });
         }
-        let approved = verdict == Some(Verdict::Approved);
-        Ok(Tell::Answer { gate, text, approved }.line())
+        let approved = verdict == Some(ApprovalVerdict::Approved);
+        Ok(ParrotCommand::Answer { gate, text, approved }.line())
     }
 
-    fn steer(&mut self, text: &str) -> Result<Vec<u8>, Unsupported> {
-        Ok(Tell::Steer { text }.line())
+    fn steer(&mut self, text: &str) -> Result<Vec<u8>, UnsupportedOperation> {
+        Ok(ParrotCommand::Steer { text }.line())
     }
 
-    fn interrupt(&mut self) -> Stop {
-        Stop::Write(Tell::Interrupt.line())
+    fn interrupt(&mut self) -> InterruptMethod {
+        InterruptMethod::Write(ParrotCommand::Interrupt.line())
     }
 
-    fn leave(&mut self) -> Leave {
+    fn leave(&mut self) -> ShutdownMethod {
         match self.form {
-            Form::Resumable => Leave::Signal(Signal::Terminate),
-            Form::Sticky => Leave::CloseInput,
+            ParrotForm::Resumable => ShutdownMethod::Signal(ProcessSignal::Terminate),
+            ParrotForm::Sticky => ShutdownMethod::CloseInput,
         }
     }
 }

@@ -9,8 +9,10 @@
 //! The mode `auto-edit` would be too wide: it edits files outside the workspace too (0.24.4). A rule in the owner's own
 //! settings that allows more edits still counts. Held, it is `qwen --acp` with the same options.
 
-use abide_domain::{effect::Session, engine::ProfileKind};
-use abide_ports::engine::{Installation, Launch, Order, Sandbox, Stdin, Unsupported};
+use abide_domain::{effect::LaunchSession, engine::ProfileKind};
+use abide_ports::engine::{
+    EngineInstallation, LaunchContext, ProcessSpec, ProcessStdin, SandboxMode, UnsupportedOperation,
+};
 
 use crate::{acp, argument, ids::is_uuid, node::WholeOutput};
 
@@ -19,7 +21,7 @@ const COMMANDS: [&str; 2] = ["run_shell_command", "monitor"];
 /// Tools that change files.
 const EDITS: [&str; 3] = ["edit", "write_file", "notebook_edit"];
 
-pub(super) fn launch(order: &Order<'_>) -> Result<Launch, Unsupported> {
+pub(super) fn launch(order: &LaunchContext<'_>) -> Result<ProcessSpec, UnsupportedOperation> {
     let mut argv = order.installation.command.clone();
     argv.extend(match order.kind {
         ProfileKind::Resumable => ["--output-format".to_owned(), "stream-json".to_owned()].to_vec(),
@@ -36,7 +38,7 @@ pub(super) fn launch(order: &Order<'_>) -> Result<Launch, Unsupported> {
     argv.extend(order.installation.args.iter().cloned());
     if order.kind == ProfileKind::StickyProcess {
         // The session is begun or loaded by the protocol, which knows no names of ours.
-        return Ok(Launch {
+        return Ok(ProcessSpec {
             argv,
             env: environment(order.installation),
             without_env: vec![],
@@ -48,32 +50,32 @@ pub(super) fn launch(order: &Order<'_>) -> Result<Launch, Unsupported> {
         });
     }
     match order.session {
-        Session::New => {}
-        Session::Named(handle) => argv.extend(["--session-id".to_owned(), handle.handle_value.clone()]),
-        Session::Resumed(handle) => {
+        LaunchSession::New => {}
+        LaunchSession::Named(handle) => argv.extend(["--session-id".to_owned(), handle.handle_value.clone()]),
+        LaunchSession::Resumed(handle) => {
             let id = &handle.handle_value;
             if !is_uuid(id) {
                 // Anything else is taken for a session's title.
-                return Err(Unsupported::Refused { reason: format!("{id:?} is not a session id") });
+                return Err(UnsupportedOperation::Refused { reason: format!("{id:?} is not a session id") });
             }
             argv.extend(["--resume".to_owned(), id.clone()]);
         }
     }
     let whole_output = WholeOutput::new(order.private);
-    Ok(Launch {
+    Ok(ProcessSpec {
         argv,
         env: environment(order.installation),
         without_env: vec![],
         appended_env: vec![whole_output.env],
         files: vec![whole_output.file],
-        stdin: Stdin::Whole(order.prompt.as_bytes().to_vec()),
+        stdin: ProcessStdin::Whole(order.prompt.as_bytes().to_vec()),
         not_before: None,
         outliving: None,
     })
 }
 
 /// What is set for every call of the program.
-pub(super) fn environment(installation: &Installation) -> Vec<(String, String)> {
+pub(super) fn environment(installation: &EngineInstallation) -> Vec<(String, String)> {
     let mut env = installation.env.clone();
     env.insert("QWEN_CODE_SKIP_UPDATE_CHECK_ONCE".to_owned(), "true".to_owned());
     // Otherwise it starts itself again with a larger heap, as a child that the file for whole output does not reach.
@@ -94,7 +96,7 @@ pub(super) fn accepted_id(fresh: &str) -> String {
     fresh.char_indices().map(changed).collect()
 }
 
-fn confined(sandbox: Sandbox, workspace: &str) -> Result<Vec<String>, Unsupported> {
+fn confined(sandbox: SandboxMode, workspace: &str) -> Result<Vec<String>, UnsupportedOperation> {
     let mut arguments = vec!["--approval-mode".to_owned()];
     let mut forbid = |mode: &str, tools: &[&str]| {
         arguments.push(mode.to_owned());
@@ -103,10 +105,10 @@ fn confined(sandbox: Sandbox, workspace: &str) -> Result<Vec<String>, Unsupporte
         }
     };
     match sandbox {
-        Sandbox::ReadOnly => forbid("plan", &[COMMANDS.as_slice(), EDITS.as_slice()].concat()),
-        Sandbox::WorkspaceWrite => {
+        SandboxMode::ReadOnly => forbid("plan", &[COMMANDS.as_slice(), EDITS.as_slice()].concat()),
+        SandboxMode::WorkspaceWrite => {
             if !workspace.starts_with('/') || workspace.contains(PATTERN) {
-                return Err(Unsupported::Refused {
+                return Err(UnsupportedOperation::Refused {
                     reason: format!(
                         "qwen cannot be confined to {workspace:?}, because the path would be a pattern; rename the \
                          directory, or choose another sandbox"
@@ -119,7 +121,7 @@ fn confined(sandbox: Sandbox, workspace: &str) -> Result<Vec<String>, Unsupporte
                 arguments.extend(["--allowed-tools".to_owned(), format!("{tool}(/{workspace}/**)")]);
             }
         }
-        Sandbox::FullAccess => forbid("yolo", &[]),
+        SandboxMode::FullAccess => forbid("yolo", &[]),
     }
     Ok(arguments)
 }
@@ -143,21 +145,24 @@ mod tests {
 
     #[test]
     fn edits_are_allowed_below_the_workspace_and_commands_nowhere() {
-        let arguments = confined(Sandbox::WorkspaceWrite, "/some/where").unwrap().join(" ");
+        let arguments = confined(SandboxMode::WorkspaceWrite, "/some/where").unwrap().join(" ");
         assert_eq!(
             arguments,
             "--approval-mode default --exclude-tools run_shell_command --exclude-tools monitor \
              --allowed-tools edit(//some/where/**) --allowed-tools write_file(//some/where/**) \
              --allowed-tools notebook_edit(//some/where/**)"
         );
-        let read_only = confined(Sandbox::ReadOnly, "/some/where").unwrap();
+        let read_only = confined(SandboxMode::ReadOnly, "/some/where").unwrap();
         assert!(EDITS.iter().chain(&COMMANDS).all(|tool| read_only.iter().any(|argument| argument == tool)));
     }
 
     #[test]
     fn a_workspace_that_would_be_a_pattern_is_refused() {
         for path in ["/some/(where)", "/some/*", "relative"] {
-            assert!(matches!(confined(Sandbox::WorkspaceWrite, path), Err(Unsupported::Refused { .. })));
+            assert!(matches!(
+                confined(SandboxMode::WorkspaceWrite, path),
+                Err(UnsupportedOperation::Refused { .. })
+            ));
         }
     }
 }

@@ -8,63 +8,70 @@ mod launch;
 mod native;
 mod reader;
 
-use abide_domain::engine::{Handle, HandleType, ProbeMethod, ProfileKind, ResumeCapability};
+use abide_domain::engine::{
+    EngineResumeCapability, EngineSessionHandle, HandleType, ProbeMethod, ProfileKind,
+};
 use abide_ports::engine::{
-    Abilities, Ability, Check, Engine, Health, Installation, Interpreter, Launch, Observed, Order,
-    Unsupported,
+    AbilitySet, Engine, EngineAbility, EngineHealth, EngineInstallation, LaunchContext, ProbeCommand,
+    ProbeResult, ProcessInterpreter, ProcessSpec, UnsupportedOperation,
 };
 
 use crate::{acp, failing::unusable, tongue::LineInterpreter};
 
 /// The adapter.
 #[derive(Debug)]
-pub(crate) struct Qwen;
+pub(crate) struct QwenEngine;
 
 /// Its name.
 const NAME: &str = "qwen";
 
-impl Engine for Qwen {
+impl Engine for QwenEngine {
     fn name(&self) -> &str {
         NAME
     }
 
-    fn abilities(&self) -> Abilities {
+    fn abilities(&self) -> AbilitySet {
         // The held form has gates too; they are not claimed because the form that is used first has none.
-        Abilities::of(&[Ability::Resume, Ability::Hold, Ability::NamedSessions, Ability::Progress])
+        AbilitySet::of(&[
+            EngineAbility::Resume,
+            EngineAbility::Hold,
+            EngineAbility::NamedSessions,
+            EngineAbility::Progress,
+        ])
     }
 
-    fn installation(&self) -> Installation {
-        Installation::named("qwen").passing(&["QWEN_*", "DASHSCOPE_*", "BAILIAN_*", "OPENAI_*"])
+    fn installation(&self) -> EngineInstallation {
+        EngineInstallation::named("qwen").passing(&["QWEN_*", "DASHSCOPE_*", "BAILIAN_*", "OPENAI_*"])
     }
 
-    fn checks(&self, installation: &Installation) -> Vec<Check> {
+    fn checks(&self, installation: &EngineInstallation) -> Vec<ProbeCommand> {
         let call = |argument: &str| {
             let argv = installation.command.iter().cloned().chain([argument.to_owned()]);
-            Check { env: launch::environment(installation), ..Check::command(argv) }
+            ProbeCommand { env: launch::environment(installation), ..ProbeCommand::command(argv) }
         };
         vec![call("--version"), call("--help")]
     }
 
-    fn judge(&self, observed: &[Observed]) -> Health {
-        let [version, help] = observed else { return Health::unseen() };
+    fn judge(&self, observed: &[ProbeResult]) -> EngineHealth {
+        let [version, help] = observed else { return EngineHealth::unseen() };
         let help = help.success().unwrap_or_default();
         let (resumes, names) = (help.contains("--resume"), help.contains("--session-id"));
         let detail =
             if resumes { "`qwen --resume` takes a session id" } else { "`qwen --help` shows no --resume" };
         let mut abilities = self.abilities();
         if !resumes {
-            abilities = abilities.except(Ability::Resume);
+            abilities = abilities.except(EngineAbility::Resume);
         }
         if !help.contains("--acp") {
-            abilities = abilities.except(Ability::Hold);
+            abilities = abilities.except(EngineAbility::Hold);
         }
         if !names {
-            abilities = abilities.except(Ability::NamedSessions);
+            abilities = abilities.except(EngineAbility::NamedSessions);
         }
-        Health {
+        EngineHealth {
             version: version.version(),
             trouble: unusable(NAME, version, "npm install -g @qwen-code/qwen-code"),
-            resume: ResumeCapability {
+            resume: EngineResumeCapability {
                 supported: resumes,
                 probe_method: ProbeMethod::Command,
                 detail: detail.to_owned(),
@@ -73,8 +80,8 @@ impl Engine for Qwen {
         }
     }
 
-    fn name_session(&self, fresh: &str) -> Option<Handle> {
-        Some(Handle {
+    fn name_session(&self, fresh: &str) -> Option<EngineSessionHandle> {
+        Some(EngineSessionHandle {
             engine: NAME.to_owned(),
             handle_type: HandleType::SessionId,
             handle_value: launch::accepted_id(fresh),
@@ -82,15 +89,17 @@ impl Engine for Qwen {
         })
     }
 
-    fn launch(&self, order: &Order<'_>) -> Result<Launch, Unsupported> {
+    fn launch(&self, order: &LaunchContext<'_>) -> Result<ProcessSpec, UnsupportedOperation> {
         launch::launch(order)
     }
 
-    fn interpreter(&self, order: &Order<'_>) -> Box<dyn Interpreter> {
+    fn interpreter(&self, order: &LaunchContext<'_>) -> Box<dyn ProcessInterpreter> {
         match order.kind {
-            ProfileKind::Resumable => Box::new(LineInterpreter::new(reader::Reader::new(order))),
+            ProfileKind::Resumable => Box::new(LineInterpreter::new(reader::QwenReader::new(order))),
             // Model and sandbox were settled by the command line.
-            ProfileKind::StickyProcess => acp::interpreter(&Order { model: None, sandbox: None, ..*order }),
+            ProfileKind::StickyProcess => {
+                acp::interpreter(&LaunchContext { model: None, sandbox: None, ..*order })
+            }
         }
     }
 

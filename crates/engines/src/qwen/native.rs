@@ -6,7 +6,7 @@ use serde::Deserialize;
 
 /// `system`
 #[derive(Debug, Deserialize)]
-pub(super) struct System<'a> {
+pub(super) struct QwenSystemLine<'a> {
     #[serde(borrow)]
     pub(super) subtype: Cow<'a, str>,
     #[serde(borrow)]
@@ -15,9 +15,9 @@ pub(super) struct System<'a> {
 
 /// `assistant`, and `user` with the results of tools
 #[derive(Debug, Deserialize)]
-pub(super) struct Spoken<'a> {
+pub(super) struct QwenMessageLine<'a> {
     #[serde(borrow)]
-    pub(super) message: Message<'a>,
+    pub(super) message: QwenMessage<'a>,
     /// Set when a helper of the agent speaks.
     #[serde(borrow)]
     pub(super) parent_tool_use_id: Option<Cow<'a, str>>,
@@ -25,14 +25,14 @@ pub(super) struct Spoken<'a> {
 
 /// What was said.
 #[derive(Debug, Deserialize)]
-pub(super) struct Message<'a> {
+pub(super) struct QwenMessage<'a> {
     #[serde(borrow)]
-    pub(super) content: Vec<Block<'a>>,
+    pub(super) content: Vec<QwenBlock<'a>>,
 }
 
 /// A piece of a message.
 #[derive(Debug, Deserialize)]
-pub(super) struct Block<'a> {
+pub(super) struct QwenBlock<'a> {
     #[serde(borrow, rename = "type")]
     pub(super) kind: Cow<'a, str>,
     #[serde(borrow)]
@@ -40,13 +40,13 @@ pub(super) struct Block<'a> {
     #[serde(borrow)]
     pub(super) name: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
-    pub(super) input: Input<'a>,
+    pub(super) input: QwenToolInput<'a>,
     pub(super) is_error: Option<bool>,
 }
 
 /// What a tool is given, as far as it tells people something.
 #[derive(Debug, Default, Deserialize)]
-pub(super) struct Input<'a> {
+pub(super) struct QwenToolInput<'a> {
     #[serde(borrow)]
     pub(super) command: Option<Cow<'a, str>>,
     #[serde(borrow)]
@@ -55,19 +55,19 @@ pub(super) struct Input<'a> {
 
 /// `result`
 #[derive(Debug, Deserialize)]
-pub(super) struct Outcome<'a> {
+pub(super) struct QwenResultLine<'a> {
     #[serde(borrow)]
     pub(super) subtype: Cow<'a, str>,
     pub(super) is_error: bool,
     #[serde(borrow)]
     pub(super) result: Option<Cow<'a, str>>,
     #[serde(borrow)]
-    pub(super) error: Option<Trouble<'a>>,
+    pub(super) error: Option<QwenError<'a>>,
 }
 
 /// Why a turn failed.
 #[derive(Debug, Deserialize)]
-pub(super) struct Trouble<'a> {
+pub(super) struct QwenError<'a> {
     #[serde(borrow)]
     pub(super) message: Cow<'a, str>,
 }

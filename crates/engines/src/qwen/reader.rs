@@ -3,20 +3,23 @@
 //! A turn has succeeded when a `result` says so in both of its ways and the process left with 0.
 
 use abide_domain::{
-    effect::Session,
+    effect::LaunchSession,
     engine::HandleType,
-    event::Ending,
-    failure::{Failure, FailureCode},
-    process::Exit,
+    event::TurnOutcome,
+    failure::{FailureCode, RunFailure},
+    process::ExitStatus,
 };
-use abide_ports::engine::{Cause, Departure, Leave, Order, Signal, Status, Stop, What};
+use abide_ports::engine::{
+    EngineSessionStatus, ExitCause, FactKind, InterruptMethod, LaunchContext, ProcessExit, ProcessSignal,
+    ShutdownMethod,
+};
 
-use super::native::{Block, Outcome, Spoken, System};
+use super::native::{QwenBlock, QwenMessageLine, QwenResultLine, QwenSystemLine};
 use crate::{
     argument,
     failing::{complaint, engine_failed, went_silently},
     kind,
-    tongue::{Facts, Tongue},
+    tongue::{FactSink, LineProtocol},
 };
 
 /// The only turn of a process.
@@ -29,40 +32,40 @@ const NO_LOGIN: &str = "No auth type is selected";
 
 /// What has been heard of one process.
 #[derive(Debug, serde::Serialize, serde::Deserialize)]
-pub(super) struct Reader {
+pub(super) struct QwenReader {
     resumes: bool,
     has_session: bool,
     trouble: Option<String>,
-    verdict: Option<Verdict>,
+    verdict: Option<QwenVerdict>,
 }
 
 /// What the program says of its turn.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-enum Verdict {
+enum QwenVerdict {
     Completed { answer: String },
     Failed,
 }
 
-impl Reader {
-    pub(super) fn new(order: &Order<'_>) -> Self {
-        let resumes = matches!(order.session, Session::Resumed(_));
+impl QwenReader {
+    pub(super) fn new(order: &LaunchContext<'_>) -> Self {
+        let resumes = matches!(order.session, LaunchSession::Resumed(_));
         Self { resumes, has_session: false, trouble: None, verdict: None }
     }
 
     /// Reads a line, if it is one of those that we know.
-    fn known(&mut self, line: &[u8], facts: &mut Facts) -> Option<()> {
+    fn known(&mut self, line: &[u8], facts: &mut FactSink) -> Option<()> {
         match kind::of(line)?.as_ref() {
             "system" => {
-                let system: System<'_> = serde_json::from_slice(line).ok()?;
+                let system: QwenSystemLine<'_> = serde_json::from_slice(line).ok()?;
                 if system.subtype != "init" || !argument::is_session(&system.session_id) {
                     return None;
                 }
                 self.has_session = true;
                 let value = system.session_id.into_owned();
-                facts.say(What::Session { handle_type: HandleType::SessionId, value });
+                facts.say(FactKind::Session { handle_type: HandleType::SessionId, value });
             }
             "assistant" | "user" => {
-                let Spoken { message, parent_tool_use_id } = serde_json::from_slice(line).ok()?;
+                let QwenMessageLine { message, parent_tool_use_id } = serde_json::from_slice(line).ok()?;
                 let by_helper = parent_tool_use_id.is_some();
                 for block in message.content {
                     heard(block, by_helper, facts);
@@ -70,38 +73,40 @@ impl Reader {
             }
             "stream_event" => kind::is_whole(line)?,
             "result" => {
-                let outcome: Outcome<'_> = serde_json::from_slice(line).ok()?;
+                let outcome: QwenResultLine<'_> = serde_json::from_slice(line).ok()?;
                 self.verdict = Some(match outcome.result {
                     Some(answer) if outcome.subtype == "success" && !outcome.is_error => {
-                        Verdict::Completed { answer: answer.into_owned() }
+                        QwenVerdict::Completed { answer: answer.into_owned() }
                     }
                     Some(complaint) => {
                         self.trouble = Some(complaint.into_owned());
-                        Verdict::Failed
+                        QwenVerdict::Failed
                     }
-                    None => Verdict::Failed,
+                    None => QwenVerdict::Failed,
                 });
                 if let Some(error) = outcome.error {
                     self.trouble = Some(error.message.into_owned());
                 }
-                facts.say(What::Finishing);
+                facts.say(FactKind::Finishing);
             }
             _ => return None,
         }
         Some(())
     }
 
-    fn failure(&self, departure: &Departure<'_>) -> Failure {
+    fn failure(&self, departure: &ProcessExit<'_>) -> RunFailure {
         let complaint = complaint(departure.stderr);
         match &self.trouble {
-            None if self.resumes && !self.has_session && complaint.contains(NO_SUCH_SESSION) => Failure::new(
-                FailureCode::SessionResumeFailed,
-                format!(
-                    "the session could not be resumed; Qwen finds a session only in the directory where it was \
+            None if self.resumes && !self.has_session && complaint.contains(NO_SUCH_SESSION) => {
+                RunFailure::new(
+                    FailureCode::SessionResumeFailed,
+                    format!(
+                        "the session could not be resumed; Qwen finds a session only in the directory where it was \
                      begun: {complaint}"
-                ),
-            ),
-            Some(trouble) if trouble.contains(NO_LOGIN) => Failure::new(
+                    ),
+                )
+            }
+            Some(trouble) if trouble.contains(NO_LOGIN) => RunFailure::new(
                 FailureCode::EngineAuthRequired,
                 format!("qwen wants a login; run `qwen` once and log in: {trouble}"),
             ),
@@ -112,52 +117,52 @@ impl Reader {
 }
 
 /// Says what a piece of a message is about. What helpers of the agent write is not its answer.
-fn heard(block: Block<'_>, by_helper: bool, facts: &mut Facts) {
+fn heard(block: QwenBlock<'_>, by_helper: bool, facts: &mut FactSink) {
     match (block.kind.as_ref(), block.text, block.name) {
-        ("text", Some(text), _) if !by_helper => facts.say(What::Text(text.into_owned())),
+        ("text", Some(text), _) if !by_helper => facts.say(FactKind::Text(text.into_owned())),
         ("tool_use", _, Some(tool)) => {
-            facts.say(What::Progress(match (block.input.command, block.input.file_path) {
+            facts.say(FactKind::Progress(match (block.input.command, block.input.file_path) {
                 (Some(command), _) => format!("runs {command}"),
                 (None, Some(path)) => format!("{} {path}", tool.replace('_', " ")),
                 (None, None) => tool.replace('_', " "),
             }));
         }
         ("tool_result", ..) if block.is_error == Some(true) => {
-            facts.say(What::Progress("that did not work".to_owned()));
+            facts.say(FactKind::Progress("that did not work".to_owned()));
         }
         _ => {}
     }
 }
 
-impl Tongue for Reader {
+impl LineProtocol for QwenReader {
     const VERSION: &'static str = "qwen/1";
 
-    fn line(&mut self, line: &[u8], facts: &mut Facts) {
+    fn line(&mut self, line: &[u8], facts: &mut FactSink) {
         if self.known(line, facts).is_none() {
             facts.unknown(line);
         }
     }
 
-    fn end(&mut self, departure: &Departure<'_>, facts: &mut Facts) {
-        let left_well = departure.exit == Exit::Code(0) || departure.cause == Cause::Dismissed;
+    fn end(&mut self, departure: &ProcessExit<'_>, facts: &mut FactSink) {
+        let left_well = departure.exit == ExitStatus::Code(0) || departure.cause == ExitCause::Dismissed;
         match &self.verdict {
-            Some(Verdict::Completed { answer }) if left_well && self.has_session => {
+            Some(QwenVerdict::Completed { answer }) if left_well && self.has_session => {
                 facts.answered(TURN, answer);
             }
-            _ if departure.cause == Cause::Interrupted => facts.ended(TURN, Ending::Interrupted),
-            _ => facts.ended(TURN, Ending::Failed { failure: self.failure(departure) }),
+            _ if departure.cause == ExitCause::Interrupted => facts.ended(TURN, TurnOutcome::Interrupted),
+            _ => facts.ended(TURN, TurnOutcome::Failed { failure: self.failure(departure) }),
         }
     }
 
-    fn status(&self) -> Status {
-        if self.has_session { Status::Working } else { Status::Starting }
+    fn status(&self) -> EngineSessionStatus {
+        if self.has_session { EngineSessionStatus::Working } else { EngineSessionStatus::Starting }
     }
 
-    fn interrupt(&mut self) -> Stop {
-        Stop::Signal(Signal::Interrupt)
+    fn interrupt(&mut self) -> InterruptMethod {
+        InterruptMethod::Signal(ProcessSignal::Interrupt)
     }
 
-    fn leave(&mut self) -> Leave {
-        Leave::Signal(Signal::Terminate)
+    fn leave(&mut self) -> ShutdownMethod {
+        ShutdownMethod::Signal(ProcessSignal::Terminate)
     }
 }

@@ -11,24 +11,26 @@ use rustix::net::sockopt::socket_peercred;
 use rustix::net::{SocketFlags, accept_with};
 use rustix::process::{Uid, geteuid};
 
-use super::{Poller, Source};
+use super::{PollSource, Poller};
 use crate::launch::FIRST;
-use crate::link::Link;
-use crate::protocol::{Answer, JobId, News, Order, Output, Range, Stream};
+use crate::link::FramedSocket;
+use crate::protocol::{
+    JobId, JobOutputRange, KeeperResponse, OutputChunk, OutputStream, TaggedRequest, TaggedResponse,
+};
 use crate::spool::Spool;
 
 /// All connections.
 #[derive(Debug, Default)]
-pub(super) struct Clients {
-    all: BTreeMap<u64, Client>,
+pub(super) struct ClientConnections {
+    all: BTreeMap<u64, ClientConnection>,
     next: u64,
 }
 
 #[derive(Debug)]
-struct Client {
-    link: Link,
+struct ClientConnection {
+    link: FramedSocket,
     trusted: bool,
-    follows: Vec<Follow>,
+    follows: Vec<FollowedOutput>,
     /// What its socket is watched for.
     armed: EventFlags,
     /// Whether orders that were read from its socket may wait until it takes its answers.
@@ -36,7 +38,7 @@ struct Client {
 }
 
 #[derive(Debug)]
-struct Follow {
+struct FollowedOutput {
     tag: u64,
     job: JobId,
     at: [u64; 2],
@@ -51,9 +53,9 @@ const PIECE: u64 = 256 << 10;
 /// A client with more than this unsent gets no further orders carried out, because each may add to it.
 const MAX_UNSENT: usize = 4 << 20;
 
-impl Clients {
+impl ClientConnections {
     /// The client that started this keeper needs no secret: it made it.
-    pub(super) fn add_creator(&mut self, link: Link, poller: &Poller) {
+    pub(super) fn add_creator(&mut self, link: FramedSocket, poller: &Poller) {
         self.add(link, true, poller);
     }
 
@@ -64,16 +66,22 @@ impl Clients {
             && socket_peercred(&socket).is_ok_and(|peer| may_connect(peer.uid, geteuid()))
             && self.all.len() < MAX_CLIENTS
         {
-            self.add(Link::new(socket), false, poller);
+            self.add(FramedSocket::new(socket), false, poller);
         }
     }
 
-    fn add(&mut self, link: Link, trusted: bool, poller: &Poller) {
+    fn add(&mut self, link: FramedSocket, trusted: bool, poller: &Poller) {
         self.next += 1;
-        if poller.add(&link, Source::Client(self.next), EventFlags::IN).is_ok() {
+        if poller.add(&link, PollSource::Client(self.next), EventFlags::IN).is_ok() {
             self.all.insert(
                 self.next,
-                Client { link, trusted, follows: Vec::new(), armed: EventFlags::IN, stalled: false },
+                ClientConnection {
+                    link,
+                    trusted,
+                    follows: Vec::new(),
+                    armed: EventFlags::IN,
+                    stalled: false,
+                },
             );
         }
     }
@@ -88,9 +96,13 @@ impl Clients {
 
     /// The next order of a client; a client that is gone or talks nonsense is dropped. The socket is read once for each
     /// time that it was found ready.
-    pub(super) fn next_order(&mut self, number: u64, reads: bool) -> Option<Order> {
+    pub(super) fn next_order(&mut self, number: u64, reads: bool) -> Option<TaggedRequest> {
         let client = self.all.get_mut(&number)?;
-        let order = if reads { client.link.receive::<Order>() } else { client.link.buffered::<Order>() };
+        let order = if reads {
+            client.link.receive::<TaggedRequest>()
+        } else {
+            client.link.buffered::<TaggedRequest>()
+        };
         let broken = order.is_err() || client.link.flush().is_err();
         match order {
             Ok(Some(order)) => Some(order),
@@ -127,22 +139,22 @@ impl Clients {
         self.all.remove(&number);
     }
 
-    pub(super) fn tell(&mut self, (number, tag): (u64, u64), news: News) {
+    pub(super) fn tell(&mut self, (number, tag): (u64, u64), news: KeeperResponse) {
         if let Some(client) = self.all.get_mut(&number)
-            && client.link.send(&Answer { tag, news }).is_err()
+            && client.link.send(&TaggedResponse { tag, news }).is_err()
         {
             self.all.remove(&number);
         }
     }
 
-    pub(super) fn tell_if(&mut self, wanted: bool, client: (u64, u64), news: News) {
+    pub(super) fn tell_if(&mut self, wanted: bool, client: (u64, u64), news: KeeperResponse) {
         if wanted {
             self.tell(client, news);
         }
     }
 
     /// Tells everybody; `news` makes the message for each.
-    pub(super) fn tell_all(&mut self, news: impl Fn() -> News) {
+    pub(super) fn tell_all(&mut self, news: impl Fn() -> KeeperResponse) {
         let numbers: Vec<u64> =
             self.all.iter().filter(|(_, client)| client.trusted).map(|(n, _)| *n).collect();
         for number in numbers {
@@ -154,12 +166,12 @@ impl Clients {
         if let Some(client) = self.all.get_mut(&number) {
             // A tag names one follower: a second order with the same tag moves it and does not double the output.
             client.follows.retain(|follow| follow.tag != tag);
-            client.follows.push(Follow { tag, job, at, holds_back });
+            client.follows.push(FollowedOutput { tag, job, at, holds_back });
         }
     }
 
     /// Passes fresh bytes on to those followers who have everything before them.
-    pub(super) fn pass_on(&mut self, place: &Output, bytes: &[u8]) {
+    pub(super) fn pass_on(&mut self, place: &OutputChunk, bytes: &[u8]) {
         for client in self.all.values_mut() {
             if client.link.pending() > BEHIND {
                 continue;
@@ -170,8 +182,10 @@ impl Clients {
                     continue;
                 }
                 *at += bytes.len() as u64;
-                let head =
-                    Answer { tag: follow.tag, news: News::Output(Output { bytes: Vec::new(), ..*place }) };
+                let head = TaggedResponse {
+                    tag: follow.tag,
+                    news: KeeperResponse::Output(OutputChunk { bytes: Vec::new(), ..*place }),
+                };
                 // A broken link is noticed when it is next read.
                 let _noticed_later = client.link.send_with_bytes(&head, bytes);
             }
@@ -189,7 +203,7 @@ impl Clients {
     /// Brings followers up to date, and tells those who have everything of an ended job that it has ended.
     pub(super) fn pump(&mut self, spool: &Spool, running: Option<JobId>) {
         for client in self.all.values_mut().filter(|client| !client.follows.is_empty()) {
-            let Client { link, follows, .. } = client;
+            let ClientConnection { link, follows, .. } = client;
             follows.retain_mut(|follow| !catch_up(link, follow, spool, running));
         }
     }
@@ -204,7 +218,7 @@ impl Clients {
             };
             if flags != client.armed {
                 client.armed = flags;
-                poller.change(&client.link, Source::Client(*number), flags);
+                poller.change(&client.link, PollSource::Client(*number), flags);
             }
         }
     }
@@ -236,12 +250,17 @@ fn may_connect(peer: Uid, own: Uid) -> bool {
 }
 
 /// Sends what is missing; true when there is nothing more to send, ever.
-fn catch_up(link: &mut Link, follow: &mut Follow, spool: &Spool, running: Option<JobId>) -> bool {
+fn catch_up(
+    link: &mut FramedSocket,
+    follow: &mut FollowedOutput,
+    spool: &Spool,
+    running: Option<JobId>,
+) -> bool {
     let printed = spool.printed(follow.job);
-    for stream in Stream::ALL {
+    for stream in OutputStream::ALL {
         let index = stream.index();
         while follow.at[index] < printed[index] && link.pending() <= BEHIND {
-            let range = Range { job: follow.job, stream, offset: follow.at[index], limit: PIECE };
+            let range = JobOutputRange { job: follow.job, stream, offset: follow.at[index], limit: PIECE };
             let piece = spool.read(range).ok().flatten().filter(|piece| !piece.bytes.is_empty());
             // What cannot be read is lost: the files may have been deleted under us. The end is still told.
             let Some(piece) = piece else {
@@ -249,15 +268,16 @@ fn catch_up(link: &mut Link, follow: &mut Follow, spool: &Spool, running: Option
                 // Who relies on every byte learns from the offset that some are missing.
                 if spool.is_lossless() {
                     let output =
-                        Output { job: follow.job, stream, offset: printed[index], bytes: Vec::new() };
-                    let _noticed_later = link.send(&Answer { tag: follow.tag, news: News::Output(output) });
+                        OutputChunk { job: follow.job, stream, offset: printed[index], bytes: Vec::new() };
+                    let _noticed_later =
+                        link.send(&TaggedResponse { tag: follow.tag, news: KeeperResponse::Output(output) });
                 }
                 break;
             };
             let (offset, bytes) = (piece.offset, piece.bytes);
             follow.at[index] = offset + bytes.len() as u64;
-            let output = Output { job: follow.job, stream, offset, bytes };
-            if link.send(&Answer { tag: follow.tag, news: News::Output(output) }).is_err() {
+            let output = OutputChunk { job: follow.job, stream, offset, bytes };
+            if link.send(&TaggedResponse { tag: follow.tag, news: KeeperResponse::Output(output) }).is_err() {
                 return true;
             }
         }
@@ -266,7 +286,8 @@ fn catch_up(link: &mut Link, follow: &mut Follow, spool: &Spool, running: Option
         return false;
     }
     let Some(outcome) = spool.outcome(follow.job) else { return false };
-    let _noticed_later = link.send(&Answer { tag: follow.tag, news: News::Ended(outcome.clone()) });
+    let _noticed_later =
+        link.send(&TaggedResponse { tag: follow.tag, news: KeeperResponse::Ended(outcome.clone()) });
     true
 }
 

@@ -5,16 +5,19 @@ use std::collections::BTreeSet;
 use rustix::event::epoll::EventFlags;
 use rustix::io::{Errno, write};
 
-use super::clients::Clients;
+use super::clients::ClientConnections;
 use super::stop::STATUS_UNKNOWN;
 use super::tracing::mentions_tracing;
-use super::{Holder, Source};
-use crate::child::Hold;
+use super::{ChildSupervisor, PollSource};
+use crate::child::ChildIo;
 use crate::clock::{ticks, unix_micros};
-use crate::job::{Job, Ladder, Step, Why};
+use crate::job::{CommandStopReason, ShellJob, StopSequence, StopStep};
 use crate::launch::FIRST;
-use crate::protocol::{Exit, Input, News, Outcome, Ran, Range, Refusal, Run, Stream};
-use crate::script::{Past, Prompter, Report, Reported};
+use crate::protocol::{
+    ChildExit, CommandInput, CommandResult, ExecOutcome, JobOutputRange, KeeperRefusal, KeeperResponse,
+    OutputStream, ShellCommand,
+};
+use crate::script::{ShellDriver, ShellPosition, ShellReport, ShellReportKind};
 
 /// How often a running shell is looked at, in microseconds.
 pub(super) const WATCH: u64 = 100_000;
@@ -23,32 +26,34 @@ const MAX_LANES: usize = 200;
 /// The exit code of a command that was stopped and left no status of its own: 128 + SIGTERM.
 const STOPPED: i32 = 143;
 
-impl Holder {
+impl ChildSupervisor {
     /// The child has been started. Its creator is told when it can be used: a shell, when it has answered.
     pub(super) fn began(&mut self) {
-        if !matches!(self.hold, Hold::Shell) {
+        if !matches!(self.hold, ChildIo::Shell) {
             self.repair.ready = true;
             self.repair.needed = false;
-            return self.clients.tell((Clients::CREATOR, FIRST), News::Status(Box::new(self.status())));
+            return self
+                .clients
+                .tell((ClientConnections::CREATOR, FIRST), KeeperResponse::Status(Box::new(self.status())));
         }
         if self.offer().and_then(|()| self.start_repair(None)).is_err() {
             self.lose("the shell could not be started".to_owned());
         }
     }
 
-    pub(super) fn run(&mut self, run: Run, from: (u64, u64)) -> Result<(), Refusal> {
+    pub(super) fn run(&mut self, run: ShellCommand, from: (u64, u64)) -> Result<(), KeeperRefusal> {
         if self.exit.is_some() || self.ending.is_some() {
-            return Err(Refusal::Ended);
+            return Err(KeeperRefusal::Ended);
         }
         let starting = !self.repair.ready && !self.is_replacement;
         if self.job.is_some() || self.waiting.is_some() || starting {
-            return Err(Refusal::Busy);
+            return Err(KeeperRefusal::Busy);
         }
         if self.prompter.is_none() {
-            return Err(Refusal::Unsupported("this process takes no commands".to_owned()));
+            return Err(KeeperRefusal::Unsupported("this process takes no commands".to_owned()));
         }
         if self.lanes.len() > MAX_LANES {
-            return Err(Refusal::Full(format!(
+            return Err(KeeperRefusal::Full(format!(
                 "{MAX_LANES} commands left processes behind that still hold their output"
             )));
         }
@@ -57,7 +62,7 @@ impl Holder {
             self.waiting = Some((run, from));
             return Ok(());
         }
-        if matches!(self.hold, Hold::Pty(_)) {
+        if matches!(self.hold, ChildIo::Pty(_)) {
             // A shell that has closed all its streams reports a wrong status.
             if ["0", "1", "2"].iter().all(|number| !self.descriptors.is_open(number)) {
                 self.lose("the shell has closed its standard streams".to_owned());
@@ -68,22 +73,22 @@ impl Holder {
             return self.start_job(run, from);
         }
         self.settle();
-        let plain = matches!(run.input, Input::Nothing);
+        let plain = matches!(run.input, CommandInput::Nothing);
         if plain && !self.repair.needed && !self.repair.is_running() {
             return self.start_job(run, from);
         }
         let repairing = self.repair.is_running();
-        let open = !matches!(run.input, Input::Nothing);
+        let open = !matches!(run.input, CommandInput::Nothing);
         self.waiting = Some((run, from));
         if repairing { Ok(()) } else { self.start_repair(open.then_some(())) }
     }
 
-    pub(super) fn offer(&mut self) -> Result<(), Refusal> {
+    pub(super) fn offer(&mut self) -> Result<(), KeeperRefusal> {
         let Some(prompter) = &mut self.prompter else { return Ok(()) };
-        prompter.offer().map(|_| ()).map_err(|error| Refusal::System(error.to_string()))
+        prompter.offer().map(|_| ()).map_err(|error| KeeperRefusal::System(error.to_string()))
     }
 
-    pub(super) fn start_job(&mut self, run: Run, from: (u64, u64)) -> Result<(), Refusal> {
+    pub(super) fn start_job(&mut self, run: ShellCommand, from: (u64, u64)) -> Result<(), KeeperRefusal> {
         // What was printed until now belongs to whoever was there before.
         self.drain_lanes();
         self.muted = false;
@@ -96,20 +101,20 @@ impl Holder {
         self.spool.begin(id);
         let (reader, writer) = self.repair.input.take().unzip();
         let (unsent_input, input_ends) = match run.input {
-            Input::Nothing => (Vec::new(), true),
-            Input::Text(text) => (text, true),
-            Input::Open => (Vec::new(), false),
+            CommandInput::Nothing => (Vec::new(), true),
+            CommandInput::Text(text) => (text, true),
+            CommandInput::Open => (Vec::new(), false),
         };
         drop(reader);
         if let Some(writer) = &writer {
             let flags = EventFlags::OUT | EventFlags::ET;
             self.poller
-                .add(writer, Source::Input, flags)
-                .map_err(|error| Refusal::System(error.to_string()))?;
+                .add(writer, PollSource::Input, flags)
+                .map_err(|error| KeeperRefusal::System(error.to_string()))?;
             // The shell's input is a pipe now; the next command must not find it.
             self.repair.needed = true;
         }
-        self.job = Some(Job {
+        self.job = Some(ShellJob {
             id,
             client: Some(from),
             follow: run.follow,
@@ -123,7 +128,7 @@ impl Holder {
             pty_from: None,
             pty_to: None,
             may_trace: self.repair.trace || mentions_tracing(&run.text),
-            ladder: Ladder::new(now, run.timeout_ms),
+            ladder: StopSequence::new(now, run.timeout_ms),
             asked: BTreeSet::new(),
             reported: None,
             shell_is_deaf: false,
@@ -134,7 +139,7 @@ impl Holder {
             interrupted: false,
             broken: false,
         });
-        if matches!(self.hold, Hold::Pty(_)) {
+        if matches!(self.hold, ChildIo::Pty(_)) {
             self.known = self.living_children();
         }
         self.watch_at = now + WATCH / 2;
@@ -143,18 +148,18 @@ impl Holder {
         if run.follow {
             self.clients.follow(from, id, [0; 2], true);
         }
-        self.clients.tell_if(run.follow, from, News::Started(id));
+        self.clients.tell_if(run.follow, from, KeeperResponse::Started(id));
         self.give(run.text)?;
         self.spin.expect();
         self.push_input();
         Ok(())
     }
 
-    fn give(&mut self, text: Vec<u8>) -> Result<(), Refusal> {
-        let io = |error: std::io::Error| Refusal::System(error.to_string());
+    fn give(&mut self, text: Vec<u8>) -> Result<(), KeeperRefusal> {
+        let io = |error: std::io::Error| KeeperRefusal::System(error.to_string());
         let Some(prompter) = &mut self.prompter else { return Ok(()) };
         let mut before = String::new();
-        if let Hold::Pty(pty) = &self.hold {
+        if let ChildIo::Pty(pty) = &self.hold {
             if let Some(line) = prompter.offer().map_err(io)? {
                 let _full_is_noticed_by_silence = write(pty, format!(" {}\r", line.trim_end()).as_bytes());
             }
@@ -177,13 +182,13 @@ impl Holder {
         prompter.give(&[before.as_bytes(), &text].concat()).map_err(io)
     }
 
-    pub(super) fn command_input(&mut self, bytes: &[u8], eof: bool) -> Result<(), Refusal> {
-        let job = self.job.as_mut().ok_or(Refusal::NotRunning)?;
+    pub(super) fn command_input(&mut self, bytes: &[u8], eof: bool) -> Result<(), KeeperRefusal> {
+        let job = self.job.as_mut().ok_or(KeeperRefusal::NotRunning)?;
         if job.input.is_none() || job.input_ends {
-            return Err(Refusal::NoInput);
+            return Err(KeeperRefusal::NoInput);
         }
         if job.unsent_input.len() + bytes.len() > crate::protocol::MAX_ORDER_BYTES {
-            return Err(Refusal::Full(format!(
+            return Err(KeeperRefusal::Full(format!(
                 "{} bytes of input are not being read",
                 job.unsent_input.len()
             )));
@@ -225,37 +230,41 @@ impl Holder {
         }
     }
 
-    fn hear_report(&mut self, report: &Report) {
-        let unread = self.prompter.as_ref().is_some_and(Prompter::is_unread);
+    fn hear_report(&mut self, report: &ShellReport) {
+        let unread = self.prompter.as_ref().is_some_and(ShellDriver::is_unread);
         if !self.prompter.as_mut().is_some_and(|prompter| prompter.accept(report)) {
             return;
         }
         match &report.what {
             // A shell that traces its commands reports the same beginning twice.
-            Reported::Began if self.job.as_ref().is_some_and(|job| job.pty_from.is_some()) => {}
-            Reported::Began => {
+            ShellReportKind::Began if self.job.as_ref().is_some_and(|job| job.pty_from.is_some()) => {}
+            ShellReportKind::Began => {
                 self.settle_terminal();
                 let at = self.spool.printed(0)[0];
                 if let Some(job) = &mut self.job {
                     job.pty_from = Some(at);
                 }
                 if self.job.as_ref().is_some_and(|job| job.ladder.why().is_some()) {
-                    return self.stop(Step::Remind);
+                    return self.stop(StopStep::Remind);
                 }
                 if let Some(prompter) = &mut self.prompter {
                     prompter.let_begin();
                 }
             }
-            Reported::Broken => {
+            ShellReportKind::Broken => {
                 if let Some(job) = &mut self.job {
                     job.broken = true;
                 }
             }
-            Reported::Ended { .. } if self.repair.is_running() && unread => self.rescue(Past::All),
-            Reported::Ended { .. } if self.repair.is_running() => self.repaired(),
-            Reported::Ended { code, flags } if self.job.is_some() => self.reported(*code, flags, unread),
+            ShellReportKind::Ended { .. } if self.repair.is_running() && unread => {
+                self.rescue(ShellPosition::All)
+            }
+            ShellReportKind::Ended { .. } if self.repair.is_running() => self.repaired(),
+            ShellReportKind::Ended { code, flags } if self.job.is_some() => {
+                self.reported(*code, flags, unread)
+            }
             // A late signal ended the slot before any command came.
-            Reported::Ended { .. } => {
+            ShellReportKind::Ended { .. } => {
                 let _noticed_by_silence = self.offer();
                 self.repair.needed = true;
             }
@@ -275,7 +284,7 @@ impl Holder {
             return self.lose("something stands in for a builtin of the shell".to_owned());
         }
         if unread {
-            return self.heard_nothing(Past::All);
+            return self.heard_nothing(ShellPosition::All);
         }
         self.complete(code, flags);
     }
@@ -287,7 +296,7 @@ impl Holder {
     }
 
     fn go_on(&mut self, flags: &str) {
-        if matches!(self.hold, Hold::Pty(_)) {
+        if matches!(self.hold, ChildIo::Pty(_)) {
             if let Some(prompter) = &mut self.prompter {
                 prompter.release();
             }
@@ -298,24 +307,24 @@ impl Holder {
     }
 
     /// Ends the running job and tells who waits for it.
-    pub(super) fn finish(&mut self, code: i32, exit: Option<Exit>, lost: Option<String>) {
-        for stream in Stream::ALL {
+    pub(super) fn finish(&mut self, code: i32, exit: Option<ChildExit>, lost: Option<String>) {
+        for stream in OutputStream::ALL {
             self.take_what_is_there(stream);
         }
         self.take_unfinished();
         let Some(mut job) = self.job.take() else { return };
         self.spin.came();
-        if let Some(from) = job.pty_from.or(matches!(self.hold, Hold::Pty(_)).then_some(u64::MAX)) {
+        if let Some(from) = job.pty_from.or(matches!(self.hold, ChildIo::Pty(_)).then_some(u64::MAX)) {
             self.take_terminal_output(&mut job, from);
         }
         let why = job.ladder.why();
-        let outcome = Outcome {
+        let outcome = ExecOutcome {
             job: job.id,
             // A shell that was called back has no status of its own to tell.
             code: if why.is_some() && exit.is_none() && code < 128 { STOPPED } else { code },
             duration_us: ticks().saturating_sub(job.started),
-            timed_out: why == Some(Why::TimedOut),
-            cancelled: why == Some(Why::Cancelled),
+            timed_out: why == Some(CommandStopReason::TimedOut),
+            cancelled: why == Some(CommandStopReason::Cancelled),
             exit,
             lost,
         };
@@ -327,15 +336,18 @@ impl Holder {
         if let Some(client) = job.client.filter(|_| !job.follow) {
             let [stdout, stderr] = std::mem::take(&mut job.kept);
             let printed = self.spool.printed(job.id);
-            self.clients.tell(client, News::Ran(Box::new(Ran { outcome, stdout, stderr, printed })));
+            self.clients.tell(
+                client,
+                KeeperResponse::Ran(Box::new(CommandResult { outcome, stdout, stderr, printed })),
+            );
         }
     }
 
     /// Ends a command that was cancelled before the shell was given it.
-    pub(super) fn cancel_unstarted(&mut self, run: &Run, from: (u64, u64)) {
+    pub(super) fn cancel_unstarted(&mut self, run: &ShellCommand, from: (u64, u64)) {
         self.jobs += 1;
         let id = self.jobs;
-        let outcome = Outcome {
+        let outcome = ExecOutcome {
             job: id,
             code: STOPPED,
             duration_us: 0,
@@ -350,14 +362,14 @@ impl Holder {
         self.last_activity_at = unix_micros();
         if run.follow {
             self.clients.follow(from, id, [0; 2], true);
-            return self.clients.tell(from, News::Started(id));
+            return self.clients.tell(from, KeeperResponse::Started(id));
         }
-        let ran = Ran { outcome, stdout: Vec::new(), stderr: Vec::new(), printed: [0; 2] };
-        self.clients.tell(from, News::Ran(Box::new(ran)));
+        let ran = CommandResult { outcome, stdout: Vec::new(), stderr: Vec::new(), printed: [0; 2] };
+        self.clients.tell(from, KeeperResponse::Ran(Box::new(ran)));
     }
 
     /// What the command wrote is in the pipe by now; what others go on writing is not waited for.
-    fn take_what_is_there(&mut self, stream: Stream) {
+    fn take_what_is_there(&mut self, stream: OutputStream) {
         let number = self.lane;
         let Some(lane) = self.lanes.get_mut(&number) else { return };
         if self.all_edges_taken && !lane.ready[stream.index()] {
@@ -381,7 +393,7 @@ impl Holder {
     pub(super) fn settle_terminal(&mut self) {
         let moment = rustix::event::Timespec { tv_sec: 0, tv_nsec: 25_000_000 };
         for _ in 0..40 {
-            if let Hold::Pty(pty) = &self.hold {
+            if let ChildIo::Pty(pty) = &self.hold {
                 let mut fds = [rustix::event::PollFd::new(pty, rustix::event::PollFlags::IN)];
                 if !matches!(rustix::event::poll(&mut fds, Some(&moment)), Ok(1..)) {
                     break;
@@ -391,13 +403,18 @@ impl Holder {
         }
     }
 
-    fn take_terminal_output(&mut self, job: &mut Job, from: u64) {
+    fn take_terminal_output(&mut self, job: &mut ShellJob, from: u64) {
         self.settle_terminal();
         let printed = self.spool.printed(0)[0];
         let to = job.pty_to.unwrap_or(printed);
-        let range = Range { job: 0, stream: Stream::Stdout, offset: from, limit: to.saturating_sub(from) };
+        let range = JobOutputRange {
+            job: 0,
+            stream: OutputStream::Stdout,
+            offset: from,
+            limit: to.saturating_sub(from),
+        };
         if let Ok(Some(piece)) = self.spool.read(range) {
-            self.spool.append(job.id, Stream::Stdout, &piece.bytes);
+            self.spool.append(job.id, OutputStream::Stdout, &piece.bytes);
             job.kept[0] = piece.bytes;
             job.kept[0].truncate(job.keep);
         }

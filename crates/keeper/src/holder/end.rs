@@ -7,19 +7,19 @@ use rustix::event::epoll::EventFlags;
 use rustix::fs::inotify;
 use rustix::process::Signal;
 
-use super::Holder;
-use super::clients::Clients;
-use super::poller::Source;
+use super::ChildSupervisor;
+use super::clients::ClientConnections;
+use super::poller::PollSource;
 use crate::clock::ticks;
 use crate::group::ChildGroup;
 use crate::job::GRACE;
 use crate::launch::{FIRST, keepers_in};
 use crate::procs;
-use crate::protocol::{News, Refusal};
+use crate::protocol::{KeeperRefusal, KeeperResponse};
 
 /// How far the end has come.
 #[derive(Debug)]
-pub(super) struct Ending {
+pub(super) struct ShutdownProgress {
     kill_at: u64,
     next: u64,
     tell: Vec<(u64, u64)>,
@@ -35,7 +35,7 @@ const LOOK: u64 = 20_000;
 /// How long somebody may take for the last output, in microseconds.
 const LINGER: u64 = 2_000_000;
 
-impl Ending {
+impl ShutdownProgress {
     pub(super) fn wakes_at(&self) -> u64 {
         self.next
     }
@@ -46,7 +46,7 @@ impl Ending {
     }
 }
 
-impl Holder {
+impl ChildSupervisor {
     /// Begins the end, or hurries it.
     pub(super) fn end(&mut self, force: bool, client: Option<(u64, u64)>, except: Option<PathBuf>) {
         let now = ticks();
@@ -58,7 +58,7 @@ impl Holder {
                 ending.tell.extend(client);
             }
             None => {
-                let ending = Ending {
+                let ending = ShutdownProgress {
                     kill_at,
                     next: now,
                     tell: client.into_iter().collect(),
@@ -70,7 +70,7 @@ impl Holder {
                 self.ending = Some(ending);
                 self.cancel_for_end();
                 if let Some((_, from)) = self.waiting.take() {
-                    self.clients.tell(from, News::Refused(Refusal::Ended));
+                    self.clients.tell(from, KeeperResponse::Refused(KeeperRefusal::Ended));
                 }
                 if let Some(prompter) = &mut self.prompter {
                     prompter.close();
@@ -132,11 +132,11 @@ impl Holder {
         // The directory goes first: who is told that the session has ended finds nothing of it.
         let _already_gone_is_fine = self.place.remove();
         if let Some(refusal) = self.failure.take() {
-            self.clients.tell((Clients::CREATOR, FIRST), News::Refused(refusal));
+            self.clients.tell((ClientConnections::CREATOR, FIRST), KeeperResponse::Refused(refusal));
         }
         let tell = self.ending.as_mut().map(|ending| std::mem::take(&mut ending.tell)).unwrap_or_default();
         for client in tell {
-            self.clients.tell(client, News::Done);
+            self.clients.tell(client, KeeperResponse::Done);
         }
         self.clients.flush_all();
     }
@@ -149,7 +149,7 @@ impl Holder {
         let flags = inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK;
         self.vanishing = inotify::init(flags).ok().filter(|watch| {
             inotify::add_watch(watch, keepers, inotify::WatchFlags::DELETE).is_ok()
-                && self.poller.add(watch, Source::Vanishing, EventFlags::IN).is_ok()
+                && self.poller.add(watch, PollSource::Vanishing, EventFlags::IN).is_ok()
         });
     }
 

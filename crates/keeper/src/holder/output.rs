@@ -3,22 +3,22 @@
 use rustix::event::epoll;
 use rustix::io::Errno;
 
-use super::{Holder, Source};
-use crate::child::Hold;
-use crate::lane::{Found, Lane};
-use crate::protocol::{JobId, Output, Stream};
+use super::{ChildSupervisor, PollSource};
+use crate::child::ChildIo;
+use crate::lane::{OutputPipes, PipeRead};
+use crate::protocol::{JobId, OutputChunk, OutputStream};
 
 /// How many buffers are taken from one pipe before others get their turn.
 const TURN: usize = 8;
 /// How many are taken when it is the last chance; others may go on writing for ever.
 const LAST_TURN: usize = 64;
 
-impl Holder {
-    pub(super) fn add_lane(&mut self, lane: Lane) -> Result<(), Errno> {
-        for stream in Stream::ALL {
+impl ChildSupervisor {
+    pub(super) fn add_lane(&mut self, lane: OutputPipes) -> Result<(), Errno> {
+        for stream in OutputStream::ALL {
             if let Some(end) = lane.end(stream) {
                 let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
-                self.poller.add(end, Source::Lane(lane.number, stream), flags)?;
+                self.poller.add(end, PollSource::Lane(lane.number, stream), flags)?;
             }
         }
         self.lane = lane.number;
@@ -30,7 +30,7 @@ impl Holder {
         let ready: Vec<u64> =
             self.lanes.values().filter(|lane| lane.ready.contains(&true)).map(|lane| lane.number).collect();
         for number in ready {
-            for stream in Stream::ALL {
+            for stream in OutputStream::ALL {
                 self.drain(number, stream, TURN, false);
             }
         }
@@ -39,7 +39,7 @@ impl Holder {
     pub(super) fn drain_all(&mut self) {
         let numbers: Vec<u64> = self.lanes.keys().copied().collect();
         for number in numbers {
-            for stream in Stream::ALL {
+            for stream in OutputStream::ALL {
                 if let Some(lane) = self.lanes.get_mut(&number) {
                     lane.ready[stream.index()] = true;
                 }
@@ -49,7 +49,7 @@ impl Holder {
     }
 
     /// Takes what a pipe has, for the job that the lane belongs to.
-    pub(super) fn drain(&mut self, number: u64, stream: Stream, turns: usize, at_once: bool) {
+    pub(super) fn drain(&mut self, number: u64, stream: OutputStream, turns: usize, at_once: bool) {
         for _ in 0..turns {
             let Some(lane) = self.lanes.get_mut(&number) else { return };
             let job = lane.job;
@@ -59,9 +59,9 @@ impl Holder {
             let mut buffer = std::mem::take(&mut self.buffer);
             let found = self.lanes.get_mut(&number).map(|lane| lane.take(stream, &mut buffer));
             match found {
-                Some(Found::Bytes(count)) => {
+                Some(PipeRead::Bytes(count)) => {
                     let bytes = buffer.get(..count).unwrap_or_default();
-                    if number == self.lane && stream == Stream::Stderr {
+                    if number == self.lane && stream == OutputStream::Stderr {
                         let bytes = self.without_trace(stream, bytes);
                         self.keep(job, stream, &bytes);
                     } else {
@@ -69,11 +69,11 @@ impl Holder {
                     }
                     self.buffer = buffer;
                 }
-                Some(Found::Closed) => {
+                Some(PipeRead::Closed) => {
                     self.buffer = buffer;
                     return self.lane_closed(number, stream);
                 }
-                Some(Found::Empty) | None => {
+                Some(PipeRead::Empty) | None => {
                     self.buffer = buffer;
                     return;
                 }
@@ -82,7 +82,7 @@ impl Holder {
     }
 
     /// The present lane is closed only for a moment, between two commands; an old one for good.
-    pub(super) fn lane_closed(&mut self, number: u64, stream: Stream) {
+    pub(super) fn lane_closed(&mut self, number: u64, stream: OutputStream) {
         if number == self.lane && self.exit.is_none() && self.prompter.is_some() {
             return;
         }
@@ -96,9 +96,11 @@ impl Holder {
 
     pub(super) fn drain_terminal(&mut self) {
         let mut buffer = std::mem::take(&mut self.buffer);
-        while let Hold::Pty(pty) = &self.hold {
+        while let ChildIo::Pty(pty) = &self.hold {
             match rustix::io::read(pty, &mut buffer) {
-                Ok(count @ 1..) => self.keep(0, Stream::Stdout, buffer.get(..count).unwrap_or_default()),
+                Ok(count @ 1..) => {
+                    self.keep(0, OutputStream::Stdout, buffer.get(..count).unwrap_or_default())
+                }
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => break,
                 Ok(_) | Err(_) => {
@@ -112,7 +114,7 @@ impl Holder {
     }
 
     /// Spools bytes, keeps the first for the result, and passes them on to those who are up to date.
-    pub(super) fn keep(&mut self, job: JobId, stream: Stream, bytes: &[u8]) {
+    pub(super) fn keep(&mut self, job: JobId, stream: OutputStream, bytes: &[u8]) {
         if bytes.is_empty() {
             return;
         }
@@ -125,7 +127,7 @@ impl Holder {
         if let Some(settling) = self.settling.as_mut().filter(|_| job == 0) {
             settling.heard(stream, bytes);
         }
-        self.clients.pass_on(&Output { job, stream, offset, bytes: Vec::new() }, bytes);
+        self.clients.pass_on(&OutputChunk { job, stream, offset, bytes: Vec::new() }, bytes);
     }
 
     pub(super) fn is_held_back(&self, job: JobId) -> bool {

@@ -5,11 +5,11 @@ use std::os::fd::{AsFd, OwnedFd};
 use rustix::event::epoll;
 use rustix::io::Errno;
 
-use crate::protocol::Stream;
+use crate::protocol::OutputStream;
 
 /// What becomes ready, packed into the number that `epoll` gives back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Source {
+pub(super) enum PollSource {
     Signals,
     Door,
     Reports,
@@ -18,11 +18,11 @@ pub(super) enum Source {
     Stdin,
     Tick,
     Vanishing,
-    Lane(u64, Stream),
+    Lane(u64, OutputStream),
     Client(u64),
 }
 
-impl Source {
+impl PollSource {
     pub(super) fn pack(self) -> u64 {
         match self {
             Self::Signals => 0,
@@ -44,8 +44,8 @@ impl Source {
             1 => Self::Door,
             2 => Self::Reports,
             3 => Self::Terminal,
-            4 => Self::Lane(packed >> 8, Stream::Stdout),
-            5 => Self::Lane(packed >> 8, Stream::Stderr),
+            4 => Self::Lane(packed >> 8, OutputStream::Stdout),
+            5 => Self::Lane(packed >> 8, OutputStream::Stderr),
             6 => Self::Client(packed >> 8),
             7 => Self::Input,
             8 => Self::Tick,
@@ -61,11 +61,16 @@ impl Source {
 pub(super) struct Poller(pub(super) OwnedFd);
 
 impl Poller {
-    pub(super) fn add(&self, end: impl AsFd, source: Source, flags: epoll::EventFlags) -> Result<(), Errno> {
+    pub(super) fn add(
+        &self,
+        end: impl AsFd,
+        source: PollSource,
+        flags: epoll::EventFlags,
+    ) -> Result<(), Errno> {
         epoll::add(&self.0, end, epoll::EventData::new_u64(source.pack()), flags)
     }
 
-    pub(super) fn change(&self, end: impl AsFd, source: Source, flags: epoll::EventFlags) {
+    pub(super) fn change(&self, end: impl AsFd, source: PollSource, flags: epoll::EventFlags) {
         let _closed_is_fine = epoll::modify(&self.0, end, epoll::EventData::new_u64(source.pack()), flags);
     }
 }

@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
 
-use super::Holder;
-use super::clients::Clients;
+use super::ChildSupervisor;
+use super::clients::ClientConnections;
 use super::commands::WATCH;
 use crate::clock::ticks;
-use crate::lane::{Lane, name_of, path_of};
+use crate::lane::{OutputPipes, name_of, path_of};
 use crate::launch::FIRST;
-use crate::protocol::{Input, News, Refusal, Stream};
+use crate::protocol::{CommandInput, KeeperRefusal, KeeperResponse, OutputStream};
 
 /// How often a repair is tried before the shell is given up.
 pub(super) const MAX_REPAIRS: u8 = 3;
@@ -22,7 +22,7 @@ const YIELDS: usize = 4;
 
 /// Whether the shell's own streams are where the next command needs them.
 #[derive(Debug)]
-pub(super) struct Repair {
+pub(super) struct StreamRepair {
     pub(super) needed: bool,
     pub(super) running_since: Option<u64>,
     pub(super) tries: u8,
@@ -38,14 +38,14 @@ pub(super) struct Repair {
 }
 
 /// Where the shell's own streams lead.
-enum Streams {
+enum StreamPlacement {
     Ours,
     Moved,
     /// To report, the shell has lent one of its outputs to the report pipe; a moment later it takes it back.
     Lent,
 }
 
-impl Repair {
+impl StreamRepair {
     pub(super) fn first() -> Self {
         Self {
             needed: true,
@@ -64,15 +64,15 @@ impl Repair {
     }
 }
 
-impl Holder {
+impl ChildSupervisor {
     /// Points the shell's own streams at a new lane, so that nobody from before can print into the next command.
-    pub(super) fn start_repair(&mut self, input: Option<()>) -> Result<(), Refusal> {
-        let system = |error: Errno| Refusal::System(error.to_string());
-        let io = |error: std::io::Error| Refusal::System(error.to_string());
+    pub(super) fn start_repair(&mut self, input: Option<()>) -> Result<(), KeeperRefusal> {
+        let system = |error: Errno| KeeperRefusal::System(error.to_string());
+        let io = |error: std::io::Error| KeeperRefusal::System(error.to_string());
         self.drain_all();
         if self.repair.ready {
             let job = self.jobs;
-            let (lane, _writers) = Lane::new(self.lane + 1, job).map_err(io)?;
+            let (lane, _writers) = OutputPipes::new(self.lane + 1, job).map_err(io)?;
             self.add_lane(lane).map_err(system)?;
         }
         let mut path = "/dev/null".to_owned();
@@ -107,9 +107,9 @@ impl Holder {
         self.repair.needed |= flags.contains(['e', 'v']);
         if !self.repair.needed {
             match self.streams("/dev/null") {
-                Streams::Ours => {}
-                Streams::Moved => self.repair.needed = true,
-                Streams::Lent => self.repair.unsettled = true,
+                StreamPlacement::Ours => {}
+                StreamPlacement::Moved => self.repair.needed = true,
+                StreamPlacement::Lent => self.repair.unsettled = true,
             }
         }
     }
@@ -132,33 +132,34 @@ impl Holder {
         let moment = rustix::event::Timespec { tv_sec: 0, tv_nsec: 50_000 };
         for turn in 0..SETTLE {
             match self.streams(input) {
-                Streams::Ours => return true,
-                Streams::Moved => return false,
-                Streams::Lent if turn < YIELDS => rustix::thread::sched_yield(),
+                StreamPlacement::Ours => return true,
+                StreamPlacement::Moved => return false,
+                StreamPlacement::Lent if turn < YIELDS => rustix::thread::sched_yield(),
                 // Somebody else has the processor that the shell needs; we do not take part in that.
-                Streams::Lent => drop(rustix::event::poll(&mut [], Some(&moment))),
+                StreamPlacement::Lent => drop(rustix::event::poll(&mut [], Some(&moment))),
             }
         }
         false
     }
 
-    fn streams(&self, input: &str) -> Streams {
+    fn streams(&self, input: &str) -> StreamPlacement {
         let (Some(lane), Some(prompter)) = (self.lanes.get(&self.lane), &self.prompter) else {
-            return Streams::Moved;
+            return StreamPlacement::Moved;
         };
         let leads_to = |number: &str, name: Option<&PathBuf>| {
             name.is_some_and(|name| self.descriptors.lead_to(number, name))
         };
-        let ours = [leads_to("1", lane.name(Stream::Stdout)), leads_to("2", lane.name(Stream::Stderr))];
+        let ours =
+            [leads_to("1", lane.name(OutputStream::Stdout)), leads_to("2", lane.name(OutputStream::Stderr))];
         let report = prompter.report_name();
         if !self.descriptors.lead_to("0", Path::new(input)) {
-            return Streams::Moved;
+            return StreamPlacement::Moved;
         }
         match ours {
-            [true, true] => Streams::Ours,
-            [false, true] if leads_to("1", report) => Streams::Lent,
-            [true, false] if leads_to("2", report) => Streams::Lent,
-            [false, _] | [true, false] => Streams::Moved,
+            [true, true] => StreamPlacement::Ours,
+            [false, true] if leads_to("1", report) => StreamPlacement::Lent,
+            [true, false] if leads_to("2", report) => StreamPlacement::Lent,
+            [false, _] | [true, false] => StreamPlacement::Moved,
         }
     }
 
@@ -189,7 +190,8 @@ impl Holder {
             if self.is_replacement {
                 return self.start_waiting();
             }
-            self.clients.tell((Clients::CREATOR, FIRST), News::Status(Box::new(self.status())));
+            self.clients
+                .tell((ClientConnections::CREATOR, FIRST), KeeperResponse::Status(Box::new(self.status())));
         }
         self.start_waiting();
     }
@@ -197,11 +199,11 @@ impl Holder {
     /// Gives the shell the command that has waited for it.
     pub(super) fn start_waiting(&mut self) {
         if let Some((run, from)) = self.waiting.take() {
-            if !matches!(run.input, Input::Nothing) && self.repair.input.is_none() {
+            if !matches!(run.input, CommandInput::Nothing) && self.repair.input.is_none() {
                 self.waiting = Some((run, from));
                 let _noticed_by_silence = self.start_repair(Some(()));
             } else if let Err(refusal) = self.start_job(run, from) {
-                self.clients.tell(from, News::Refused(refusal));
+                self.clients.tell(from, KeeperResponse::Refused(refusal));
             }
         }
     }

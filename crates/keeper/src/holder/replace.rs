@@ -2,18 +2,18 @@
 
 use rustix::event::epoll::EventFlags;
 
-use super::poller::Source;
-use super::repair::Repair;
-use super::{ChildFd, Holder, identity_of_child, inside};
-use crate::child::{Hold, spawn_on_pty, spawn_shell};
+use super::poller::PollSource;
+use super::repair::StreamRepair;
+use super::{ChildFd, ChildSupervisor, identity_of_child, inside};
+use crate::child::{ChildIo, spawn_on_pty, spawn_shell};
 use crate::group;
-use crate::lane::Lane;
+use crate::lane::OutputPipes;
 use crate::launch::IdentityRecord;
 use crate::procs;
-use crate::protocol::{News, Refusal, Shape};
-use crate::script::Prompter;
+use crate::protocol::{ChildMode, KeeperRefusal, KeeperResponse};
+use crate::script::ShellDriver;
 
-impl Holder {
+impl ChildSupervisor {
     /// Whether the end of the shell is not the end of the session: it ended because a command was stopped, or because
     /// it could not be brought back. A replacement that never answered is not replaced again.
     pub(super) fn wants_replacement(&self) -> bool {
@@ -24,9 +24,9 @@ impl Holder {
 
     /// Starts a new shell in the directory of the old one, with the environment that the session was created with. Jobs
     /// from before stay alive, except on a terminal, which goes with its shell.
-    pub(super) fn replace_shell(&mut self, code: i32) -> Result<(), Refusal> {
-        let io = |error: std::io::Error| Refusal::System(error.to_string());
-        let system = |error: rustix::io::Errno| Refusal::System(error.to_string());
+    pub(super) fn replace_shell(&mut self, code: i32) -> Result<(), KeeperRefusal> {
+        let io = |error: std::io::Error| KeeperRefusal::System(error.to_string());
+        let system = |error: rustix::io::Errno| KeeperRefusal::System(error.to_string());
         for process in self.command_processes() {
             process.signal(rustix::process::Signal::KILL);
         }
@@ -40,28 +40,28 @@ impl Holder {
             self.start_shell()
         });
         self.spec.cwd = created_in;
-        let Started { pid, hold, lane, prompter } = started?;
+        let StartedShell { pid, hold, lane, prompter } = started?;
         let shell_fd = ChildFd::of(pid);
         let shell = identity_of_child(pid);
         self.is_replacement = true;
         let lost = self.lost.take();
-        self.clients.tell_all(|| News::ShellRestarted(shell.clone()));
+        self.clients.tell_all(|| KeeperResponse::ShellRestarted(shell.clone()));
         // With the old shell's terminal and lane: what the new one prints is no output of this command.
         self.finish(code, None, lost);
         self.child = shell;
         self.child_fd = shell_fd;
         self.program = procs::program(pid);
-        self.children[0] = procs::Children::of(pid);
-        self.descriptors = procs::Descriptors::of(pid);
+        self.children[0] = procs::ChildList::of(pid);
+        self.descriptors = procs::DescriptorDir::of(pid);
         let entered = || self.spec.group.as_ref().and_then(|_| group::entered());
         let group = self.group.as_ref().map(|group| group.path().to_owned()).or_else(entered);
         IdentityRecord::new(&self.own, &self.child, group.as_deref()).write(&self.place).map_err(io)?;
-        self.poller.add(prompter.reports_on(), Source::Reports, EventFlags::IN).map_err(system)?;
+        self.poller.add(prompter.reports_on(), PollSource::Reports, EventFlags::IN).map_err(system)?;
         self.prompter = Some(prompter);
-        self.repair = Repair::first();
+        self.repair = StreamRepair::first();
         self.known = self.living_children();
-        if let Hold::Pty(pty) = &hold {
-            self.poller.add(pty, Source::Terminal, EventFlags::IN).map_err(system)?;
+        if let ChildIo::Pty(pty) = &hold {
+            self.poller.add(pty, PollSource::Terminal, EventFlags::IN).map_err(system)?;
             self.hold = hold;
             self.repair.ready = true;
             self.repair.needed = false;
@@ -75,38 +75,38 @@ impl Holder {
         self.start_repair(None)
     }
 
-    fn start_shell(&self) -> Result<Started, Refusal> {
-        let io = |error: std::io::Error| Refusal::System(error.to_string());
+    fn start_shell(&self) -> Result<StartedShell, KeeperRefusal> {
+        let io = |error: std::io::Error| KeeperRefusal::System(error.to_string());
         match &self.spec.shape {
-            Shape::Pipes => Err(Refusal::Unsupported("no shell".to_owned())),
-            Shape::Shell(script) => {
-                let mut prompter = Prompter::new(script.clone(), false).map_err(io)?;
+            ChildMode::Pipes => Err(KeeperRefusal::Unsupported("no shell".to_owned())),
+            ChildMode::Shell(script) => {
+                let mut prompter = ShellDriver::new(script.clone(), false).map_err(io)?;
                 prompter.begin().map_err(io)?;
-                let (lane, writers) = Lane::new(self.lane + 1, 0).map_err(io)?;
+                let (lane, writers) = OutputPipes::new(self.lane + 1, 0).map_err(io)?;
                 let spawn = || spawn_shell(&self.spec, &prompter, writers);
                 let (pid, hold) = inside(self.group.as_ref(), &self.spec, spawn)?;
-                Ok(Started { pid, hold, lane: Some(lane), prompter })
+                Ok(StartedShell { pid, hold, lane: Some(lane), prompter })
             }
-            Shape::Pty { rows, cols, script } => {
-                let script = script.clone().ok_or(Refusal::Unsupported("no shell".to_owned()))?;
+            ChildMode::Pty { rows, cols, script } => {
+                let script = script.clone().ok_or(KeeperRefusal::Unsupported("no shell".to_owned()))?;
                 let size = match &self.hold {
-                    Hold::Pty(pty) => rustix::termios::tcgetwinsize(pty).ok(),
-                    Hold::Pipes(_) | Hold::Shell => None,
+                    ChildIo::Pty(pty) => rustix::termios::tcgetwinsize(pty).ok(),
+                    ChildIo::Pipes(_) | ChildIo::Shell => None,
                 };
                 let (rows, cols) = size.map_or((*rows, *cols), |size| (size.ws_row, size.ws_col));
-                let prompter = Prompter::new(script, true).map_err(io)?;
+                let prompter = ShellDriver::new(script, true).map_err(io)?;
                 let spawn = || spawn_on_pty(&self.spec, &self.place, rows, cols);
                 let (pid, hold) = inside(self.group.as_ref(), &self.spec, spawn)?;
-                Ok(Started { pid, hold, lane: None, prompter })
+                Ok(StartedShell { pid, hold, lane: None, prompter })
             }
         }
     }
 }
 
 /// A shell that has just been started.
-struct Started {
+struct StartedShell {
     pid: u32,
-    hold: Hold,
-    lane: Option<Lane>,
-    prompter: Prompter,
+    hold: ChildIo,
+    lane: Option<OutputPipes>,
+    prompter: ShellDriver,
 }

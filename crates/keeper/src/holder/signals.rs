@@ -9,12 +9,12 @@ use signal_hook::consts::signal;
 /// The signals that a keeper takes. Having a handler for the others gives the child their defaults back, whatever our
 /// parent had ignored, and keeps a hang-up of somebody's terminal from ending us.
 #[derive(Debug)]
-pub(super) struct Signals {
+pub(super) struct KeeperSignals {
     pub(super) child: OwnedFd,
     pub(super) end: Arc<AtomicBool>,
 }
 
-impl Signals {
+impl KeeperSignals {
     pub(super) fn install() -> std::io::Result<Self> {
         let (reader, writer) = crate::link::pair()?;
         let again = writer.try_clone()?;

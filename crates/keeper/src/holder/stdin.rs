@@ -7,21 +7,21 @@ use std::collections::BTreeSet;
 use rustix::event::epoll::EventFlags;
 use rustix::io::{Errno, write};
 
-use super::{Holder, poller::Source};
-use crate::child::Hold;
+use super::{ChildSupervisor, poller::PollSource};
+use crate::child::ChildIo;
 use crate::clock::unix_micros;
-use crate::protocol::{MAX_ORDER_BYTES, News, Refusal};
+use crate::protocol::{KeeperRefusal, KeeperResponse, MAX_ORDER_BYTES};
 
 /// What waits to be read by the child.
 #[derive(Debug, Default)]
-pub(super) struct Stdin {
+pub(super) struct StdinBuffer {
     unsent: Vec<u8>,
     ends: bool,
     keys: BTreeSet<u64>,
     armed: bool,
 }
 
-impl Stdin {
+impl StdinBuffer {
     /// Whether something has not even reached the pipe.
     pub(super) fn waits(&self) -> bool {
         !self.unsent.is_empty()
@@ -31,23 +31,28 @@ impl Stdin {
 /// How much may wait for a child that does not read.
 const MOST_UNSENT: usize = 4 * MAX_ORDER_BYTES;
 
-impl Holder {
+impl ChildSupervisor {
     /// Takes bytes for the child, once for each key. A key that was taken is not refused, whatever happened since.
-    pub(super) fn write_once(&mut self, key: u64, bytes: &[u8], eof: bool) -> Result<News, Refusal> {
+    pub(super) fn write_once(
+        &mut self,
+        key: u64,
+        bytes: &[u8],
+        eof: bool,
+    ) -> Result<KeeperResponse, KeeperRefusal> {
         if !self.stdin.keys.contains(&key) {
             self.write_stdin(bytes, eof)?;
             self.stdin.keys.insert(key);
         }
-        Ok(News::Done)
+        Ok(KeeperResponse::Done)
     }
 
     /// Takes bytes for the child.
-    pub(super) fn write_stdin(&mut self, bytes: &[u8], eof: bool) -> Result<(), Refusal> {
-        let Hold::Pipes(Some(_)) = &self.hold else {
-            return Err(if self.exit.is_some() { Refusal::Ended } else { Refusal::NoInput });
+    pub(super) fn write_stdin(&mut self, bytes: &[u8], eof: bool) -> Result<(), KeeperRefusal> {
+        let ChildIo::Pipes(Some(_)) = &self.hold else {
+            return Err(if self.exit.is_some() { KeeperRefusal::Ended } else { KeeperRefusal::NoInput });
         };
         if self.stdin.unsent.len() + bytes.len() > MOST_UNSENT {
-            return Err(Refusal::Full(format!(
+            return Err(KeeperRefusal::Full(format!(
                 "{} bytes of input are not being read",
                 self.stdin.unsent.len()
             )));
@@ -61,7 +66,7 @@ impl Holder {
 
     /// Writes what the pipe takes now.
     pub(super) fn push_stdin(&mut self) {
-        let Hold::Pipes(input) = &mut self.hold else { return };
+        let ChildIo::Pipes(input) = &mut self.hold else { return };
         let Some(end) = input else { return };
         let mut sent = 0;
         while let Some(rest) = self.stdin.unsent.get(sent..).filter(|rest| !rest.is_empty()) {
@@ -77,7 +82,7 @@ impl Holder {
         let waits = !self.stdin.unsent.is_empty();
         if waits && !self.stdin.armed {
             self.stdin.armed =
-                self.poller.add(&*end, Source::Stdin, EventFlags::OUT | EventFlags::ET).is_ok();
+                self.poller.add(&*end, PollSource::Stdin, EventFlags::OUT | EventFlags::ET).is_ok();
         }
         if !waits && self.stdin.ends {
             *input = None;

@@ -3,14 +3,14 @@
 use rustix::process::{Pid, Resource, Rlimit, Signal, prlimit};
 
 use super::repair::MAX_REPAIRS;
-use super::{ChildFd, Holder};
-use crate::child::Hold;
+use super::{ChildFd, ChildSupervisor};
+use crate::child::ChildIo;
 use crate::clock::ticks;
-use crate::job::Step;
-use crate::procs::{self, Disposition, ProcessKey};
-use crate::protocol::{Exit, News, Range, Refusal, Stream};
-use crate::reading::{Found, look};
-use crate::script::{Past, Prompter};
+use crate::job::StopStep;
+use crate::procs::{self, ProcessKey, SignalDisposition};
+use crate::protocol::{ChildExit, JobOutputRange, KeeperRefusal, KeeperResponse, OutputStream};
+use crate::reading::{InputReadState, look};
+use crate::script::{ShellDriver, ShellPosition};
 
 /// How long a shell may take to start, in microseconds.
 const START: u64 = 10_000_000;
@@ -33,19 +33,19 @@ pub(super) const STATUS_UNKNOWN: &str = "status unknown: the command is over, bu
 const NEVER_BEGAN: &str =
     "the shell ended before it began the command, so the command did not run; create a new session";
 
-impl Holder {
+impl ChildSupervisor {
     /// Performs one step of the ladder.
     ///
     /// Everything is stopped (SIGSTOP) before anything is signalled. The processes of the command continue first, with
     /// SIGTERM pending. The shell continues when they have ended, with its own signal pending. Otherwise a shell or
     /// subshell whose child ends first would execute the next word before the signal reaches it.
-    pub(super) fn stop(&mut self, step: Step) {
+    pub(super) fn stop(&mut self, step: StopStep) {
         let Some(job) = &mut self.job else { return };
         // A command that waits for input finds its end.
         job.input = None;
-        if matches!(self.hold, Hold::Pty(_)) && job.pty_from.is_none() {
+        if matches!(self.hold, ChildIo::Pty(_)) && job.pty_from.is_none() {
             // The text has not been read yet; it is stopped as soon as it reports that it begins.
-            if step == Step::GiveUp {
+            if step == StopStep::GiveUp {
                 self.give_up_shell();
             }
             return;
@@ -58,9 +58,9 @@ impl Holder {
         }
         let called_lately = job.called_at.is_some_and(|at| ticks().saturating_sub(at) < CALL_INTERVAL);
         if self.is_back_without_report() {
-            return self.heard_nothing(Past::All);
+            return self.heard_nothing(ShellPosition::All);
         }
-        if step == Step::Remind && called_lately {
+        if step == StopStep::Remind && called_lately {
             return;
         }
         let is_opening_fifo =
@@ -71,7 +71,7 @@ impl Holder {
         let Some(job) = self.job.as_mut().filter(|job| job.reported.is_none()) else {
             return self.thaw(&frozen);
         };
-        if step == Step::Remind
+        if step == StopStep::Remind
             && job.calls > 0
             && frozen.iter().all(|process| procs::is_copy(process.pid, self.child.pid))
         {
@@ -87,8 +87,8 @@ impl Holder {
             || procs::reads_output_of(self.child.pid, &frozen_pids);
         self.last_directory = procs::directory(self.child.pid).or(self.last_directory.take());
         match step {
-            Step::Ask | Step::Remind => self.ask(&frozen),
-            Step::Kill | Step::GiveUp => {
+            StopStep::Ask | StopStep::Remind => self.ask(&frozen),
+            StopStep::Kill | StopStep::GiveUp => {
                 for process in &frozen {
                     process.signal(Signal::KILL);
                 }
@@ -97,24 +97,24 @@ impl Holder {
         for process in &frozen {
             process.signal(Signal::CONT);
         }
-        if step == Step::GiveUp {
+        if step == StopStep::GiveUp {
             return self.give_up_shell();
         }
         self.call_back_when_alone();
     }
 
     /// The shell is stopped until the processes of the command have ended. New ones are told to end too.
-    fn stop_held(&mut self, step: Step) {
+    fn stop_held(&mut self, step: StopStep) {
         let mut left = self.command_processes();
         left.retain(|process| process.pid != self.child.pid);
         match step {
-            Step::Ask | Step::Remind => self.ask(&left),
-            Step::Kill => {
+            StopStep::Ask | StopStep::Remind => self.ask(&left),
+            StopStep::Kill => {
                 for process in &left {
                     process.signal(Signal::KILL);
                 }
             }
-            Step::GiveUp => return self.give_up_shell(),
+            StopStep::GiveUp => return self.give_up_shell(),
         }
         self.call_back_when_alone();
     }
@@ -136,7 +136,7 @@ impl Holder {
         let Some(job) = &mut self.job else { return };
         for process in frozen.iter().filter(|process| job.asked.insert(**process)) {
             let pid = process.pid;
-            let survives = procs::disposition(pid, Signal::TERM) != Disposition::Default;
+            let survives = procs::disposition(pid, Signal::TERM) != SignalDisposition::Default;
             let subshell = pid != shell && survives && procs::is_copy(pid, shell);
             process.signal(if subshell { Signal::KILL } else { Signal::TERM });
         }
@@ -162,7 +162,7 @@ impl Holder {
             // The shell has become another program, which was told to end like any other.
             return self.signal_child(Signal::CONT);
         }
-        if procs::disposition(shell, Signal::URG) != Disposition::Caught {
+        if procs::disposition(shell, Signal::URG) != SignalDisposition::Caught {
             job.shell_is_deaf = true;
             return self.check_stopped();
         }
@@ -175,7 +175,7 @@ impl Holder {
         let is_interruptible = prompter.is_interruptible();
         let interrupts = is_interruptible && (is_expanding || job.calls > PATIENT_CALLS);
         job.interrupted |= interrupts;
-        if matches!(self.hold, Hold::Pty(_)) {
+        if matches!(self.hold, ChildIo::Pty(_)) {
             prompter.let_begin();
         }
         if prompter.needs_descriptor_limit() {
@@ -183,18 +183,18 @@ impl Holder {
         }
         // Everything that the command printed is there by now; an interrupted shell adds an empty line and a prompt.
         match &self.hold {
-            Hold::Pty(_) if interrupts => {
+            ChildIo::Pty(_) if interrupts => {
                 self.settle_terminal();
                 let printed = self.spool.printed(0)[0];
                 if let Some(job) = &mut self.job {
                     job.pty_to.get_or_insert(printed);
                 }
             }
-            Hold::Shell if is_interruptible => {
+            ChildIo::Shell if is_interruptible => {
                 self.drain_all();
                 self.muted = true;
             }
-            Hold::Pty(_) | Hold::Shell | Hold::Pipes(_) => {}
+            ChildIo::Pty(_) | ChildIo::Shell | ChildIo::Pipes(_) => {}
         }
         if interrupts {
             self.signal_child(Signal::INT);
@@ -212,8 +212,8 @@ impl Holder {
         let is_pending = procs::is_pending(shell, Signal::INT) || procs::is_pending(shell, Signal::URG);
         match &self.hold {
             _ if is_pending || procs::is_stopped(shell) => false,
-            Hold::Pty(_) => job.interrupted && self.reads_terminal(),
-            Hold::Shell | Hold::Pipes(_) => prompter.is_past(shell) == Some(Past::All),
+            ChildIo::Pty(_) => job.interrupted && self.reads_terminal(),
+            ChildIo::Shell | ChildIo::Pipes(_) => prompter.is_past(shell) == Some(ShellPosition::All),
         }
     }
 
@@ -227,7 +227,7 @@ impl Holder {
         let shell = self.child.pid;
         let Some(terminal) = procs::descriptor(shell, 0) else { return false };
         let found = look(self.own.pid, &terminal);
-        matches!(found, Found::Reads(reader) | Found::Waits(reader) if reader.thread == shell)
+        matches!(found, InputReadState::Reads(reader) | InputReadState::Waits(reader) if reader.thread == shell)
     }
 
     /// A shell that is expanding a substitution whose processes have ended would execute the word with what was printed
@@ -240,7 +240,7 @@ impl Holder {
             return;
         }
         let maximum = procs::descriptor_limit(self.child.pid);
-        let kept = if matches!(self.hold, Hold::Pty(_)) { STANDARD_STREAMS } else { 0 };
+        let kept = if matches!(self.hold, ChildIo::Pty(_)) { STANDARD_STREAMS } else { 0 };
         let limit = Rlimit { current: Some(kept), maximum };
         let before = prlimit(Some(shell), Resource::Nofile, limit).ok();
         if let Some(before) = before.filter(|_| !is_expanding) {
@@ -259,17 +259,17 @@ impl Holder {
     }
 
     /// The shell is back, but processes of the command are left. New ones are told to end too.
-    fn stop_rest(&mut self, step: Step) {
+    fn stop_rest(&mut self, step: StopStep) {
         let left = self.command_processes();
         match step {
-            Step::Ask | Step::Remind => self.ask(&left),
-            Step::Kill => {
+            StopStep::Ask | StopStep::Remind => self.ask(&left),
+            StopStep::Kill => {
                 for process in &left {
                     process.signal(Signal::KILL);
                 }
             }
             // A process that survives SIGKILL is in the hands of the system.
-            Step::GiveUp => return self.complete_stop(),
+            StopStep::GiveUp => return self.complete_stop(),
         }
         self.check_stopped();
     }
@@ -350,8 +350,8 @@ impl Holder {
             self.signal_child(Signal::CONT);
         }
         let past = match &self.hold {
-            Hold::Pty(_) => self.is_back_before_command().then_some(Past::All),
-            Hold::Shell | Hold::Pipes(_) => {
+            ChildIo::Pty(_) => self.is_back_before_command().then_some(ShellPosition::All),
+            ChildIo::Shell | ChildIo::Pipes(_) => {
                 self.prompter.as_ref().and_then(|prompter| prompter.is_past(self.child.pid))
             }
         };
@@ -365,7 +365,7 @@ impl Holder {
     }
 
     /// The shell waits for what comes next: the command is over, but its report has not come and will not.
-    pub(super) fn heard_nothing(&mut self, past: Past) {
+    pub(super) fn heard_nothing(&mut self, past: ShellPosition) {
         self.repair.silent = 0;
         let Some(job) = self.job.as_mut().filter(|_| !self.repair.is_running()) else {
             return self.rescue(past);
@@ -378,7 +378,7 @@ impl Holder {
             return self.check_stopped();
         }
         self.finish(143, None, Some(STATUS_UNKNOWN.to_owned()));
-        if matches!(self.hold, Hold::Pty(_)) {
+        if matches!(self.hold, ChildIo::Pty(_)) {
             // The streams of a shell on a terminal cannot be repaired; a new shell reports again.
             return self.lose("the shell did not report its command".to_owned());
         }
@@ -390,7 +390,7 @@ impl Holder {
     }
 
     /// A repair was not reported: what stands in its way is removed, and it is tried again.
-    pub(super) fn rescue(&mut self, past: Past) {
+    pub(super) fn rescue(&mut self, past: ShellPosition) {
         self.repair.tries += 1;
         let input = self.repair.input.is_some().then_some(());
         if !self.repair.ready || self.repair.tries >= MAX_REPAIRS {
@@ -415,12 +415,12 @@ impl Holder {
     }
 
     /// The shell is gone: whoever waits for it is told.
-    pub(super) fn shell_ended(&mut self, exit: &Exit) {
+    pub(super) fn shell_ended(&mut self, exit: &ChildExit) {
         let lost = self.lost.take();
         self.repair.running_since = None;
         let has_begun = match &self.hold {
-            Hold::Pty(_) => self.job.as_ref().is_some_and(|job| job.pty_from.is_some()),
-            Hold::Shell | Hold::Pipes(_) => !self.prompter.as_ref().is_some_and(Prompter::is_unread),
+            ChildIo::Pty(_) => self.job.as_ref().is_some_and(|job| job.pty_from.is_some()),
+            ChildIo::Shell | ChildIo::Pipes(_) => !self.prompter.as_ref().is_some_and(ShellDriver::is_unread),
         };
         // What it has not read of its command, it never will.
         if let Some(prompter) = &mut self.prompter {
@@ -433,16 +433,21 @@ impl Holder {
             self.finish(exit.code, Some(exit.clone()), lost.clone().or(unread));
         }
         if let Some((_, from)) = self.waiting.take() {
-            self.clients.tell(from, News::Refused(Refusal::Ended));
+            self.clients.tell(from, KeeperResponse::Refused(KeeperRefusal::Ended));
         }
         if !self.repair.ready && !self.is_replacement {
-            let printed = self.spool.read(Range { job: 0, stream: Stream::Stderr, offset: 0, limit: 2_000 });
+            let printed = self.spool.read(JobOutputRange {
+                job: 0,
+                stream: OutputStream::Stderr,
+                offset: 0,
+                limit: 2_000,
+            });
             let printed = printed.ok().flatten().map(|piece| piece.bytes).unwrap_or_default();
             let text = String::from_utf8_lossy(&printed).trim().to_owned();
             let why = lost.unwrap_or(format!("the shell ended at once with status {}", exit.code));
             let why = if text.is_empty() { why } else { format!("{why}: {text}") };
             // Told when everything is gone: who hears that a session failed finds nothing of it.
-            self.failure = Some(Refusal::System(why));
+            self.failure = Some(KeeperRefusal::System(why));
             self.end(true, None, None);
         }
     }

@@ -1,21 +1,21 @@
 //! What a tracing shell prints of our own lines, kept out of the command's errors.
 
-use super::Holder;
-use crate::protocol::Stream;
+use super::ChildSupervisor;
+use crate::protocol::OutputStream;
 
 /// The most of a line that is held back until its end is seen. Our own lines are shorter (SECURITY 12).
 const MAX_LINE_BYTES: usize = 64 << 10;
 
-impl Holder {
+impl ChildSupervisor {
     /// Our own lines, when a command has switched tracing on, are not the command's output.
     ///
     /// A shell may write such a line word by word, so while tracing is possible a line is judged when it is whole.
-    pub(super) fn without_trace(&mut self, stream: Stream, bytes: &[u8]) -> Vec<u8> {
+    pub(super) fn without_trace(&mut self, stream: OutputStream, bytes: &[u8]) -> Vec<u8> {
         let tracing = self.job.as_ref().is_some_and(|job| job.may_trace);
-        if stream == Stream::Stderr && self.muted {
+        if stream == OutputStream::Stderr && self.muted {
             return Vec::new();
         }
-        if stream != Stream::Stderr || !tracing {
+        if stream != OutputStream::Stderr || !tracing {
             return bytes.to_vec();
         }
         let nonce =
@@ -43,7 +43,7 @@ impl Holder {
     pub(super) fn take_unfinished(&mut self) {
         let rest = std::mem::take(&mut self.unfinished);
         if !self.muted && !rest.is_empty() {
-            self.keep(self.jobs, Stream::Stderr, &rest);
+            self.keep(self.jobs, OutputStream::Stderr, &rest);
         }
     }
 }

@@ -4,13 +4,13 @@ use std::fs::File;
 use std::io::{self, BufReader, IoSlice, Read, Seek, SeekFrom, Write};
 use std::path::Path;
 
-use crate::protocol::{JobId, Stream};
+use crate::protocol::{JobId, OutputStream};
 
 pub(super) const HEADER: usize = 28;
 /// The most bytes that one record holds.
 pub(super) const MAX_RECORD: usize = 1 << 20;
 
-pub(super) fn write_record(file: &mut File, header: Header, bytes: &[u8]) -> io::Result<()> {
+pub(super) fn write_record(file: &mut File, header: RecordHeader, bytes: &[u8]) -> io::Result<()> {
     let encoded = header.encode();
     let written = file.write_vectored(&[IoSlice::new(&encoded), IoSlice::new(bytes)])?;
     if written < encoded.len() {
@@ -23,14 +23,14 @@ pub(super) fn write_record(file: &mut File, header: Header, bytes: &[u8]) -> io:
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Header {
+pub(super) struct RecordHeader {
     pub(super) job: JobId,
-    pub(super) stream: Stream,
+    pub(super) stream: OutputStream,
     pub(super) offset: u64,
     pub(super) length: usize,
 }
 
-impl Header {
+impl RecordHeader {
     fn encode(self) -> [u8; HEADER] {
         let mut bytes = [0; HEADER];
         let length = u32::try_from(self.length).unwrap_or(u32::MAX);
@@ -48,8 +48,8 @@ impl Header {
         let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
         let long = |at: usize| u64::from(word(at)) | u64::from(word(at + 4)) << 32;
         let stream = match word(20) {
-            0 => Stream::Stdout,
-            1 => Stream::Stderr,
+            0 => OutputStream::Stdout,
+            1 => OutputStream::Stderr,
             _ => return None,
         };
         let length = usize::try_from(word(16)).ok().filter(|length| *length <= MAX_RECORD)?;
@@ -66,7 +66,7 @@ fn check(bytes: &[u8; HEADER]) -> u32 {
 
 /// The records of one segment, up to the first that is not whole.
 #[derive(Debug)]
-pub(super) struct Records {
+pub(super) struct SegmentReader {
     file: BufReader<File>,
     /// How long the file was when it was opened.
     length: u64,
@@ -77,7 +77,7 @@ pub(super) struct Records {
     unread: usize,
 }
 
-impl Records {
+impl SegmentReader {
     pub(super) fn open(path: &Path, position: u64) -> io::Result<Self> {
         let mut file = File::open(path)?;
         if position > 0 {
@@ -93,7 +93,7 @@ impl Records {
         })
     }
 
-    pub(super) fn next(&mut self) -> io::Result<Option<Header>> {
+    pub(super) fn next(&mut self) -> io::Result<Option<RecordHeader>> {
         self.file.seek_relative(i64::try_from(self.unread).unwrap_or(i64::MAX))?;
         self.unread = 0;
         let mut bytes = [0; HEADER];
@@ -102,7 +102,7 @@ impl Records {
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
             Err(error) => return Err(error),
         }
-        let Some(header) = Header::decode(&bytes) else { return Ok(None) };
+        let Some(header) = RecordHeader::decode(&bytes) else { return Ok(None) };
         self.position = self.after;
         self.after += (HEADER + header.length) as u64;
         self.unread = header.length;

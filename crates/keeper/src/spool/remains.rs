@@ -4,32 +4,32 @@ use std::collections::VecDeque;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::record::Records;
+use super::record::SegmentReader;
 use super::{PREFIX, numbers};
-use crate::protocol::Stream;
+use crate::protocol::OutputStream;
 
 /// What the held child of a dead keeper printed, read from its files alone.
 #[derive(Debug)]
-pub struct Remains {
+pub struct DeadSpoolReader {
     directory: PathBuf,
     segments: VecDeque<u64>,
-    records: Option<Records>,
+    records: Option<SegmentReader>,
     /// The next byte of each stream.
     next: [u64; 2],
 }
 
 /// What is found in a dead keeper's files.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Remaining {
+pub enum DeadSpoolItem {
     /// Further bytes of a stream.
-    Output(Stream, Vec<u8>),
+    Output(OutputStream, Vec<u8>),
     /// Bytes are missing in this stream from this offset on.
-    Missing(Stream, u64),
+    Missing(OutputStream, u64),
     /// There is nothing more; each stream ends here.
     End([u64; 2]),
 }
 
-impl Remains {
+impl DeadSpoolReader {
     /// Reads job 0 of the spool in this directory from these offsets on.
     pub fn open(directory: &Path, from: [u64; 2]) -> io::Result<Self> {
         let segments = numbers(directory)?.into();
@@ -37,12 +37,14 @@ impl Remains {
     }
 
     /// What comes next. A segment ends at the first record that is not whole.
-    pub fn next_piece(&mut self) -> io::Result<Remaining> {
+    pub fn next_piece(&mut self) -> io::Result<DeadSpoolItem> {
         loop {
             let Some(records) = &mut self.records else {
-                let Some(number) = self.segments.pop_front() else { return Ok(Remaining::End(self.next)) };
+                let Some(number) = self.segments.pop_front() else {
+                    return Ok(DeadSpoolItem::End(self.next));
+                };
                 let path = self.directory.join(format!("{PREFIX}{number}"));
-                self.records = Some(Records::open(&path, 0)?);
+                self.records = Some(SegmentReader::open(&path, 0)?);
                 continue;
             };
             let Some(header) = records.next()? else {
@@ -54,7 +56,7 @@ impl Remains {
                 continue;
             }
             if header.offset > *next {
-                return Ok(Remaining::Missing(header.stream, *next));
+                return Ok(DeadSpoolItem::Missing(header.stream, *next));
             }
             let mut bytes = records.payload()?;
             bytes.drain(..usize::try_from(*next - header.offset).unwrap_or(0).min(bytes.len()));
@@ -64,7 +66,7 @@ impl Remains {
                 continue;
             }
             *next += bytes.len() as u64;
-            return Ok(Remaining::Output(header.stream, bytes));
+            return Ok(DeadSpoolItem::Output(header.stream, bytes));
         }
     }
 }

@@ -41,7 +41,7 @@ impl FileKind {
 
 /// Attributes of a file, a link or a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Metadata {
+pub struct FileMetadata {
     /// What it is.
     pub kind: FileKind,
     /// In bytes.
@@ -52,7 +52,7 @@ pub struct Metadata {
     pub modified_at: i64,
 }
 
-impl From<&Stat> for Metadata {
+impl From<&Stat> for FileMetadata {
     fn from(stat: &Stat) -> Self {
         Self {
             kind: FileKind::of(FileType::from_raw_mode(stat.st_mode)),
@@ -65,7 +65,7 @@ impl From<&Stat> for Metadata {
 
 /// One entry of a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct DirectoryEntry {
     /// Any bytes but NUL and `/`.
     pub name: OsString,
     /// What it was when the directory was read.
@@ -74,20 +74,20 @@ pub struct Entry {
 
 /// The entries of a directory. Memory does not grow with their number.
 #[derive(Debug)]
-pub struct Entries {
+pub struct DirectoryEntries {
     stream: Dir,
     path: PathBuf,
 }
 
-impl Entries {
+impl DirectoryEntries {
     pub(super) fn read(directory: OwnedFd, path: PathBuf) -> Result<Self, OsError> {
         let stream = Dir::new(directory).map_err(|errno| system("list", &path, errno))?;
         Ok(Self { stream, path })
     }
 }
 
-impl Iterator for Entries {
-    type Item = Result<Entry, OsError>;
+impl Iterator for DirectoryEntries {
+    type Item = Result<DirectoryEntry, OsError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {
@@ -108,7 +108,7 @@ impl Iterator for Entries {
                 kind = stat.map_or(FileType::Unknown, |stat| FileType::from_raw_mode(stat.st_mode));
             }
             let name = OsStr::from_bytes(name.to_bytes()).to_owned();
-            return Some(Ok(Entry { name, kind: FileKind::of(kind) }));
+            return Some(Ok(DirectoryEntry { name, kind: FileKind::of(kind) }));
         }
     }
 }

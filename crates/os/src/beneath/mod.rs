@@ -30,8 +30,8 @@ use rustix::{
 };
 
 use crate::error::OsError;
-pub use metadata::{Entries, Entry, FileKind, Metadata};
-use resolve::Resolution;
+pub use metadata::{DirectoryEntries, DirectoryEntry, FileKind, FileMetadata};
+use resolve::PathResolution;
 
 /// A directory and the paths below it.
 #[derive(Debug)]
@@ -40,16 +40,16 @@ pub struct Directory {
     descriptor: OwnedFd,
     /// How it was named, for messages.
     path: PathBuf,
-    resolution: Resolution,
+    resolution: PathResolution,
 }
 
 impl Directory {
     /// Opens a directory that the caller trusts. Links in `path` are followed.
     pub fn open(path: &Path) -> Result<Self, OsError> {
-        Self::open_by(path, Resolution::Kernel)
+        Self::open_by(path, PathResolution::Kernel)
     }
 
-    fn open_by(path: &Path, resolution: Resolution) -> Result<Self, OsError> {
+    fn open_by(path: &Path, resolution: PathResolution) -> Result<Self, OsError> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let opened = rustix::fs::openat(CWD, path, flags, Mode::empty());
         let descriptor = opened.map_err(|errno| system("open", path, errno))?;
@@ -204,16 +204,16 @@ impl Directory {
     }
 
     /// What stands at a path; a link is described, not followed.
-    pub fn metadata(&self, relative: impl AsRef<Path>) -> Result<Metadata, OsError> {
+    pub fn metadata(&self, relative: impl AsRef<Path>) -> Result<FileMetadata, OsError> {
         let (parent, name) = self.parent(relative.as_ref())?;
         let stat = rustix::fs::statat(&parent, name, AtFlags::SYMLINK_NOFOLLOW);
-        stat.map(|stat| Metadata::from(&stat))
+        stat.map(|stat| FileMetadata::from(&stat))
             .map_err(|errno| self.system("examine", relative.as_ref(), errno))
     }
 
     /// The entries of this directory, without `.` and `..`, in no particular order.
-    pub fn entries(&self) -> Result<Entries, OsError> {
-        Entries::read(self.listable()?, self.path.clone())
+    pub fn entries(&self) -> Result<DirectoryEntries, OsError> {
+        DirectoryEntries::read(self.listable()?, self.path.clone())
     }
 
     /// Writes the names in this directory to the disk.

@@ -16,7 +16,7 @@ use crate::error::OsError;
 
 /// Which way a path is resolved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Resolution {
+pub(super) enum PathResolution {
     /// With `openat2`, and step by step if the system refuses that call.
     Kernel,
     /// Component by component. Chosen by tests; systems without `openat2` get here by themselves.
@@ -53,7 +53,7 @@ impl Directory {
         let path: PathBuf = components.iter().collect();
         let flags = flags | OFlags::CLOEXEC;
         let opened = match self.resolution {
-            Resolution::Kernel => {
+            PathResolution::Kernel => {
                 let how = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
                 match rustix::fs::openat2(&self.descriptor, &path, flags, mode, how) {
                     // Old kernels do not know the call, and seccomp filters of containers forbid it.
@@ -61,7 +61,7 @@ impl Directory {
                     opened => opened,
                 }
             }
-            Resolution::Steps => self.by_steps(&components, flags, mode),
+            PathResolution::Steps => self.by_steps(&components, flags, mode),
         };
         opened.map_err(|errno| match errno {
             Errno::LOOP | Errno::NOTDIR => match self.first_link(&components) {

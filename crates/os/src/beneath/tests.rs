@@ -14,7 +14,7 @@ use tempfile::TempDir;
 
 use super::*;
 
-const WAYS: [Resolution; 2] = [Resolution::Kernel, Resolution::Steps];
+const WAYS: [PathResolution; 2] = [PathResolution::Kernel, PathResolution::Steps];
 
 /// `base` with `sub/file`, and `outside` next to it.
 fn place() -> TempDir {
@@ -26,7 +26,7 @@ fn place() -> TempDir {
     place
 }
 
-fn base(place: &TempDir, way: Resolution) -> Directory {
+fn base(place: &TempDir, way: PathResolution) -> Directory {
     Directory::open_by(&place.path().join("base"), way).unwrap()
 }
 
@@ -62,7 +62,7 @@ fn files_and_directories_are_made_read_moved_and_deleted() {
         let mut names: Vec<_> =
             base.directory("sub").unwrap().entries().unwrap().map(Result::unwrap).collect();
         names.sort_by(|one, other| one.name.cmp(&other.name));
-        let regular = |name: &str| Entry { name: name.into(), kind: FileKind::Regular };
+        let regular = |name: &str| DirectoryEntry { name: name.into(), kind: FileKind::Regular };
         assert_eq!(names, [regular("file"), regular("moved")]);
         base.unlink("sub/moved").unwrap();
         assert!(base.metadata("sub/moved").unwrap_err().is_not_found());

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-use super::{CgroupError, Group};
+use super::{CgroupError, ControlGroup};
 use crate::process::PidFd;
 
 /// How often the processes of a group are listed and killed at most.
@@ -14,7 +14,7 @@ const PAUSE: Duration = Duration::from_millis(10);
 const MAX_GROUPS: usize = 1_000;
 
 /// Freezes the group, so that nothing in it forks, and kills its processes. A frozen process is still killed.
-pub(super) fn one_by_one(group: &Group) -> Result<(), CgroupError> {
+pub(super) fn one_by_one(group: &ControlGroup) -> Result<(), CgroupError> {
     // Without it (before 5.2) processes that are forked meanwhile are found in the next round.
     group.write("cgroup.freeze", "1").ok();
     for _ in 0..MAX_ROUNDS {
@@ -39,13 +39,13 @@ pub(super) fn one_by_one(group: &Group) -> Result<(), CgroupError> {
 }
 
 /// A group and those below it.
-fn with_children(group: &Group) -> Vec<Group> {
+fn with_children(group: &ControlGroup) -> Vec<ControlGroup> {
     let mut found = vec![group.clone()];
     let mut next = 0;
     while let Some(parent) = found.get(next).cloned()
         && found.len() < MAX_GROUPS
     {
-        found.extend(parent.children().iter().map(|name| Group::at(parent.path().join(name))));
+        found.extend(parent.children().iter().map(|name| ControlGroup::at(parent.path().join(name))));
         next += 1;
     }
     found

@@ -4,7 +4,7 @@
 //! write to a file of another group, which needs permission there. So a group holds everything that a program started.
 //!
 //! - [`find`] says where the hierarchy is mounted, which group this process is in, and whether a group was delegated.
-//! - [`Group`] makes, limits, enters, kills and removes one group. It takes any directory, so it works on a directory tree
+//! - [`ControlGroup`] makes, limits, enters, kills and removes one group. It takes any directory, so it works on a directory tree
 //!   that only looks like a hierarchy.
 //!
 //! Not here: which group is made for which program, and under which parent. The caller decides both.
@@ -27,20 +27,20 @@ use crate::clock::monotonic;
 
 /// One control group, by its directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Group {
+pub struct ControlGroup {
     path: PathBuf,
 }
 
 /// The resources of a group, with everything below it. None is no limit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Limits {
+pub struct ControlGroupLimits {
     /// `memory.max`, in bytes.
     pub memory_bytes: Option<u64>,
     /// `pids.max`: processes and threads.
     pub pids: Option<u64>,
 }
 
-impl Limits {
+impl ControlGroupLimits {
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
@@ -101,7 +101,7 @@ const MAX_NAME_BYTES: usize = 128;
 /// The largest file of a group that is read.
 const MAX_FILE_BYTES: u64 = 4 << 20;
 
-impl Group {
+impl ControlGroup {
     /// The group with this directory, whether or not it exists.
     pub fn at(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into() }
@@ -144,7 +144,7 @@ impl Group {
     }
 
     /// Sets its limits. Those that are none are left as they are.
-    pub fn limit(&self, limits: &Limits) -> Result<(), CgroupError> {
+    pub fn limit(&self, limits: &ControlGroupLimits) -> Result<(), CgroupError> {
         for (controller, file, value) in limits.values() {
             self.write(file, &value.to_string()).map_err(|error| {
                 if error.is_not_found() && self.exists() {
@@ -159,7 +159,7 @@ impl Group {
 
     /// Makes the controllers for these limits available to the groups below this one. The kernel refuses that to a group that
     /// holds processes itself, unless it is the root of the hierarchy.
-    pub fn enable_for_children(&self, limits: &Limits) -> Result<(), CgroupError> {
+    pub fn enable_for_children(&self, limits: &ControlGroupLimits) -> Result<(), CgroupError> {
         let available = self.read("cgroup.controllers")?;
         let enabled = self.read("cgroup.subtree_control")?;
         for (controller, _, _) in limits.values() {

@@ -7,13 +7,13 @@ use std::time::Duration;
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, openat, unlinkat};
 use rustix::io::Errno;
 
-use super::{CgroupError, Group};
+use super::{CgroupError, ControlGroup};
 use crate::clock::monotonic;
 
 const DIRECTORY: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-pub(super) fn remove(group: &Group, timeout: Duration) -> Result<(), CgroupError> {
+pub(super) fn remove(group: &ControlGroup, timeout: Duration) -> Result<(), CgroupError> {
     match unlinkat(CWD, group.path(), AtFlags::REMOVEDIR) {
         Ok(()) | Err(Errno::NOENT) => return Ok(()),
         // There are groups below it, or processes in it.
@@ -33,7 +33,7 @@ pub(super) fn remove(group: &Group, timeout: Duration) -> Result<(), CgroupError
 }
 
 /// Removes the groups below one. Descriptors are held of one directory at a time; groups cannot be moved, so `..` leads back.
-fn remove_below(group: &Group, timeout: Duration) -> Result<(), Errno> {
+fn remove_below(group: &ControlGroup, timeout: Duration) -> Result<(), Errno> {
     let give_up_at = monotonic().saturating_add(timeout);
     let mut directory = openat(CWD, group.path(), DIRECTORY, Mode::empty())?;
     let mut names: Vec<CString> = Vec::new();

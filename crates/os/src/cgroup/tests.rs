@@ -11,22 +11,22 @@ use super::*;
 const MINUTE: Duration = Duration::from_secs(60);
 
 /// A directory with the files that the kernel would make in a group.
-fn fake(files: &[(&str, &str)]) -> (TempDir, Group) {
+fn fake(files: &[(&str, &str)]) -> (TempDir, ControlGroup) {
     let folder = tempfile::tempdir().unwrap();
     for (name, text) in files {
         fs::write(folder.path().join(name), text).unwrap();
     }
-    let group = Group::at(folder.path());
+    let group = ControlGroup::at(folder.path());
     (folder, group)
 }
 
 /// A group of its own on the real hierarchy, removed at the end. None, with a recorded skip, where none can be made.
-struct RealGroup(Group);
+struct RealGroup(ControlGroup);
 
 impl RealGroup {
     fn make(name: &str) -> Option<Self> {
         let own = match find::own_group() {
-            Ok(own) => Group::at(own),
+            Ok(own) => ControlGroup::at(own),
             Err(reason) => {
                 skip(&reason);
                 return None;
@@ -62,9 +62,9 @@ impl Drop for RealGroup {
 #[test]
 fn limits_are_written_as_values() {
     let (_folder, group) = fake(&[("memory.max", "max"), ("pids.max", "max")]);
-    group.limit(&Limits { memory_bytes: None, pids: Some(64) }).unwrap();
+    group.limit(&ControlGroupLimits { memory_bytes: None, pids: Some(64) }).unwrap();
     assert_eq!(group.read("memory.max").unwrap(), "max");
-    group.limit(&Limits { memory_bytes: Some(2 << 30), pids: Some(512) }).unwrap();
+    group.limit(&ControlGroupLimits { memory_bytes: Some(2 << 30), pids: Some(512) }).unwrap();
     assert_eq!(group.read("memory.max").unwrap(), "2147483648");
     assert_eq!(group.read("pids.max").unwrap(), "512");
 }
@@ -72,7 +72,7 @@ fn limits_are_written_as_values() {
 #[test]
 fn a_limit_without_its_controller_names_the_controller() {
     let (_folder, group) = fake(&[("pids.max", "max")]);
-    let limits = Limits { memory_bytes: Some(1), pids: Some(2) };
+    let limits = ControlGroupLimits { memory_bytes: Some(1), pids: Some(2) };
     let refused = group.limit(&limits).unwrap_err();
     assert!(matches!(refused, CgroupError::Controller { controller: "memory", .. }), "{refused}");
     assert!(!group.path().join("memory.max").exists(), "the files of a group are the kernel's");
@@ -80,7 +80,7 @@ fn a_limit_without_its_controller_names_the_controller() {
 
 #[test]
 fn only_controllers_that_are_available_and_missing_are_enabled() {
-    let limits = Limits { memory_bytes: Some(1), pids: Some(2) };
+    let limits = ControlGroupLimits { memory_bytes: Some(1), pids: Some(2) };
     let (_folder, group) =
         fake(&[("cgroup.controllers", "cpu memory pids\n"), ("cgroup.subtree_control", "memory")]);
     group.enable_for_children(&limits).unwrap();
@@ -92,7 +92,7 @@ fn only_controllers_that_are_available_and_missing_are_enabled() {
 
 #[test]
 fn a_name_that_leads_elsewhere_is_refused() {
-    let group = Group::at("/base");
+    let group = ControlGroup::at("/base");
     for name in
         ["", ".", "..", "../x", "a/b", "/abs", ".hidden", "a b", "a\nb", "a\0b", "ä", &"x".repeat(129)]
     {
@@ -162,7 +162,7 @@ fn groups_below_are_killed_and_removed_with_it() {
     let script =
         "mkdir \"$GROUP/a\" \"$GROUP/a/b\" && echo 0 >\"$GROUP/a/b/cgroup.procs\" && exec sleep 1000";
     let mut child = group.shell(script);
-    let inner = Group::at(group.0.path().join("a/b"));
+    let inner = ControlGroup::at(group.0.path().join("a/b"));
     wait::until("it is in the inner group", || {
         inner.processes().is_ok_and(|pids| pids.contains(&child.id()))
     });

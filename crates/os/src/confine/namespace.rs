@@ -54,7 +54,7 @@ pub fn hide(tree: &HiddenTree, mapper: &mut impl IdMapper) -> Result<(), Confine
     // Mounts of the outside appear inside, but not the other way round.
     mount_change("/", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC)
         .map_err(step("change the propagation of", Path::new("/")))?;
-    let shown: Vec<(PathBuf, Kind, OwnedFd)> = tree
+    let shown: Vec<(PathBuf, ShownPathKind, OwnedFd)> = tree
         .shown_below()
         .filter_map(|path| Some(clone(path)?.map(|(kind, fd)| (path.to_owned(), kind, fd))))
         .collect::<Result<_, _>>()?;
@@ -63,8 +63,8 @@ pub fn hide(tree: &HiddenTree, mapper: &mut impl IdMapper) -> Result<(), Confine
         .map_err(step("mount an empty file system on", directory))?;
     for (path, kind, cloned) in shown {
         let made = match kind {
-            Kind::Directory => fs::create_dir_all(&path),
-            Kind::File => {
+            ShownPathKind::Directory => fs::create_dir_all(&path),
+            ShownPathKind::File => {
                 path.parent().map_or(Ok(()), fs::create_dir_all).and_then(|()| fs::write(&path, ""))
             }
         };
@@ -114,16 +114,16 @@ fn enter(mapper: &mut impl IdMapper) -> Result<(), ConfineError> {
 }
 
 /// What a shown path is.
-enum Kind {
+enum ShownPathKind {
     Directory,
     File,
 }
 
 /// A copy of the mount at this path, which does not lie anywhere yet. None if nothing is there.
-fn clone(path: &Path) -> Option<Result<(Kind, OwnedFd), ConfineError>> {
+fn clone(path: &Path) -> Option<Result<(ShownPathKind, OwnedFd), ConfineError>> {
     let kind = match fs::symlink_metadata(path) {
-        Ok(meta) if meta.is_dir() => Kind::Directory,
-        Ok(meta) if meta.is_file() => Kind::File,
+        Ok(meta) if meta.is_dir() => ShownPathKind::Directory,
+        Ok(meta) if meta.is_file() => ShownPathKind::File,
         Ok(_) | Err(_) => return None,
     };
     let flags = OpenTreeFlags::OPEN_TREE_CLONE

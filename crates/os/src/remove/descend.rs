@@ -15,13 +15,13 @@ const OWNER_ACCESS: u32 = 0o700;
 
 /// Tells directories apart. The mount is 0 on systems that do not say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Identity {
+pub(super) struct DirectoryIdentity {
     pub(super) device: u64,
     pub(super) inode: u64,
     pub(super) mount: u64,
 }
 
-impl Identity {
+impl DirectoryIdentity {
     pub(super) fn of(directory: impl AsFd) -> Result<Self, Errno> {
         let stat = rustix::fs::fstat(&directory)?;
         // Bind mounts of the same file system have the same device.

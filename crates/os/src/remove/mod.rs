@@ -5,7 +5,7 @@
 //! - Never follows a link and never enters another file system or a mount: every directory is opened by name from the
 //!   one that holds it, and the way back up (`..`) counts only if it leads to the same inode as before.
 //! - Changes modes: a directory that its owner cannot list or change gets `u+rwx`.
-//! - One entry that cannot be removed does not stop the rest. [`Removal`] says what is left and why.
+//! - One entry that cannot be removed does not stop the rest. [`TreeRemoval`] says what is left and why.
 //! - Bounded in time. A removal that ran out of time, or whose process died, is continued by calling it again.
 //!
 //! Which tree may be removed is the caller's decision. Entries that a hostile program moves into the tree meanwhile are
@@ -27,7 +27,7 @@ use std::{
 use rustix::{fs::AtFlags, io::Errno};
 
 use crate::{beneath::Directory, clock, error::OsError};
-use walk::Walk;
+use walk::RemovalWalk;
 
 /// How many levels are walked down before deeper directories are moved up.
 const MAX_DEPTH: usize = 256;
@@ -36,11 +36,11 @@ const MAX_FAILURES: usize = 8;
 
 /// What a removal did.
 #[derive(Debug, Default)]
-pub struct Removal {
+pub struct TreeRemoval {
     /// Files, links and directories.
     pub removed: u64,
     /// The first entries that could not be removed. Directories that hold such an entry are not listed.
-    pub failures: Vec<Failure>,
+    pub failures: Vec<RemovalFailure>,
     /// Failures that are not described.
     pub more_failures: u64,
     /// Whether time ran out before everything was tried.
@@ -49,14 +49,14 @@ pub struct Removal {
 
 /// An entry that could not be removed.
 #[derive(Debug)]
-pub struct Failure {
+pub struct RemovalFailure {
     /// From the directory in which the tree lies. Long paths are shortened to their last components.
     pub path: PathBuf,
     /// What the system answered.
     pub error: io::Error,
 }
 
-impl Removal {
+impl TreeRemoval {
     /// Whether nothing of the tree is left.
     pub fn is_complete(&self) -> bool {
         self.failures.is_empty() && self.more_failures == 0 && !self.timed_out
@@ -77,17 +77,17 @@ impl Removal {
 
     fn fail(&mut self, path: PathBuf, error: impl Into<io::Error>) {
         if self.failures.len() < MAX_FAILURES {
-            self.failures.push(Failure { path, error: error.into() });
+            self.failures.push(RemovalFailure { path, error: error.into() });
         } else {
             self.more_failures += 1;
         }
     }
 }
 
-impl fmt::Display for Removal {
+impl fmt::Display for TreeRemoval {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} entries removed", self.removed)?;
-        for Failure { path, error } in &self.failures {
+        for RemovalFailure { path, error } in &self.failures {
             write!(f, "; {path:?}: {error}")?;
         }
         if self.more_failures > 0 {
@@ -102,8 +102,8 @@ impl fmt::Display for Removal {
 
 /// Removes what stands at `name` in `directory`: a file, a link, or a directory with everything in it. Nothing there is
 /// a complete removal.
-pub fn remove(directory: &Directory, name: &OsStr, max_time: Duration) -> Removal {
-    let mut removal = Removal::default();
+pub fn remove(directory: &Directory, name: &OsStr, max_time: Duration) -> TreeRemoval {
+    let mut removal = TreeRemoval::default();
     let path = PathBuf::from(name);
     let is_one_component = Path::new(name).file_name() == Some(name);
     let (Ok(name), true) = (CString::new(name.as_bytes()), is_one_component) else {
@@ -111,32 +111,32 @@ pub fn remove(directory: &Directory, name: &OsStr, max_time: Duration) -> Remova
         return removal;
     };
     match remove_one(directory, &name) {
-        Step::Removed => removal.removed += 1,
-        Step::Missing => {}
-        Step::NotEmpty => {
+        RemovalStep::Removed => removal.removed += 1,
+        RemovalStep::Missing => {}
+        RemovalStep::NotEmpty => {
             let deadline = clock::monotonic().saturating_add(max_time);
-            Walk::new(directory, name, deadline, &mut removal).run();
+            RemovalWalk::new(directory, name, deadline, &mut removal).run();
         }
-        Step::Failed(errno) => removal.fail(path, errno),
+        RemovalStep::Failed(errno) => removal.fail(path, errno),
     }
     removal
 }
 
 /// Removes what stands at a path. Links on the way to its parent are followed, the last component is not.
-pub fn remove_path(path: &Path, max_time: Duration) -> Result<Removal, OsError> {
+pub fn remove_path(path: &Path, max_time: Duration) -> Result<TreeRemoval, OsError> {
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
         return Err(OsError::InvalidPath { path: path.to_owned() });
     };
     let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
     match Directory::open(parent) {
         Ok(directory) => Ok(remove(&directory, name, max_time)),
-        Err(error) if error.is_not_found() => Ok(Removal::default()),
+        Err(error) if error.is_not_found() => Ok(TreeRemoval::default()),
         Err(error) => Err(error),
     }
 }
 
 /// What became of one entry.
-enum Step {
+enum RemovalStep {
     Removed,
     Missing,
     /// A directory with entries.
@@ -145,18 +145,18 @@ enum Step {
 }
 
 /// Removes an entry that is not a directory, or is an empty one.
-fn remove_one(directory: impl std::os::fd::AsFd, name: &std::ffi::CStr) -> Step {
+fn remove_one(directory: impl std::os::fd::AsFd, name: &std::ffi::CStr) -> RemovalStep {
     match rustix::fs::unlinkat(&directory, name, AtFlags::empty()) {
-        Ok(()) => return Step::Removed,
-        Err(Errno::NOENT) => return Step::Missing,
+        Ok(()) => return RemovalStep::Removed,
+        Err(Errno::NOENT) => return RemovalStep::Missing,
         Err(Errno::ISDIR) => {}
-        Err(errno) => return Step::Failed(errno),
+        Err(errno) => return RemovalStep::Failed(errno),
     }
     match rustix::fs::unlinkat(&directory, name, AtFlags::REMOVEDIR) {
-        Ok(()) => Step::Removed,
-        Err(Errno::NOENT) => Step::Missing,
+        Ok(()) => RemovalStep::Removed,
+        Err(Errno::NOENT) => RemovalStep::Missing,
         // A directory that was swapped for something else is seen as that by the next pass.
-        Err(Errno::NOTEMPTY | Errno::EXIST | Errno::NOTDIR) => Step::NotEmpty,
-        Err(errno) => Step::Failed(errno),
+        Err(Errno::NOTEMPTY | Errno::EXIST | Errno::NOTDIR) => RemovalStep::NotEmpty,
+        Err(errno) => RemovalStep::Failed(errno),
     }
 }

@@ -21,12 +21,12 @@ use super::*;
 const LONG: Duration = Duration::from_secs(120);
 
 /// A directory with a tree that is to go and a canary tree that must stay.
-struct Place {
+struct RemovalFixture {
     directory: TempDir,
     canary: Vec<(PathBuf, u32, String)>,
 }
 
-impl Place {
+impl RemovalFixture {
     fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
         fs::create_dir(directory.path().join("tree")).unwrap();
@@ -61,7 +61,7 @@ impl Place {
             .collect()
     }
 
-    fn remove(&self, max_time: Duration) -> Removal {
+    fn remove(&self, max_time: Duration) -> TreeRemoval {
         let directory = Directory::open(self.directory.path()).unwrap();
         remove(&directory, OsStr::new("tree"), max_time)
     }
@@ -115,7 +115,7 @@ fn nest(path: &Path, levels: usize, mode: u32) {
 
 #[test]
 fn a_tree_a_file_a_link_and_nothing_are_removed() {
-    let place = Place::new();
+    let place = RemovalFixture::new();
     fs::create_dir_all(place.tree().join("a/b/c")).unwrap();
     fs::write(place.tree().join("a/b/file"), "").unwrap();
     assert_eq!(place.goes(), 5);
@@ -130,7 +130,7 @@ fn a_tree_a_file_a_link_and_nothing_are_removed() {
 
 #[test]
 fn what_is_not_one_name_is_refused() {
-    let place = Place::new();
+    let place = RemovalFixture::new();
     let directory = Directory::open(place.directory.path()).unwrap();
     for name in ["", ".", "..", "/", "canary/inner", "../x", "canary/", "a\0b"] {
         assert!(!remove(&directory, OsStr::new(name), LONG).is_complete(), "{name:?}");
@@ -141,7 +141,7 @@ fn what_is_not_one_name_is_refused() {
 /// SECURITY finding 4: a recursive removal overflows the stack of its thread here and aborts the process.
 #[test]
 fn fifteen_thousand_nested_directories_are_removed_on_a_small_stack() {
-    let place = Place::new();
+    let place = RemovalFixture::new();
     nest(&place.tree(), 15_000, 0o700);
     let small = std::thread::Builder::new().stack_size(128 << 10);
     let removed =
@@ -152,7 +152,7 @@ fn fifteen_thousand_nested_directories_are_removed_on_a_small_stack() {
 
 #[test]
 fn many_directories_with_entries_are_removed() {
-    let place = Place::new();
+    let place = RemovalFixture::new();
     for number in 0..3_000 {
         let directory = place.tree().join(number.to_string());
         fs::create_dir(&directory).unwrap();
@@ -167,7 +167,7 @@ fn modes_of_the_owner_are_changed_where_needed() {
     std::thread::spawn(|| {
         obey_permissions();
         for mode in [0o000, 0o100, 0o200, 0o300, 0o400, 0o500, 0o600] {
-            let place = Place::new();
+            let place = RemovalFixture::new();
             nest(&place.tree(), 300, mode);
             fs::set_permissions(place.tree(), Permissions::from_mode(mode)).unwrap();
             assert_eq!(place.goes(), 601, "{mode:o}");
@@ -179,7 +179,7 @@ fn modes_of_the_owner_are_changed_where_needed() {
 
 #[test]
 fn names_of_any_bytes_are_removed() {
-    let place = Place::new();
+    let place = RemovalFixture::new();
     let long = [b'x'; 255];
     let names: [&[u8]; 6] = [b"new\nline", b"\xff\xfe", b"-rf", b" ", b"removing-1", &long];
     for name in names {
@@ -192,7 +192,7 @@ fn names_of_any_bytes_are_removed() {
 
 #[test]
 fn a_name_that_the_walk_would_use_itself_is_no_obstacle() {
-    let place = Place::new();
+    let place = RemovalFixture::new();
     fs::create_dir(place.tree().join("removing-1")).unwrap();
     fs::write(place.tree().join("removing-2"), "").unwrap();
     nest(&place.tree(), 1_000, 0o700);
@@ -201,7 +201,7 @@ fn a_name_that_the_walk_would_use_itself_is_no_obstacle() {
 
 #[test]
 fn links_fifos_and_sockets_are_removed_and_not_followed_or_opened() {
-    let place = Place::new();
+    let place = RemovalFixture::new();
     let inner = place.tree().join("inner");
     fs::create_dir(&inner).unwrap();
     for directory in [place.tree(), inner] {
@@ -221,7 +221,7 @@ fn an_entry_that_cannot_be_removed_does_not_keep_the_rest() {
     if !rustix::process::geteuid().is_root() {
         return abide_testkit::skip::skip("only root can give a directory to another user");
     }
-    let place = Place::new();
+    let place = RemovalFixture::new();
     let foreign = place.tree().join("a/foreign");
     fs::create_dir_all(&foreign).unwrap();
     fs::write(foreign.join("file"), "").unwrap();
@@ -251,7 +251,7 @@ fn an_entry_that_cannot_be_removed_does_not_keep_the_rest() {
 
 #[test]
 fn a_removal_that_ran_out_of_time_is_continued_by_the_next() {
-    let place = Place::new();
+    let place = RemovalFixture::new();
     nest(&place.tree(), 2_000, 0o700);
     let removal = place.remove(Duration::ZERO);
     assert!(removal.timed_out && !removal.is_complete(), "{removal}");
@@ -269,7 +269,7 @@ fn a_removal_that_ran_out_of_time_is_continued_by_the_next() {
 /// A hostile program swaps directories for links to the canary, and moves directories away, while the tree is removed.
 #[test]
 fn directories_that_are_swapped_for_links_meanwhile_do_not_lead_out() {
-    let place = Place::new();
+    let place = RemovalFixture::new();
     for round in 0..30 {
         let tree = place.tree();
         let aside = place.directory.path().join("aside");
@@ -313,7 +313,7 @@ fn directories_that_are_swapped_for_links_meanwhile_do_not_lead_out() {
 }
 
 /// This test binary, where every user can execute it.
-fn own_binary(place: &Place) -> PathBuf {
+fn own_binary(place: &RemovalFixture) -> PathBuf {
     set_mode(place.directory.path(), 0o755);
     let binary = place.directory.path().join("binary");
     fs::copy(std::env::current_exe().unwrap(), &binary).unwrap();
@@ -335,7 +335,7 @@ fn an_unprivileged_user_with_few_descriptors_removes_deep_and_closed_trees() {
     if !rustix::process::geteuid().is_root() {
         return abide_testkit::skip::skip("only root can become another user");
     }
-    let place = Place::new();
+    let place = RemovalFixture::new();
     let binary = own_binary(&place);
     for test in [
         "a_name_that_the_walk_would_use_itself_is_no_obstacle",
@@ -355,7 +355,7 @@ fn a_mount_in_the_tree_is_not_entered() {
     if !rustix::process::geteuid().is_root() {
         return abide_testkit::skip::skip("only root can mount");
     }
-    let place = Place::new();
+    let place = RemovalFixture::new();
     fs::create_dir_all(place.tree().join("a/mount")).unwrap();
     fs::write(place.tree().join("a/file"), "").unwrap();
     let script = r#"mount --bind "$1/canary" "$1/tree/a/mount" && cd "$1" &&

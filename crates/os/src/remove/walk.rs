@@ -14,7 +14,7 @@ use rustix::{
     io::Errno,
 };
 
-use super::{MAX_DEPTH, Removal, Step, descend, descend::Identity, remove_one};
+use super::{MAX_DEPTH, RemovalStep, TreeRemoval, descend, descend::DirectoryIdentity, remove_one};
 use crate::{beneath::Directory, clock};
 
 /// How many names the walk holds in memory at most, over all levels.
@@ -27,13 +27,13 @@ const MAX_RESTARTS: u32 = 1_000;
 const MAX_SHOWN: usize = 16;
 
 /// A removal under way.
-pub(super) struct Walk<'a> {
+pub(super) struct RemovalWalk<'a> {
     /// The directory in which the tree lies.
     above: &'a Directory,
-    removal: &'a mut Removal,
+    removal: &'a mut TreeRemoval,
     deadline: Duration,
     /// From the tree's top to the directory that is being emptied.
-    levels: Vec<Level>,
+    levels: Vec<WalkLevel>,
     name: CString,
     /// Names held in all levels.
     names: usize,
@@ -43,9 +43,9 @@ pub(super) struct Walk<'a> {
 }
 
 /// A directory on the way from the tree's top.
-struct Level {
+struct WalkLevel {
     name: CString,
-    identity: Identity,
+    identity: DirectoryIdentity,
     /// Sub-directories that have entries.
     pending: Vec<CString>,
     /// Entries that cannot be removed. They are not tried again.
@@ -57,42 +57,42 @@ struct Level {
 }
 
 /// Whether the walk goes on.
-enum Progress {
+enum WalkProgress {
     Continue,
     Finished,
 }
 
-impl<'a> Walk<'a> {
+impl<'a> RemovalWalk<'a> {
     pub(super) fn new(
         above: &'a Directory,
         name: CString,
         deadline: Duration,
-        removal: &'a mut Removal,
+        removal: &'a mut TreeRemoval,
     ) -> Self {
         Self { above, removal, deadline, levels: Vec::new(), name, names: 0, moved: 0, restarts: 0 }
     }
 
     pub(super) fn run(&mut self) {
         let name = self.name.clone();
-        let opened =
-            descend::open(self.above, &name).and_then(|directory| Ok((Identity::of(&directory)?, directory)));
+        let opened = descend::open(self.above, &name)
+            .and_then(|directory| Ok((DirectoryIdentity::of(&directory)?, directory)));
         let (identity, top) = match opened {
             Ok(opened) => opened,
             Err(errno) => return self.fail(None, errno),
         };
         // Another file system is mounted there.
-        if Identity::of(self.above).is_ok_and(|above| !above.is_same_file_system(&identity)) {
+        if DirectoryIdentity::of(self.above).is_ok_and(|above| !above.is_same_file_system(&identity)) {
             return self.fail(None, Errno::XDEV);
         }
         let mut current = match self.again(&top) {
             Ok(directory) => directory,
             Err(errno) => return self.fail(None, errno),
         };
-        self.levels.push(Level::new(name, identity));
+        self.levels.push(WalkLevel::new(name, identity));
         loop {
             match self.step(&top, &mut current) {
-                Ok(Progress::Continue) => {}
-                Ok(Progress::Finished) => return,
+                Ok(WalkProgress::Continue) => {}
+                Ok(WalkProgress::Finished) => return,
                 Err(errno) => return self.fail(None, errno),
             }
             if clock::monotonic() >= self.deadline {
@@ -103,9 +103,9 @@ impl<'a> Walk<'a> {
     }
 
     /// One reading of a directory, or one way down or up.
-    fn step(&mut self, top: &OwnedFd, current: &mut OwnedFd) -> Result<Progress, Errno> {
+    fn step(&mut self, top: &OwnedFd, current: &mut OwnedFd) -> Result<WalkProgress, Errno> {
         let depth = self.levels.len();
-        let Some(level) = self.levels.last_mut() else { return Ok(Progress::Finished) };
+        let Some(level) = self.levels.last_mut() else { return Ok(WalkProgress::Finished) };
         if let Some(child) = level.pending.pop() {
             self.names -= 1;
             if depth >= MAX_DEPTH {
@@ -113,10 +113,10 @@ impl<'a> Walk<'a> {
             } else {
                 self.enter(current, child);
             }
-            return Ok(Progress::Continue);
+            return Ok(WalkProgress::Continue);
         }
         if !level.is_last_reading && self.read(current) {
-            return Ok(Progress::Continue);
+            return Ok(WalkProgress::Continue);
         }
         self.leave(top, current)
     }
@@ -145,9 +145,9 @@ impl<'a> Walk<'a> {
             }
             is_busy = true;
             match remove_one(current, name) {
-                Step::Removed => self.removal.removed += 1,
-                Step::Missing => {}
-                Step::NotEmpty => {
+                RemovalStep::Removed => self.removal.removed += 1,
+                RemovalStep::Missing => {}
+                RemovalStep::NotEmpty => {
                     let name = name.to_owned();
                     self.level().pending.push(name);
                     self.names += 1;
@@ -155,7 +155,7 @@ impl<'a> Walk<'a> {
                         break;
                     }
                 }
-                Step::Failed(errno) => self.stuck(name.to_owned(), errno),
+                RemovalStep::Failed(errno) => self.stuck(name.to_owned(), errno),
             }
             if clock::monotonic() >= self.deadline {
                 break;
@@ -173,12 +173,12 @@ impl<'a> Walk<'a> {
 
     /// Goes down into a directory.
     fn enter(&mut self, current: &mut OwnedFd, name: CString) {
-        let opened =
-            descend::open(&*current, &name).and_then(|directory| Ok((Identity::of(&directory)?, directory)));
+        let opened = descend::open(&*current, &name)
+            .and_then(|directory| Ok((DirectoryIdentity::of(&directory)?, directory)));
         match opened {
             Ok((identity, directory)) if identity.is_same_file_system(&self.level().identity) => {
                 *current = directory;
-                self.levels.push(Level::new(name, identity));
+                self.levels.push(WalkLevel::new(name, identity));
             }
             Ok(_) => self.stuck(name, Errno::XDEV),
             // Something else has its name by now. The next reading finds it.
@@ -212,8 +212,8 @@ impl<'a> Walk<'a> {
     }
 
     /// Goes up from a directory in which nothing is left to do, and removes it.
-    fn leave(&mut self, top: &OwnedFd, current: &mut OwnedFd) -> Result<Progress, Errno> {
-        let Some(level) = self.levels.pop() else { return Ok(Progress::Finished) };
+    fn leave(&mut self, top: &OwnedFd, current: &mut OwnedFd) -> Result<WalkProgress, Errno> {
+        let Some(level) = self.levels.pop() else { return Ok(WalkProgress::Finished) };
         self.names -= level.stuck.len();
         let Some(parent) = self.levels.last() else {
             if !level.is_stuck {
@@ -223,12 +223,12 @@ impl<'a> Walk<'a> {
                     Err(errno) => self.fail(None, errno),
                 }
             }
-            return Ok(Progress::Finished);
+            return Ok(WalkProgress::Finished);
         };
         let expected = parent.identity;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let up = rustix::fs::openat(&*current, c"..", flags, Mode::empty())
-            .and_then(|directory| Ok((Identity::of(&directory)?, directory)));
+            .and_then(|directory| Ok((DirectoryIdentity::of(&directory)?, directory)));
         match up {
             Ok((identity, directory)) if identity == expected => *current = directory,
             // The directory was moved away meanwhile, or its parent was.
@@ -236,7 +236,7 @@ impl<'a> Walk<'a> {
         }
         if level.is_stuck {
             self.remember(level.name);
-            return Ok(Progress::Continue);
+            return Ok(WalkProgress::Continue);
         }
         match rustix::fs::unlinkat(&*current, &level.name, AtFlags::REMOVEDIR) {
             Ok(()) => self.removal.removed += 1,
@@ -244,11 +244,11 @@ impl<'a> Walk<'a> {
             Err(Errno::NOENT | Errno::NOTDIR | Errno::NOTEMPTY | Errno::EXIST) => {}
             Err(errno) => self.stuck(level.name, errno),
         }
-        Ok(Progress::Continue)
+        Ok(WalkProgress::Continue)
     }
 
     /// Starts again at the tree's top.
-    fn restart(&mut self, top: &OwnedFd, current: &mut OwnedFd) -> Result<Progress, Errno> {
+    fn restart(&mut self, top: &OwnedFd, current: &mut OwnedFd) -> Result<WalkProgress, Errno> {
         self.restarts += 1;
         if self.restarts > MAX_RESTARTS {
             return Err(Errno::AGAIN);
@@ -259,7 +259,7 @@ impl<'a> Walk<'a> {
             self.names = first.stuck.len();
         }
         *current = self.again(top)?;
-        Ok(Progress::Continue)
+        Ok(WalkProgress::Continue)
     }
 
     fn again(&self, directory: &OwnedFd) -> Result<OwnedFd, Errno> {
@@ -268,7 +268,7 @@ impl<'a> Walk<'a> {
     }
 
     /// The directory that is being emptied.
-    fn level(&mut self) -> &mut Level {
+    fn level(&mut self) -> &mut WalkLevel {
         self.levels.last_mut().expect("the walk ends when it leaves the top")
     }
 
@@ -305,8 +305,8 @@ impl<'a> Walk<'a> {
     }
 }
 
-impl Level {
-    fn new(name: CString, identity: Identity) -> Self {
+impl WalkLevel {
+    fn new(name: CString, identity: DirectoryIdentity) -> Self {
         Self {
             name,
             identity,

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 /// Something that not every engine can do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Ability {
+pub enum EngineAbility {
     /// A new process can go on with a session.
     Resume,
     /// One process can be held and given one turn after the other.
@@ -30,7 +30,7 @@ pub enum Ability {
     ActiveFlags,
 }
 
-impl Ability {
+impl EngineAbility {
     /// All of them, in the order in which tables show them.
     pub const ALL: [Self; 9] = [
         Self::Resume,
@@ -89,49 +89,49 @@ impl Ability {
 
 /// A set of abilities.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
-pub struct Abilities(u16);
+pub struct AbilitySet(u16);
 
-impl Abilities {
+impl AbilitySet {
     /// None at all.
     pub const NONE: Self = Self(0);
 
     /// Exactly these.
-    pub fn of(abilities: &[Ability]) -> Self {
+    pub fn of(abilities: &[EngineAbility]) -> Self {
         abilities.iter().fold(Self::NONE, |set, ability| set.with(*ability))
     }
 
     /// These and that one.
     #[must_use]
-    pub fn with(self, ability: Ability) -> Self {
+    pub fn with(self, ability: EngineAbility) -> Self {
         Self(self.0 | ability.bit())
     }
 
     /// These but not that one.
     #[must_use]
-    pub fn except(self, ability: Ability) -> Self {
+    pub fn except(self, ability: EngineAbility) -> Self {
         Self(self.0 & !ability.bit())
     }
 
     /// Whether it is among them.
-    pub fn has(self, ability: Ability) -> bool {
+    pub fn has(self, ability: EngineAbility) -> bool {
         self.0 & ability.bit() != 0
     }
 
     /// Each of them.
-    pub fn iter(self) -> impl Iterator<Item = Ability> {
-        Ability::ALL.into_iter().filter(move |ability| self.has(*ability))
+    pub fn iter(self) -> impl Iterator<Item = EngineAbility> {
+        EngineAbility::ALL.into_iter().filter(move |ability| self.has(*ability))
     }
 
     /// The part on which rules about a run's state depend.
-    pub fn for_domain(self) -> abide_domain::engine::Abilities {
-        abide_domain::engine::Abilities {
-            steer: self.has(Ability::Steer),
-            recover: self.has(Ability::Recover),
+    pub fn for_domain(self) -> abide_domain::engine::RunAbilities {
+        abide_domain::engine::RunAbilities {
+            steer: self.has(EngineAbility::Steer),
+            recover: self.has(EngineAbility::Recover),
         }
     }
 }
 
-impl fmt::Debug for Abilities {
+impl fmt::Debug for AbilitySet {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.debug_set().entries(self.iter()).finish()
     }

@@ -1,18 +1,18 @@
 //! Whether an engine's program can be used, and how that is found out (A3).
 
 use abide_domain::{
-    engine::{ProbeMethod, ProfileKind, ResumeCapability},
-    failure::Failure,
+    engine::{EngineResumeCapability, ProbeMethod, ProfileKind},
+    failure::RunFailure,
 };
 
-use super::Abilities;
+use super::AbilitySet;
 
 /// How long a command may take that only shows something about the program: a busy machine may need most of it.
 pub(super) const CHECK_PATIENCE_MS: u64 = 60_000;
 
 /// A command that shows something about the program.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Check {
+pub struct ProbeCommand {
     /// Program and arguments.
     pub argv: Vec<String>,
     /// Set on top of the environment.
@@ -25,7 +25,7 @@ pub struct Check {
     pub patience_ms: u64,
 }
 
-impl Check {
+impl ProbeCommand {
     /// A command that is run to its end.
     pub fn command(argv: impl IntoIterator<Item = String>) -> Self {
         Self {
@@ -40,7 +40,7 @@ impl Check {
 
 /// What a check showed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Observed {
+pub enum ProbeResult {
     /// It ran.
     Ran {
         /// Its exit code; none if it was ended after it had answered.
@@ -64,7 +64,7 @@ pub enum Observed {
     },
 }
 
-impl Observed {
+impl ProbeResult {
     /// The version that it told: the first word that looks like one.
     pub fn version(&self) -> Option<String> {
         let looks_like_one =
@@ -83,29 +83,29 @@ impl Observed {
 
 /// Whether a program can be used, and for what.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Health {
+pub struct EngineHealth {
     /// Its version, as it says itself.
     pub version: Option<String>,
     /// Why it cannot be used, with what to do about it.
-    pub trouble: Option<Failure>,
+    pub trouble: Option<RunFailure>,
     /// Whether it can resume, and how that was seen.
-    pub resume: ResumeCapability,
+    pub resume: EngineResumeCapability,
     /// What this program, as found, can do.
-    pub abilities: Abilities,
+    pub abilities: AbilitySet,
 }
 
-impl Health {
+impl EngineHealth {
     /// Nothing was seen of it.
     pub fn unseen() -> Self {
         Self {
             version: None,
             trouble: None,
-            resume: ResumeCapability {
+            resume: EngineResumeCapability {
                 supported: false,
                 probe_method: ProbeMethod::Command,
                 detail: "not looked at".to_owned(),
             },
-            abilities: Abilities::NONE,
+            abilities: AbilitySet::NONE,
         }
     }
 

@@ -2,9 +2,9 @@
 
 use std::fmt::Debug;
 
-use abide_domain::approval::Verdict;
+use abide_domain::approval::ApprovalVerdict;
 
-use super::{Ability, Departure, Said};
+use super::{EngineAbility, EngineFact, ProcessExit};
 
 /// The conversation with one process, from its first byte to its exit, over all turns that it is given.
 ///
@@ -12,30 +12,30 @@ use super::{Ability, Departure, Said};
 /// without having been told what was said to the process in between. So does one that is restored from a checkpoint and
 /// fed what comes after it. Only standard output is fed: two streams have no
 /// order that could be repeated. Complaints on standard error are looked at when the process is over.
-pub trait Interpreter: Debug + Send {
+pub trait ProcessInterpreter: Debug + Send {
     /// What these further bytes of standard output say. Cutting the bytes elsewhere changes nothing.
-    fn feed(&mut self, bytes: &[u8]) -> Vec<Said>;
+    fn feed(&mut self, bytes: &[u8]) -> Vec<EngineFact>;
 
     /// What remains to be said when the process is over, whatever it left unfinished.
-    fn end(&mut self, departure: &Departure<'_>) -> Vec<Said>;
+    fn end(&mut self, departure: &ProcessExit<'_>) -> Vec<EngineFact>;
 
     /// How things stand, as far as has been fed.
-    fn status(&self) -> Status;
+    fn status(&self) -> EngineSessionStatus;
 
     /// The bytes that begin the next turn of a held process.
-    fn say(&mut self, prompt: &str) -> Result<Vec<u8>, Unsupported>;
+    fn say(&mut self, prompt: &str) -> Result<Vec<u8>, UnsupportedOperation>;
 
     /// The bytes that answer a request inside the turn.
-    fn answer(&mut self, answer: &Answer<'_>) -> Result<Vec<u8>, Unsupported>;
+    fn answer(&mut self, answer: &GateAnswer<'_>) -> Result<Vec<u8>, UnsupportedOperation>;
 
     /// The bytes that put a message into the running turn.
-    fn steer(&mut self, text: &str) -> Result<Vec<u8>, Unsupported>;
+    fn steer(&mut self, text: &str) -> Result<Vec<u8>, UnsupportedOperation>;
 
     /// How the turn is stopped so that the session stays usable.
-    fn interrupt(&mut self) -> Stop;
+    fn interrupt(&mut self) -> InterruptMethod;
 
     /// How the process is asked to go when nothing more is wanted of it. Who does not go is ended.
-    fn leave(&mut self) -> Leave;
+    fn leave(&mut self) -> ShutdownMethod;
 
     /// What has been understood so far. None when the process is over.
     fn checkpoint(&self) -> Option<ReaderCheckpoint>;
@@ -70,7 +70,7 @@ pub struct IncompatibleCheckpoint {
 
 /// How things stand with a session (E1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Status {
+pub enum EngineSessionStatus {
     /// The process has not named its session yet.
     Starting,
     /// A turn is at work.
@@ -85,36 +85,36 @@ pub enum Status {
 
 /// An answer to a request inside a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Answer<'a> {
+pub struct GateAnswer<'a> {
     /// The engine's name for the request.
     pub gate: &'a str,
     /// What was answered.
     pub text: &'a str,
     /// What that means, if permission was asked for.
-    pub verdict: Option<Verdict>,
+    pub verdict: Option<ApprovalVerdict>,
 }
 
 /// How a turn is stopped.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Stop {
+pub enum InterruptMethod {
     /// By telling it.
     Write(Vec<u8>),
     /// By a signal to its process group.
-    Signal(Signal),
+    Signal(ProcessSignal),
 }
 
 /// How a process is asked to go.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Leave {
+pub enum ShutdownMethod {
     /// Its input ends.
     CloseInput,
     /// By a signal to its process group.
-    Signal(Signal),
+    Signal(ProcessSignal),
 }
 
 /// A signal that asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Signal {
+pub enum ProcessSignal {
     /// SIGINT.
     Interrupt,
     /// SIGTERM.
@@ -123,12 +123,12 @@ pub enum Signal {
 
 /// The engine cannot do this.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Unsupported {
+pub enum UnsupportedOperation {
     /// It lacks the ability.
     #[error("the engine cannot do this: it lacks {}", ability.name())]
     Lacks {
         /// Which.
-        ability: Ability,
+        ability: EngineAbility,
     },
     /// It has the ability, but not for this.
     #[error("the engine cannot do this: {reason}")]

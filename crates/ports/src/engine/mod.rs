@@ -7,16 +7,16 @@
 //! | operation that every engine has | here |
 //! |---|---|
 //! | healthcheck | [`Engine::checks`], [`Engine::judge`] |
-//! | start session | [`Engine::launch`] with [`Session::New`] or [`Session::Named`] |
-//! | run turn | [`Engine::launch`], or [`Interpreter::say`] to a process that is held |
-//! | interrupt turn | [`Interpreter::interrupt`] |
-//! | read session status | [`Interpreter::status`] |
-//! | disconnect | [`Interpreter::leave`] |
+//! | start session | [`Engine::launch`] with [`LaunchSession::New`] or [`LaunchSession::Named`] |
+//! | run turn | [`Engine::launch`], or [`ProcessInterpreter::say`] to a process that is held |
+//! | interrupt turn | [`ProcessInterpreter::interrupt`] |
+//! | read session status | [`ProcessInterpreter::status`] |
+//! | disconnect | [`ProcessInterpreter::leave`] |
 //!
-//! What only some engines can do is an [`Ability`], and each ability says what happens without it.
+//! What only some engines can do is an [`EngineAbility`], and each ability says what happens without it.
 //!
-//! [`Session::New`]: abide_domain::effect::Session::New
-//! [`Session::Named`]: abide_domain::effect::Session::Named
+//! [`LaunchSession::New`]: abide_domain::effect::LaunchSession::New
+//! [`LaunchSession::Named`]: abide_domain::effect::LaunchSession::Named
 
 mod ability;
 mod health;
@@ -26,18 +26,19 @@ mod said;
 
 use std::fmt::Debug;
 
-use abide_domain::engine::Handle;
+use abide_domain::engine::EngineSessionHandle;
 
-pub use ability::{Abilities, Ability};
-pub use health::{Check, Health, Observed};
+pub use ability::{AbilitySet, EngineAbility};
+pub use health::{EngineHealth, ProbeCommand, ProbeResult};
 pub use interpreter::{
-    Answer, IncompatibleCheckpoint, Interpreter, Leave, MAX_CHECKPOINT_BYTES, ReaderCheckpoint, Signal,
-    Status, Stop, Unsupported,
+    EngineSessionStatus, GateAnswer, IncompatibleCheckpoint, InterruptMethod, MAX_CHECKPOINT_BYTES,
+    ProcessInterpreter, ProcessSignal, ReaderCheckpoint, ShutdownMethod, UnsupportedOperation,
 };
 pub use launch::{
-    Installation, Isolation, IsolationScope, Launch, Order, PrivateFile, Prompted, Sandbox, Stdin,
+    EngineInstallation, IsolationMode, IsolationScope, LaunchContext, PrivateFile, ProcessSpec, ProcessStdin,
+    PromptSource, SandboxMode,
 };
-pub use said::{Cause, Departure, Said, What};
+pub use said::{EngineFact, ExitCause, FactKind, ProcessExit};
 
 /// An agent program.
 pub trait Engine: Debug + Send + Sync {
@@ -46,44 +47,44 @@ pub trait Engine: Debug + Send + Sync {
 
     /// What it can do beyond what every engine can, if the program is one that we know. What the program at hand
     /// can really do is found out by [`Engine::judge`].
-    fn abilities(&self) -> Abilities;
+    fn abilities(&self) -> AbilitySet;
 
     /// How it speaks when it is given one turn.
-    fn speech(&self) -> Speech {
-        Speech::Lines
+    fn speech(&self) -> OutputFormat {
+        OutputFormat::Lines
     }
 
     /// How it asks the person something at the end of a turn.
-    fn asking(&self) -> Asking {
-        Asking::InText
+    fn asking(&self) -> QuestionStyle {
+        QuestionStyle::InText
     }
 
     /// What the adapter was made and tested from.
-    fn evidence(&self) -> Evidence {
-        Evidence::Recorded
+    fn evidence(&self) -> AdapterBasis {
+        AdapterBasis::Recorded
     }
 
     /// How it is called where nobody configured anything.
-    fn installation(&self) -> Installation;
+    fn installation(&self) -> EngineInstallation;
 
     /// The commands that tell whether the program is there, which version it is and whether it can resume (A3).
     /// They are cheap, start no model call and change nothing.
-    fn checks(&self, installation: &Installation) -> Vec<Check>;
+    fn checks(&self, installation: &EngineInstallation) -> Vec<ProbeCommand>;
 
     /// What those commands showed, in the same order.
-    fn judge(&self, observed: &[Observed]) -> Health;
+    fn judge(&self, observed: &[ProbeResult]) -> EngineHealth;
 
     /// The handle of a session that will be called `fresh` (a new UUID), for engines that let us choose (A6).
     /// Then the handle is durable before the process starts.
-    fn name_session(&self, fresh: &str) -> Option<Handle>;
+    fn name_session(&self, fresh: &str) -> Option<EngineSessionHandle>;
 
     /// How the process of a turn is started. The same order gives the same launch.
-    fn launch(&self, order: &Order<'_>) -> Result<Launch, Unsupported>;
+    fn launch(&self, order: &LaunchContext<'_>) -> Result<ProcessSpec, UnsupportedOperation>;
 
     /// What a process that was started by this order says, and how it is spoken to.
     ///
     /// After a restart a new one is made and fed everything from the first byte.
-    fn interpreter(&self, order: &Order<'_>) -> Box<dyn Interpreter>;
+    fn interpreter(&self, order: &LaunchContext<'_>) -> Box<dyn ProcessInterpreter>;
 
     /// What of it is isolated from Abide's own files.
     fn isolation_scope(&self) -> IsolationScope {
@@ -96,7 +97,7 @@ pub trait Engine: Debug + Send + Sync {
 
 /// How an engine speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Speech {
+pub enum OutputFormat {
     /// In lines that each mean something: what is no such line is unknown, and kept.
     Lines,
     /// In plain text: whatever it prints is its answer.
@@ -105,7 +106,7 @@ pub enum Speech {
 
 /// How an engine asks the person something at the end of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Asking {
+pub enum QuestionStyle {
     /// In its answer, in a form that it has to be told in its prompt.
     InText,
     /// By a way of its own that it knows. What the person says reaches it word for word.
@@ -114,7 +115,7 @@ pub enum Asking {
 
 /// What an adapter was made and tested from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Evidence {
+pub enum AdapterBasis {
     /// The bytes of the real program.
     Recorded,
     /// What is documented of it. No program was at hand, so nothing is known for certain, and people are told.

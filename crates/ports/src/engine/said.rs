@@ -2,24 +2,24 @@
 
 use abide_domain::{
     engine::HandleType,
-    event::Ending,
-    interaction::{Purpose, Question},
-    process::{Exit, Position},
+    event::TurnOutcome,
+    interaction::{GatePurpose, Question},
+    process::{ExitStatus, OutputPosition},
 };
 
 /// Something that was said, and where.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Said {
+pub struct EngineFact {
     /// Where: it grows with every fact of a process and depends on its bytes alone, so that facts which were
-    /// committed before a restart are known by it. See [`Said::position`].
-    pub at: Position,
+    /// committed before a restart are known by it. See [`EngineFact::position`].
+    pub at: OutputPosition,
     /// What.
-    pub what: What,
+    pub what: FactKind,
 }
 
 /// What was said.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum What {
+pub enum FactKind {
     /// The session's name. Said before any question, again in every process, and as the engine says it, even if it is
     /// not the one that was asked for: comparing is for the domain (A4).
     Session {
@@ -39,7 +39,7 @@ pub enum What {
         /// Its name for the request, unique within the process.
         gate: String,
         /// What it wants.
-        purpose: Purpose,
+        purpose: GatePurpose,
         /// What it asks.
         question: Question,
     },
@@ -57,7 +57,7 @@ pub enum What {
         /// Which prompt of this process, counted from 1.
         turn: u32,
         /// How.
-        ending: Ending,
+        ending: TurnOutcome,
     },
     /// Something that this adapter does not know, whole.
     Unknown(String),
@@ -65,18 +65,18 @@ pub enum What {
 
 /// How a process went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Departure<'a> {
+pub struct ProcessExit<'a> {
     /// With which code.
-    pub exit: Exit,
+    pub exit: ExitStatus,
     /// The last of what it complained about on standard error.
     pub stderr: &'a [u8],
     /// Why it went, as far as we had a hand in it.
-    pub cause: Cause,
+    pub cause: ExitCause,
 }
 
 /// Who made a process go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cause {
+pub enum ExitCause {
     /// It went by itself.
     Itself,
     /// It had said its last word and did not go, so it was ended.
@@ -85,16 +85,16 @@ pub enum Cause {
     Interrupted,
 }
 
-impl Said {
+impl EngineFact {
     /// The position of the `index`-th fact that follows from the line which ends at byte `offset` of the output.
     ///
     /// Offsets, not counts: a later version may read more out of the same line without moving what comes after it.
-    pub fn position(offset: u64, index: u8) -> Position {
-        Position((offset << 8) | u64::from(index))
+    pub fn position(offset: u64, index: u8) -> OutputPosition {
+        OutputPosition((offset << 8) | u64::from(index))
     }
 
     /// The byte of the output at which the line ends that said something at this position.
-    pub fn offset(at: Position) -> u64 {
+    pub fn offset(at: OutputPosition) -> u64 {
         at.0 >> 8
     }
 }

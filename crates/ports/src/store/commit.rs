@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use abide_domain::{
     delivery::Delivery,
-    event::{Claim, Event},
+    event::{KeyClaim, RunEvent},
     id::RunId,
     inbound::Inbound,
     interaction::Interaction,
-    ledger::Rows,
-    run::{Run, Status, Step},
-    time::Stamp,
+    ledger::ChangedRows,
+    run::{Run, RunStatus, RunStep},
+    time::EventStamp,
     turn::Turn,
 };
 use serde::{Deserialize, Serialize};
@@ -18,50 +18,50 @@ use serde::{Deserialize, Serialize};
 /// A position in the journal. The first entry has 1; none is ever skipped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Seq(pub u64);
+pub struct JournalSeq(pub u64);
 
 /// An entry of the journal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Entry {
+pub struct JournalEntry {
     /// Where it stands.
-    pub seq: Seq,
+    pub seq: JournalSeq,
     /// The run that it is about.
     pub run_id: RunId,
     /// The run's revision after it.
     pub revision: u64,
     /// When, and what its new ids are made of.
-    pub stamp: Stamp,
+    pub stamp: EventStamp,
     /// What happened.
-    pub event: Event,
+    pub event: RunEvent,
 }
 
 /// Changes that are written together or not at all. They may concern several runs, and one run several times.
 #[derive(Clone, Debug, Default)]
-pub struct Commit {
+pub struct JournalCommit {
     /// The changes, in order.
-    pub changes: Vec<Change>,
+    pub changes: Vec<RunChange>,
 }
 
 /// One event and everything that follows from it.
 #[derive(Clone, Debug)]
-pub struct Change {
+pub struct RunChange {
     /// When, and what its new ids are made of.
-    pub stamp: Stamp,
+    pub stamp: EventStamp,
     /// What happened.
-    pub event: Event,
+    pub event: RunEvent,
     /// What the run was in one word, if it was.
-    pub was: Option<Status>,
+    pub was: Option<RunStatus>,
     /// What the run became, shared with whoever remembers it. Its revision is one more than the revision that the store
     /// must find.
     pub run: Arc<Run>,
     /// The rows that changed.
-    rows: Rows,
+    rows: ChangedRows,
 }
 
-impl Change {
+impl RunChange {
     /// What a step of the domain means for the tables.
-    pub fn new(before: Option<&Run>, stamp: Stamp, event: Event, step: Step) -> Self {
-        let (rows, was) = (Rows::changed(before, &step.run), before.map(Run::status));
+    pub fn new(before: Option<&Run>, stamp: EventStamp, event: RunEvent, step: RunStep) -> Self {
+        let (rows, was) = (ChangedRows::changed(before, &step.run), before.map(Run::status));
         Self { rows, stamp, event, was, run: Arc::new(step.run) }
     }
 
@@ -86,14 +86,14 @@ impl Change {
     }
 
     /// The keys that it uses up.
-    pub fn claims(&self) -> Vec<Claim> {
+    pub fn claims(&self) -> Vec<KeyClaim> {
         self.event.claims()
     }
 }
 
 /// Where a commit stands in the journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Committed {
+pub struct CommitReceipt {
     /// The position of its last entry; that of the journal's head for an empty commit.
-    pub last: Seq,
+    pub last: JournalSeq,
 }

@@ -2,7 +2,7 @@
 
 use abide_domain::id::RunId;
 
-use super::Claimed;
+use super::ClaimHolder;
 
 /// A store's refusal or failure. Unless it says otherwise, nothing was written.
 #[derive(Debug, thiserror::Error)]
@@ -25,7 +25,7 @@ pub enum StoreError {
         /// The key.
         key: String,
         /// Who has it.
-        holder: Claimed,
+        holder: ClaimHolder,
     },
     /// The store cannot be reached or is busy. Try again.
     #[error("the store is not available: {reason}")]
@@ -99,7 +99,7 @@ pub enum StoreError {
 
 /// What the caller can do about an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ErrorKind {
+pub enum StoreErrorKind {
     /// Try again.
     Retry,
     /// Ask for something else.
@@ -110,18 +110,20 @@ pub enum ErrorKind {
 
 impl StoreError {
     /// What the caller can do about it.
-    pub fn kind(&self) -> ErrorKind {
+    pub fn kind(&self) -> StoreErrorKind {
         match self {
             Self::Conflict { .. } | Self::Unavailable { .. } | Self::OutcomeUnknown { .. } => {
-                ErrorKind::Retry
+                StoreErrorKind::Retry
             }
-            Self::Taken { .. } | Self::Unsupported { .. } | Self::Invalid { .. } => ErrorKind::FixRequest,
+            Self::Taken { .. } | Self::Unsupported { .. } | Self::Invalid { .. } => {
+                StoreErrorKind::FixRequest
+            }
             Self::Full { .. }
             | Self::Damaged { .. }
             | Self::Lost { .. }
             | Self::Gone { .. }
             | Self::InUse { .. }
-            | Self::Mismatched { .. } => ErrorKind::CallOperator,
+            | Self::Mismatched { .. } => StoreErrorKind::CallOperator,
         }
     }
 }

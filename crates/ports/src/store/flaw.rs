@@ -1,8 +1,8 @@
 //! What a store finds wrong with itself, beyond what the rows of single runs say.
 
-/// A finding of [`super::Upkeep::inspect`], by what can be done about it.
+/// A finding of [`super::StoreMaintenance::inspect`], by what can be done about it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Flaw {
+pub enum StoreFlaw {
     /// Acknowledged input is missing.
     #[error("acknowledged input is missing: {what}")]
     Lost {

@@ -9,43 +9,43 @@ mod flaw;
 mod page;
 mod tables;
 
-pub use commit::{Change, Commit, Committed, Entry, Seq};
-pub use error::{ErrorKind, StoreError};
-pub use flaw::Flaw;
-pub use page::{Listing, Page};
-pub use tables::{Difference, Tables};
+pub use commit::{CommitReceipt, JournalCommit, JournalEntry, JournalSeq, RunChange};
+pub use error::{StoreError, StoreErrorKind};
+pub use flaw::StoreFlaw;
+pub use page::{ListPage, PageRequest};
+pub use tables::{JournalMismatch, RunTables};
 
 use std::{collections::BTreeMap, future::Future, path::Path, pin::Pin};
 
 use abide_domain::{
     deadline::Deadline,
     delivery::Delivery,
-    effect::{EffectNumber, Owed},
+    effect::{EffectNumber, PendingEffect},
     id::{DeliveryId, InteractionId, RunId, TurnId},
     inbound::{Inbound, MessageKey},
     interaction::Interaction,
-    run::{Run, Status},
-    slots::Occupancy,
+    run::{Run, RunStatus},
+    slots::SlotOccupancy,
     time::Timestamp,
     turn::Turn,
 };
 
 /// An answer that is on its way.
-pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;
+pub type StoreFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;
 
 /// The append-only record, with one global sequence whose order is the order of commits.
 pub trait Journal {
     /// Writes all changes or none, durably, before it answers. Many commits may share one sync.
-    fn commit(&self, commit: Commit) -> Answer<'_, Committed>;
+    fn commit(&self, commit: JournalCommit) -> StoreFuture<'_, CommitReceipt>;
 
     /// Entries after a position, in order. A position stays valid for ever, across restarts and rebuilds.
-    fn entries(&self, after: Seq, limit: usize) -> Answer<'_, Vec<Entry>>;
+    fn entries(&self, after: JournalSeq, limit: usize) -> StoreFuture<'_, Vec<JournalEntry>>;
 
     /// The same for one run.
-    fn entries_of(&self, run: RunId, after: Seq, limit: usize) -> Answer<'_, Vec<Entry>>;
+    fn entries_of(&self, run: RunId, after: JournalSeq, limit: usize) -> StoreFuture<'_, Vec<JournalEntry>>;
 
     /// The position of the latest entry, 0 before the first.
-    fn head(&self) -> Answer<'_, Seq>;
+    fn head(&self) -> StoreFuture<'_, JournalSeq>;
 }
 
 /// A run whose row cannot be read, so that nothing can be done for it.
@@ -57,87 +57,91 @@ pub struct DamagedRun {
     pub what: String,
 }
 
-/// Runs as they stand. A row that cannot be read hides no other: lists leave it out, and [`Runs::damaged`] names it.
-pub trait Runs {
+/// Runs as they stand. A row that cannot be read hides no other: lists leave it out, and [`RunQueries::damaged`] names it.
+pub trait RunQueries {
     /// One run.
-    fn run(&self, id: RunId) -> Answer<'_, Option<Run>>;
+    fn run(&self, id: RunId) -> StoreFuture<'_, Option<Run>>;
 
     /// Runs, the newest first, of one status or of all.
-    fn runs(&self, status: Option<Status>, page: Page) -> Answer<'_, Listing<Run>>;
+    fn runs(&self, status: Option<RunStatus>, page: PageRequest) -> StoreFuture<'_, ListPage<Run>>;
 
     /// Runs whose deadline is at or before `until`, the earliest first.
-    fn due(&self, until: Timestamp, limit: usize) -> Answer<'_, Vec<(RunId, Deadline)>>;
+    fn due(&self, until: Timestamp, limit: usize) -> StoreFuture<'_, Vec<(RunId, Deadline)>>;
 
     /// Every run that holds a slot or waits for one.
-    fn occupying(&self) -> Answer<'_, Vec<(RunId, Occupancy)>>;
+    fn occupying(&self) -> StoreFuture<'_, Vec<(RunId, SlotOccupancy)>>;
 
     /// Runs that hold a slot, wait for one, owe an order or wait for a deadline, and whose row cannot be read. Reads every
     /// such run.
-    fn damaged(&self) -> Answer<'_, Vec<DamagedRun>> {
+    fn damaged(&self) -> StoreFuture<'_, Vec<DamagedRun>> {
         Box::pin(async { Ok(Vec::new()) })
     }
 
     /// How many runs there are of each status; a status that no run has is left out. No run is read for that.
-    fn tally(&self) -> Answer<'_, BTreeMap<Status, u64>>;
+    fn tally(&self) -> StoreFuture<'_, BTreeMap<RunStatus, u64>>;
 }
 
 /// The ledger of turns.
-pub trait Turns {
+pub trait TurnQueries {
     /// One turn.
-    fn turn(&self, id: TurnId) -> Answer<'_, Option<Turn>>;
+    fn turn(&self, id: TurnId) -> StoreFuture<'_, Option<Turn>>;
 
     /// A run's turns, the first first.
-    fn turns_of(&self, run: RunId, page: Page) -> Answer<'_, Listing<Turn>>;
+    fn turns_of(&self, run: RunId, page: PageRequest) -> StoreFuture<'_, ListPage<Turn>>;
 }
 
 /// The ledger of messages that reached us.
-pub trait Inbounds {
+pub trait InboundQueries {
     /// One message.
-    fn inbound(&self, key: MessageKey) -> Answer<'_, Option<Inbound>>;
+    fn inbound(&self, key: MessageKey) -> StoreFuture<'_, Option<Inbound>>;
 }
 
 /// The ledger of questions.
-pub trait Interactions {
+pub trait InteractionQueries {
     /// One question.
-    fn interaction(&self, id: InteractionId) -> Answer<'_, Option<Interaction>>;
+    fn interaction(&self, id: InteractionId) -> StoreFuture<'_, Option<Interaction>>;
 
     /// A run's questions, the first first.
-    fn interactions_of(&self, run: RunId, page: Page) -> Answer<'_, Listing<Interaction>>;
+    fn interactions_of(&self, run: RunId, page: PageRequest) -> StoreFuture<'_, ListPage<Interaction>>;
 
     /// The inbox: every question that can be answered, the oldest first.
-    fn open_interactions(&self, page: Page) -> Answer<'_, Listing<Interaction>>;
+    fn open_interactions(&self, page: PageRequest) -> StoreFuture<'_, ListPage<Interaction>>;
 
     /// How many those are. No question is read for that.
-    fn count_open(&self) -> Answer<'_, u64>;
+    fn count_open(&self) -> StoreFuture<'_, u64>;
 }
 
 /// The ledger of deliveries.
-pub trait Deliveries {
+pub trait DeliveryQueries {
     /// One delivery.
-    fn delivery(&self, id: DeliveryId) -> Answer<'_, Option<Delivery>>;
+    fn delivery(&self, id: DeliveryId) -> StoreFuture<'_, Option<Delivery>>;
 
     /// A run's deliveries, the first first.
-    fn deliveries_of(&self, run: RunId, page: Page) -> Answer<'_, Listing<Delivery>>;
+    fn deliveries_of(&self, run: RunId, page: PageRequest) -> StoreFuture<'_, ListPage<Delivery>>;
 
     /// Runs that have something for this conversation which could not be brought and may be tried once more.
-    fn undelivered_to(&self, conversation_ref: &str) -> Answer<'_, Vec<RunId>>;
+    fn undelivered_to(&self, conversation_ref: &str) -> StoreFuture<'_, Vec<RunId>>;
 }
 
 /// What is owed to the world. It stands in the runs and nowhere else.
-pub trait Effects {
+pub trait EffectQueries {
     /// Orders after this one, by run and number.
-    fn owed(&self, after: Option<(RunId, EffectNumber)>, limit: usize) -> Answer<'_, Vec<(RunId, Owed)>>;
+    fn owed(
+        &self,
+        after: Option<(RunId, EffectNumber)>,
+        limit: usize,
+    ) -> StoreFuture<'_, Vec<(RunId, PendingEffect)>>;
 }
 
 /// Keys that can be used once, for ever.
-pub trait Claims {
+pub trait ClaimQueries {
     /// Who used a key, and for what.
-    fn claimed(&self, scope: &str, key: &str) -> Answer<'_, Option<Claimed>>;
+    fn claimed(&self, scope: &str, key: &str) -> StoreFuture<'_, Option<ClaimHolder>>;
 }
 
 /// A key in use.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Claimed {
+pub struct ClaimHolder {
     /// The run that it led to.
     pub run_id: RunId,
     /// What it was used for.
@@ -145,38 +149,38 @@ pub struct Claimed {
 }
 
 /// How far each reader of the journal has got.
-pub trait Cursors {
+pub trait CursorStore {
     /// A reader's position, 0 for one that has never been heard of.
-    fn cursor(&self, reader: &str) -> Answer<'_, Seq>;
+    fn cursor(&self, reader: &str) -> StoreFuture<'_, JournalSeq>;
 
     /// Moves a reader on. It never moves back.
-    fn advance(&self, reader: &str, to: Seq) -> Answer<'_, ()>;
+    fn advance(&self, reader: &str, to: JournalSeq) -> StoreFuture<'_, ()>;
 }
 
 /// What an operator needs.
-pub trait Upkeep {
+pub trait StoreMaintenance {
     /// Runs that the journal or any table knows, after this one, by id.
-    fn known_runs(&self, after: Option<RunId>, limit: usize) -> Answer<'_, Vec<RunId>>;
+    fn known_runs(&self, after: Option<RunId>, limit: usize) -> StoreFuture<'_, Vec<RunId>>;
 
     /// Everything that the tables hold of a run.
-    fn tables_of(&self, run: RunId) -> Answer<'_, Tables>;
+    fn tables_of(&self, run: RunId) -> StoreFuture<'_, RunTables>;
 
     /// Puts these in the place of what the tables hold of a run.
-    fn replace_tables(&self, run: RunId, tables: Tables) -> Answer<'_, ()>;
+    fn replace_tables(&self, run: RunId, tables: RunTables) -> StoreFuture<'_, ()>;
 
     /// What is wrong with the store as a whole: lost input, a broken chain, rows that an index does not find, and every
     /// derived column that is not part of a run's tables. Reads everything.
-    fn inspect(&self) -> Answer<'_, Vec<Flaw>> {
+    fn inspect(&self) -> StoreFuture<'_, Vec<StoreFlaw>> {
         Box::pin(async { Ok(vec![]) })
     }
 
-    /// Makes everything anew that [`Flaw::Derived`] can be about. Nobody else may write meanwhile.
-    fn reindex(&self) -> Answer<'_, ()> {
+    /// Makes everything anew that [`StoreFlaw::Derived`] can be about. Nobody else may write meanwhile.
+    fn reindex(&self) -> StoreFuture<'_, ()> {
         Box::pin(async { Ok(()) })
     }
 
     /// Writes a consistent copy to a new file while work goes on. `Unsupported` where a server does that.
-    fn backup(&self, to: &Path) -> Answer<'_, ()>;
+    fn backup(&self, to: &Path) -> StoreFuture<'_, ()>;
 
     /// Whether the store can still be written to, without asking it: [`StoreError::Gone`] once its files were found
     /// deleted or replaced.
@@ -191,7 +195,7 @@ pub trait Upkeep {
 
     /// Leaves the store in order, whoever else still holds it: what was asked for is written, and nothing is after it.
     /// A store that nobody can leave otherwise than in order does nothing.
-    fn close(&self) -> Answer<'_, ()> {
+    fn close(&self) -> StoreFuture<'_, ()> {
         Box::pin(async { Ok(()) })
     }
 }
@@ -199,15 +203,15 @@ pub trait Upkeep {
 /// All ledgers of one place.
 pub trait Store:
     Journal
-    + Runs
-    + Turns
-    + Inbounds
-    + Interactions
-    + Deliveries
-    + Effects
-    + Claims
-    + Cursors
-    + Upkeep
+    + RunQueries
+    + TurnQueries
+    + InboundQueries
+    + InteractionQueries
+    + DeliveryQueries
+    + EffectQueries
+    + ClaimQueries
+    + CursorStore
+    + StoreMaintenance
     + Send
     + Sync
 {
@@ -215,15 +219,15 @@ pub trait Store:
 
 impl<S> Store for S where
     S: Journal
-        + Runs
-        + Turns
-        + Inbounds
-        + Interactions
-        + Deliveries
-        + Effects
-        + Claims
-        + Cursors
-        + Upkeep
+        + RunQueries
+        + TurnQueries
+        + InboundQueries
+        + InteractionQueries
+        + DeliveryQueries
+        + EffectQueries
+        + ClaimQueries
+        + CursorStore
+        + StoreMaintenance
         + Send
         + Sync
 {

@@ -2,7 +2,7 @@
 
 /// Which part of a list is wanted.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Page {
+pub struct PageRequest {
     /// Where the page before ended; none for the first.
     pub cursor: Option<String>,
     /// How many items at the most.
@@ -12,7 +12,7 @@ pub struct Page {
     pub max_bytes: usize,
 }
 
-impl Page {
+impl PageRequest {
     /// The first so many, however large they are.
     pub fn first(limit: usize) -> Self {
         Self { cursor: None, limit, max_bytes: usize::MAX }
@@ -31,7 +31,7 @@ impl Page {
 
 /// A page of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Listing<T> {
+pub struct ListPage<T> {
     /// The items.
     pub items: Vec<T>,
     /// Where the next page starts; none if there is none.

@@ -6,20 +6,20 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use abide_domain::{
     delivery::Delivery,
-    event::Claim,
+    event::KeyClaim,
     id::{DeliveryId, InteractionId, RunId, TurnId},
     inbound::{Inbound, MessageKey},
     interaction::Interaction,
-    refused::Refused,
+    refused::RequestRefused,
     run::{self, Run},
     turn::Turn,
 };
 
-use super::{Change, Entry};
+use super::{JournalEntry, RunChange};
 
 /// All rows of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Tables {
+pub struct RunTables {
     /// The run as it stands.
     pub run: Option<Run>,
     /// Its messages.
@@ -31,12 +31,12 @@ pub struct Tables {
     /// Its deliveries.
     pub deliveries: BTreeMap<DeliveryId, Delivery>,
     /// The keys that it has used up.
-    pub claims: Vec<Claim>,
+    pub claims: Vec<KeyClaim>,
 }
 
-impl Tables {
+impl RunTables {
     /// The tables that a run's entries add up to, all of them from the first on.
-    pub fn derive<'a>(entries: impl IntoIterator<Item = &'a Entry>) -> Result<Self, Difference> {
+    pub fn derive<'a>(entries: impl IntoIterator<Item = &'a JournalEntry>) -> Result<Self, JournalMismatch> {
         let mut tables = Self::default();
         for entry in entries {
             tables.follow(entry)?;
@@ -45,12 +45,12 @@ impl Tables {
     }
 
     /// Adds the run's next entry to the tables that the entries before it add up to.
-    pub fn follow(&mut self, entry: &Entry) -> Result<(), Difference> {
+    pub fn follow(&mut self, entry: &JournalEntry) -> Result<(), JournalMismatch> {
         let step = run::apply(self.run.as_ref(), &entry.stamp, &entry.event)
-            .map_err(|refused| Difference::Refused { entry: Box::new(entry.clone()), refused })?;
-        let change = Change::new(self.run.as_ref(), entry.stamp, entry.event.clone(), step);
+            .map_err(|refused| JournalMismatch::Refused { entry: Box::new(entry.clone()), refused })?;
+        let change = RunChange::new(self.run.as_ref(), entry.stamp, entry.event.clone(), step);
         if change.run.revision != entry.revision {
-            return Err(Difference::Revision {
+            return Err(JournalMismatch::Revision {
                 run_id: entry.run_id,
                 found: entry.revision,
                 derived: change.run.revision,
@@ -61,7 +61,7 @@ impl Tables {
     }
 
     /// Writes what a change says.
-    pub fn write(&mut self, change: Change) {
+    pub fn write(&mut self, change: RunChange) {
         self.claims.extend(change.claims());
         self.claims.sort();
         self.inbound.extend(change.inbound().map(|row| (row.message.key.clone(), row.clone())));
@@ -91,7 +91,7 @@ impl Tables {
 
 /// How a run's tables and its journal disagree.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Difference {
+pub enum JournalMismatch {
     /// Rows differ from what the journal adds up to.
     #[error("run {run_id}: the journal adds up to something else in {}", tables.join(", "))]
     Rows {
@@ -104,9 +104,9 @@ pub enum Difference {
     #[error("run {}: entry {} cannot follow what is before it: {refused}", entry.run_id, entry.seq.0)]
     Refused {
         /// The entry.
-        entry: Box<Entry>,
+        entry: Box<JournalEntry>,
         /// Why not.
-        refused: Refused,
+        refused: RequestRefused,
     },
     /// An entry is missing or doubled.
     #[error("run {run_id}: an entry says revision {found} where {derived} is due")]

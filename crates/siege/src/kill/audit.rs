@@ -2,13 +2,13 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use abide_domain::run::Status;
-use abide_ports::store::{Page, Seq, Store, StoreError};
+use abide_domain::run::RunStatus;
+use abide_ports::store::{JournalSeq, PageRequest, Store, StoreError};
 use abide_store::{registry, upkeep};
-use abide_testkit::daemon::{Death, Feed, Home, Running, Seen};
+use abide_testkit::daemon::{DaemonExit, EventReader, SeenEvent, TestDaemon, TestHome};
 
 use super::scene::nap;
-use crate::tally::Tally;
+use crate::tally::CrashCounters;
 
 /// How often it is looked whether everything is gone that should be, 50 ms apart.
 const LOOKS: usize = 600;
@@ -16,7 +16,12 @@ const LOOKS: usize = 600;
 const QUIET_LOOKS: usize = 6;
 
 /// Looks at everything. What is not right is told in words.
-pub(crate) fn look(home: &Home, feed: &Feed, daemon: Running, tally: &mut Tally) -> Vec<String> {
+pub(crate) fn look(
+    home: &TestHome,
+    feed: &EventReader,
+    daemon: TestDaemon,
+    tally: &mut CrashCounters,
+) -> Vec<String> {
     let mut wrong = vec![];
     if !comes(|| home.keepers().is_empty()) {
         wrong.push(format!("keepers are left: {:?}", home.keepers()));
@@ -28,7 +33,7 @@ pub(crate) fn look(home: &Home, feed: &Feed, daemon: Running, tally: &mut Tally)
         wrong.push(format!("a reader does not come to an end after {} events", feed.seen().len()));
     }
     let death = daemon.terminate();
-    if death != Death::Exited(Some(0)) {
+    if death != DaemonExit::Exited(Some(0)) {
         wrong.push(format!("the last daemon ended with {death:?}"));
     }
     if !comes(|| home.processes().is_empty()) {
@@ -52,22 +57,22 @@ pub(crate) fn look(home: &Home, feed: &Feed, daemon: Running, tally: &mut Tally)
 }
 
 /// Whether anything is owed to the world.
-fn owes(home: &Home) -> Result<bool, StoreError> {
+fn owes(home: &TestHome) -> Result<bool, StoreError> {
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime can be made");
     runtime.block_on(async { Ok(!registry::open(&url(home)).await?.owed(None, 1).await?.is_empty()) })
 }
 
-fn url(home: &Home) -> String {
+fn url(home: &TestHome) -> String {
     format!("sqlite:{}", home.path().join("abide.db").display())
 }
 
-fn slots_held(home: &Home) -> Option<u64> {
+fn slots_held(home: &TestHome) -> Option<u64> {
     let status = home.client().ok()?.get("/v1/status").ok()?;
     status.body["slots_held"].as_u64()
 }
 
 /// Whether nothing more happens: the last report of the last order may come after everything that people see.
-fn is_quiet(home: &Home, feed: &Feed) -> bool {
+fn is_quiet(home: &TestHome, feed: &EventReader) -> bool {
     let seen = feed.seen().len();
     (0..QUIET_LOOKS).all(|_| {
         nap(Duration::from_millis(50));
@@ -75,7 +80,7 @@ fn is_quiet(home: &Home, feed: &Feed) -> bool {
     })
 }
 
-fn has_read_everything(home: &Home, feed: &Feed) -> Option<bool> {
+fn has_read_everything(home: &TestHome, feed: &EventReader) -> Option<bool> {
     let last = feed.seen().last().map_or(0, |seen| seen.id);
     let later = home.client().ok()?.get(&format!("/v1/events?after={last}&limit=1")).ok()?;
     Some(later.body["items"].as_array()?.is_empty())
@@ -92,7 +97,11 @@ fn comes(wanted: impl Fn() -> bool) -> bool {
 }
 
 /// The journal by itself, against its tables, and against what was read while it was written.
-fn journal(home: &Home, feed: &Feed, tally: &mut Tally) -> Result<Vec<String>, StoreError> {
+fn journal(
+    home: &TestHome,
+    feed: &EventReader,
+    tally: &mut CrashCounters,
+) -> Result<Vec<String>, StoreError> {
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime can be made");
     runtime.block_on(async {
         let store = registry::open(&url(home)).await?;
@@ -118,7 +127,7 @@ async fn settled(store: &dyn Store) -> Result<Vec<String>, StoreError> {
     if !owed.is_empty() {
         wrong.push(format!("orders are owed: {owed:?}"));
     }
-    let open = store.open_interactions(Page::first(10)).await?;
+    let open = store.open_interactions(PageRequest::first(10)).await?;
     if !open.items.is_empty() {
         wrong.push(format!("questions are open: {:?}", open.items));
     }
@@ -128,16 +137,16 @@ async fn settled(store: &dyn Store) -> Result<Vec<String>, StoreError> {
 /// Every run, every turn and every process that was launched has an end in the ledger.
 async fn ended(store: &dyn Store) -> Result<Vec<String>, StoreError> {
     let mut wrong = vec![];
-    for run in store.runs(None, Page::first(usize::MAX >> 8)).await?.items {
+    for run in store.runs(None, PageRequest::first(usize::MAX >> 8)).await?.items {
         match run.status() {
-            Status::Succeeded | Status::Failed | Status::Canceled => {}
-            Status::Queued | Status::Running | Status::WaitingUser | Status::Idle => {
+            RunStatus::Succeeded | RunStatus::Failed | RunStatus::Canceled => {}
+            RunStatus::Queued | RunStatus::Running | RunStatus::WaitingUser | RunStatus::Idle => {
                 wrong.push(format!("{} is still {:?}", run.run_id, run.status()));
             }
         }
         // A held process is an attempt of several turns, and its end stands in the last of them.
         let mut last = BTreeMap::new();
-        for turn in store.turns_of(run.run_id, Page::first(1_000)).await?.items {
+        for turn in store.turns_of(run.run_id, PageRequest::first(1_000)).await?.items {
             if turn.result_persisted_at.is_none() {
                 let (run, number) = (run.run_id, turn.turn_index);
                 wrong.push(format!("turn {number} of {run} is still {:?}", turn.execution_status));
@@ -153,8 +162,8 @@ async fn ended(store: &dyn Store) -> Result<Vec<String>, StoreError> {
 }
 
 /// What a reader saw, across all restarts, is the journal without a gap or a repetition.
-async fn read_once(store: &dyn Store, seen: &[Seen]) -> Result<Vec<String>, StoreError> {
-    let entries = store.entries(Seq(0), usize::MAX).await?;
+async fn read_once(store: &dyn Store, seen: &[SeenEvent]) -> Result<Vec<String>, StoreError> {
+    let entries = store.entries(JournalSeq(0), usize::MAX).await?;
     let written: Vec<(u64, String)> =
         entries.iter().map(|entry| (entry.seq.0, entry.run_id.to_string())).collect();
     let read: Vec<(u64, String)> = seen

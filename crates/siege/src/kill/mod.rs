@@ -16,13 +16,13 @@ use std::{
     },
 };
 
-use abide_testkit::dice::Dice;
+use abide_testkit::dice::SeededRng;
 
-use crate::{tally::Tally, watch::Watch};
+use crate::{tally::CrashCounters, watch::SlowStopwatch};
 
 /// What is wanted.
 #[derive(Clone, Debug)]
-pub(crate) struct Wish {
+pub(crate) struct KillOptions {
     /// The daemon, built with its places to die.
     pub(crate) program: PathBuf,
     /// How often it is to die at least.
@@ -41,17 +41,17 @@ pub(crate) struct Wish {
 const MANY: u64 = 500;
 
 /// Kills the daemon as often as wished, and tells what was seen.
-pub(crate) fn run(wish: &Wish) -> Tally {
-    let mut tally = Tally::default();
+pub(crate) fn run(wish: &KillOptions) -> CrashCounters {
+    let mut tally = CrashCounters::default();
     let program = wish.program.as_path();
     let mut acts = stories::acts();
     if wish.kills < MANY {
         acts.truncate(1);
     }
     if !wish.at.is_empty() {
-        return sweep::play(program, &sweep::Plan::given(acts[0], &wish.at));
+        return sweep::play(program, &sweep::KillPlan::given(acts[0], &wish.at));
     }
-    let mut dice = Dice::new(wish.seed);
+    let mut dice = SeededRng::new(wish.seed);
     let mut plans = vec![];
     for act in &acts {
         let (points, counted) = sweep::count(program, *act);
@@ -78,13 +78,17 @@ pub(crate) fn run(wish: &Wish) -> Tally {
 }
 
 /// Does something with each of these, several at a time.
-fn all<T: Sync + fmt::Debug>(wish: &Wish, among: &[T], play: impl Fn(&T) -> Tally + Sync) -> Tally {
-    let (next, sum) = (AtomicUsize::new(0), Mutex::new(Tally::default()));
+fn all<T: Sync + fmt::Debug>(
+    wish: &KillOptions,
+    among: &[T],
+    play: impl Fn(&T) -> CrashCounters + Sync,
+) -> CrashCounters {
+    let (next, sum) = (AtomicUsize::new(0), Mutex::new(CrashCounters::default()));
     std::thread::scope(|scope| {
         for _ in 0..wish.jobs.max(1) {
             scope.spawn(|| {
                 while let Some(one) = among.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let watch = Watch::start();
+                    let watch = SlowStopwatch::start();
                     let played = play(one);
                     watch.complain_about(one);
                     sum.lock().unwrap_or_else(PoisonError::into_inner).add(played);

@@ -9,53 +9,56 @@ use std::{
     time::Duration,
 };
 
-use abide_testkit::daemon::{Account, Death, Feed, Home, Patience, Running, Story, Victim, Voice, run_of};
+use abide_testkit::daemon::{
+    CrashVictim, DaemonExit, EventReader, RetryLimits, ScenarioPlayer, ScenarioRecord, TestDaemon, TestHome,
+    TestScenario, run_of,
+};
 
 use super::{audit, stories::SLOTS};
-use crate::tally::Tally;
+use crate::tally::CrashCounters;
 
 /// A home, and somebody who reads all its events from the first to the last.
-pub(super) struct Scene {
-    pub(super) home: Arc<Home>,
-    feed: Feed,
-    played: Mutex<Vec<(Story, Account)>>,
+pub(super) struct CrashFixture {
+    pub(super) home: Arc<TestHome>,
+    feed: EventReader,
+    played: Mutex<Vec<(TestScenario, ScenarioRecord)>>,
     /// The runs whose processes were killed, and which of them.
-    killed: Mutex<BTreeMap<String, Vec<Victim>>>,
+    killed: Mutex<BTreeMap<String, Vec<CrashVictim>>>,
 }
 
 /// How often anything is tried: a minute and more.
-const PATIENCE: Patience = Patience { tries: 3_000, pause: Duration::from_millis(20) };
+const PATIENCE: RetryLimits = RetryLimits { tries: 3_000, pause: Duration::from_millis(20) };
 
 /// How long the crash guard sets something aside, which is a minute and more outside of crash tests.
 const GUARD_PAUSE_MS: &str = "200";
 
-impl Scene {
+impl CrashFixture {
     pub(super) fn new(program: &Path) -> Self {
-        let home = Home::new(program).with("ABIDE_SLOTS_MAX_RUNNING", SLOTS);
+        let home = TestHome::new(program).with("ABIDE_SLOTS_MAX_RUNNING", SLOTS);
         let home = Arc::new(home.with("SIEGE_GUARD_PAUSE_MS", GUARD_PAUSE_MS));
-        let feed = Feed::open("/v1/events", home.finder());
+        let feed = EventReader::open("/v1/events", home.finder());
         Self { home, feed, played: Mutex::default(), killed: Mutex::default() }
     }
 
     /// Lives a story to its end.
-    pub(super) fn live(&self, story: Story) {
-        let account = Voice::new(self.home.finder(), PATIENCE).tell(&story);
+    pub(super) fn live(&self, story: TestScenario) {
+        let account = ScenarioPlayer::new(self.home.finder(), PATIENCE).tell(&story);
         self.played.lock().unwrap_or_else(PoisonError::into_inner).push((story, account));
     }
 
     /// Notes that a process of a run is about to be killed.
-    pub(super) fn note(&self, run: &str, victim: Victim) {
+    pub(super) fn note(&self, run: &str, victim: CrashVictim) {
         let mut killed = self.killed.lock().unwrap_or_else(PoisonError::into_inner);
         killed.entry(run.to_owned()).or_default().push(victim);
     }
 
     /// What the daemon itself has killed at a failpoint, as it wrote down.
-    pub(super) fn killed_at_failpoints(&self) -> Vec<(String, Victim)> {
+    pub(super) fn killed_at_failpoints(&self) -> Vec<(String, CrashVictim)> {
         let told = fs::read_to_string(self.home.path().join("failpoints")).unwrap_or_default();
         let killed = |line: &str| {
             let (victim, name) = match line.split_once(" keeper ") {
-                Some(("killed", name)) => (Victim::Keeper, name),
-                _ => (Victim::Child, line.strip_prefix("killed child ")?),
+                Some(("killed", name)) => (CrashVictim::Keeper, name),
+                _ => (CrashVictim::Child, line.strip_prefix("killed child ")?),
             };
             Some((run_of(Path::new(name))?, victim))
         };
@@ -63,7 +66,10 @@ impl Scene {
     }
 
     /// Waits for a daemon's death, or until nobody lives a story any more: then it is given back.
-    pub(super) fn watch(mut daemon: Running, people: &[ScopedJoinHandle<'_, ()>]) -> Result<Running, Death> {
+    pub(super) fn watch(
+        mut daemon: TestDaemon,
+        people: &[ScopedJoinHandle<'_, ()>],
+    ) -> Result<TestDaemon, DaemonExit> {
         loop {
             if let Some(death) = daemon.death() {
                 return Err(death);
@@ -76,7 +82,7 @@ impl Scene {
     }
 
     /// Everything is over: is everything right?
-    pub(super) fn end(mut self, daemon: Running, mut tally: Tally) -> Tally {
+    pub(super) fn end(mut self, daemon: TestDaemon, mut tally: CrashCounters) -> CrashCounters {
         for (run, victim) in self.killed_at_failpoints() {
             self.note(&run, victim);
         }

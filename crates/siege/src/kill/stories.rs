@@ -1,10 +1,10 @@
 //! What the besieged daemon is asked to do: runs on both parrots that append lines, ask, wait at gates and chat.
 
-use abide_testkit::daemon::{Home, Story};
+use abide_testkit::daemon::{TestHome, TestScenario};
 
 /// Stories that are lived at the same time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Act {
+pub(crate) enum ScenarioGroup {
     /// A question and a gate on each parrot.
     Asking,
     /// A chat of several messages on each parrot.
@@ -14,8 +14,8 @@ pub(crate) enum Act {
 }
 
 /// All of them.
-pub(crate) fn acts() -> Vec<Act> {
-    vec![Act::Asking, Act::Chatting, Act::Queueing]
+pub(crate) fn acts() -> Vec<ScenarioGroup> {
+    vec![ScenarioGroup::Asking, ScenarioGroup::Chatting, ScenarioGroup::Queueing]
 }
 
 /// How many turns may work at a time.
@@ -23,10 +23,10 @@ pub(crate) const SLOTS: &str = "4";
 
 const PARROTS: [&str; 2] = ["parrot", "parrot-sticky"];
 
-impl Act {
+impl ScenarioGroup {
     /// Its stories.
-    pub(crate) fn stories(self, home: &Home) -> Vec<Story> {
-        let story = |name: &str, engine: &str| Story::new(name, engine, home.workspace(name));
+    pub(crate) fn stories(self, home: &TestHome) -> Vec<TestScenario> {
+        let story = |name: &str, engine: &str| TestScenario::new(name, engine, home.workspace(name));
         match self {
             Self::Asking => PARROTS
                 .map(|engine| {
@@ -49,10 +49,10 @@ impl Act {
 }
 
 /// One story of any kind, by number.
-pub(crate) fn any(home: &Home, number: usize) -> Story {
+pub(crate) fn any(home: &TestHome, number: usize) -> TestScenario {
     let name = format!("story-{number}");
     let engine = PARROTS[number / 4 % PARROTS.len()];
-    let story = Story::new(&name, engine, home.workspace(&name));
+    let story = TestScenario::new(&name, engine, home.workspace(&name));
     match number % 4 {
         0 => story.appends().asks("q1").appends().asks("q2").obeys("say done"),
         1 => story.appends().waits_at_gate("g1").obeys("progress on").appends(),
@@ -61,6 +61,6 @@ pub(crate) fn any(home: &Home, number: usize) -> Story {
     }
 }
 
-fn chat(story: Story) -> Story {
+fn chat(story: TestScenario) -> TestScenario {
     story.appends().then_hears().appends().then_hears().appends()
 }

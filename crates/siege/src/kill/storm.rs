@@ -11,15 +11,15 @@ use std::{
 };
 
 use abide_testkit::{
-    daemon::{Death, Held, Home, Running, Victim},
-    dice::Dice,
+    daemon::{CrashVictim, DaemonExit, LiveKeeper, TestDaemon, TestHome},
+    dice::SeededRng,
 };
 
 use super::{
-    scene::{Scene, nap},
+    scene::{CrashFixture, nap},
     stories,
 };
-use crate::tally::Tally;
+use crate::tally::CrashCounters;
 
 /// How many deaths one storm has.
 pub(super) const KILLS: u64 = 20;
@@ -34,35 +34,35 @@ const WITH_EVERYBODY: &str = "at random, daemon, keepers and children";
 const KEEPER_ALONE: &str = "at random, a keeper alone";
 const CHILD_ALONE: &str = "at random, a child alone";
 
-fn count(tally: &mut Tally, point: Option<&str>) {
+fn count(tally: &mut CrashCounters, point: Option<&str>) {
     if let Some(point) = point {
         *tally.kills.entry(point.to_owned()).or_default() += 1;
     }
 }
 
 /// Kills one keeper or what one holds, whichever chance picks; false if there is none.
-fn lonely(scene: &Scene, home: &Home, dice: &mut Dice, victim: Victim) -> bool {
-    let held: Vec<Held> = home.held().into_iter().filter(|one| !one.children.is_empty()).collect();
+fn lonely(scene: &CrashFixture, home: &TestHome, dice: &mut SeededRng, victim: CrashVictim) -> bool {
+    let held: Vec<LiveKeeper> = home.held().into_iter().filter(|one| !one.children.is_empty()).collect();
     if held.is_empty() {
         return false;
     }
     let one = dice.pick(&held);
     scene.note(&one.run_id, victim);
     match victim {
-        Victim::Keeper => one.kill_keeper(),
-        Victim::Child => one.kill_children(),
+        CrashVictim::Keeper => one.kill_keeper(),
+        CrashVictim::Child => one.kill_children(),
     }
     true
 }
 
 /// A storm of this seed.
-pub(super) fn play(program: &Path, seed: u64) -> Tally {
-    let mut tally = Tally::default();
-    let mut dice = Dice::new(seed);
-    let scene = Scene::new(program);
+pub(super) fn play(program: &Path, seed: u64) -> CrashCounters {
+    let mut tally = CrashCounters::default();
+    let mut dice = SeededRng::new(seed);
+    let scene = CrashFixture::new(program);
     let home = Arc::clone(&scene.home);
     let (number, calm) = (AtomicUsize::new(0), AtomicBool::new(false));
-    let daemon = std::thread::scope(|scope| -> Running {
+    let daemon = std::thread::scope(|scope| -> TestDaemon {
         let people: Vec<_> = (0..PEOPLE)
             .map(|_| {
                 scope.spawn(|| {
@@ -89,31 +89,31 @@ pub(super) fn play(program: &Path, seed: u64) -> Tally {
                     // It cannot start anything more while the others die.
                     daemon.signal("STOP");
                     let held = home.held();
-                    held.iter().for_each(|one| scene.note(&one.run_id, Victim::Keeper));
-                    held.iter().for_each(Held::kill_whole);
+                    held.iter().for_each(|one| scene.note(&one.run_id, CrashVictim::Keeper));
+                    held.iter().for_each(LiveKeeper::kill_whole);
                     (daemon, if held.is_empty() { point } else { WITH_EVERYBODY })
                 }
                 75..90 => {
-                    let point = lonely(&scene, &home, &mut dice, Victim::Keeper).then_some(KEEPER_ALONE);
+                    let point = lonely(&scene, &home, &mut dice, CrashVictim::Keeper).then_some(KEEPER_ALONE);
                     count(&mut tally, point);
                     nap(Duration::from_millis(dice.below(LONGEST) as u64));
                     (daemon, AT_RANDOM)
                 }
                 _ => {
-                    let point = lonely(&scene, &home, &mut dice, Victim::Child).then_some(CHILD_ALONE);
+                    let point = lonely(&scene, &home, &mut dice, CrashVictim::Child).then_some(CHILD_ALONE);
                     count(&mut tally, point);
                     nap(Duration::from_millis(dice.below(LONGEST) as u64));
                     (daemon, AT_RANDOM)
                 }
             };
             match daemon.kill() {
-                Death::Killed => count(&mut tally, Some(point)),
+                DaemonExit::Killed => count(&mut tally, Some(point)),
                 other => tally.problems.push(format!("storm {seed}: the daemon died of {other:?}")),
             }
         }
         calm.store(true, Ordering::Release);
         tally.starts += 1;
-        match Scene::watch(home.start(), &people) {
+        match CrashFixture::watch(home.start(), &people) {
             Ok(alive) => alive,
             Err(death) => {
                 tally.problems.push(format!("storm {seed}: the last daemon died of {death:?}"));

@@ -6,35 +6,35 @@
 use std::{collections::BTreeMap, fmt, fs, path::Path, sync::Arc};
 
 use abide_testkit::{
-    daemon::{Death as DaemonDeath, Running},
-    dice::Dice,
+    daemon::{DaemonExit as DaemonDeath, TestDaemon},
+    dice::SeededRng,
 };
 
-use super::{scene::Scene, stories::Act};
-use crate::tally::Tally;
+use super::{scene::CrashFixture, stories::ScenarioGroup};
+use crate::tally::CrashCounters;
 
 /// How many points of each kind there are.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Points(BTreeMap<String, u64>);
+pub(super) struct FailpointCounts(BTreeMap<String, u64>);
 
 /// Where successive daemons die, or let others die.
 #[derive(Clone, Debug)]
-pub(super) struct Plan {
-    act: Act,
-    deaths: Vec<Death>,
+pub(super) struct KillPlan {
+    act: ScenarioGroup,
+    deaths: Vec<PlannedKill>,
 }
 
 /// What happens when a point is reached for that time.
 #[derive(Clone, Debug)]
-struct Death {
+struct PlannedKill {
     point: String,
     number: u64,
-    victims: Victims,
+    victims: KillVictims,
 }
 
 /// Who dies at a point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Victims {
+pub(super) enum KillVictims {
     /// The daemon alone.
     Daemon,
     /// The daemon, every keeper and every child: a power failure.
@@ -45,7 +45,7 @@ pub(super) enum Victims {
     Children,
 }
 
-impl Victims {
+impl KillVictims {
     /// Those who are killed with the daemon or instead of it.
     pub(super) const OTHERS: [Self; 3] = [Self::All, Self::Keepers, Self::Children];
 
@@ -74,14 +74,14 @@ impl Victims {
     }
 }
 
-impl Plan {
+impl KillPlan {
     /// These deaths, written as `after_commit:7`, or `after_commit:7:keepers` where others die.
-    pub(super) fn given(act: Act, deaths: &[String]) -> Self {
+    pub(super) fn given(act: ScenarioGroup, deaths: &[String]) -> Self {
         let parse = |death: &String| {
             let mut parts = death.split(':');
             let (point, number) = (parts.next()?.to_owned(), parts.next()?.parse().ok()?);
-            let victims = parts.next().map_or(Some(Victims::Daemon), Victims::parse)?;
-            Some(Death { point, number, victims })
+            let victims = parts.next().map_or(Some(KillVictims::Daemon), KillVictims::parse)?;
+            Some(PlannedKill { point, number, victims })
         };
         Self { act, deaths: deaths.iter().filter_map(parse).collect() }
     }
@@ -91,11 +91,11 @@ impl Plan {
 const EARLY: usize = 8;
 
 /// Lives the stories of an act without any death, and counts the points.
-pub(super) fn count(program: &Path, act: Act) -> (Points, Tally) {
-    let mut points = Points::default();
-    let scene = Scene::new(program);
+pub(super) fn count(program: &Path, act: ScenarioGroup) -> (FailpointCounts, CrashCounters) {
+    let mut points = FailpointCounts::default();
+    let scene = CrashFixture::new(program);
     let home = scene.home.clone();
-    let tally = besiege(scene, &Plan { act, deaths: vec![] });
+    let tally = besiege(scene, &KillPlan { act, deaths: vec![] });
     for line in fs::read_to_string(home.path().join("failpoints")).unwrap_or_default().lines() {
         if let Some((point, _)) = line.split_once(':') {
             *points.0.entry(point.to_owned()).or_default() += 1;
@@ -106,22 +106,27 @@ pub(super) fn count(program: &Path, act: Act) -> (Points, Tally) {
 
 /// A plan for each point in which the daemon dies, and more in which others die: with each kind of victims at each point,
 /// or with one kind at each point in turn.
-pub(super) fn plans(act: Act, points: &Points, all_victims: bool, dice: &mut Dice) -> Vec<Plan> {
+pub(super) fn plans(
+    act: ScenarioGroup,
+    points: &FailpointCounts,
+    all_victims: bool,
+    dice: &mut SeededRng,
+) -> Vec<KillPlan> {
     let kinds: Vec<String> = points.0.keys().cloned().collect();
     let each: Vec<(String, u64)> =
         points.0.iter().flat_map(|(point, most)| (1..=*most).map(move |n| (point.clone(), n))).collect();
     let mut plans = vec![];
     for (place, (point, number)) in each.into_iter().enumerate() {
-        let others = Victims::OTHERS.into_iter().enumerate();
-        let others = others.filter(|(kind, _)| all_victims || kind % Victims::OTHERS.len() == place % 3);
-        for victims in [Victims::Daemon].into_iter().chain(others.map(|(_, victims)| victims)) {
-            let first = Death { point: point.clone(), number, victims };
-            let again = Death {
+        let others = KillVictims::OTHERS.into_iter().enumerate();
+        let others = others.filter(|(kind, _)| all_victims || kind % KillVictims::OTHERS.len() == place % 3);
+        for victims in [KillVictims::Daemon].into_iter().chain(others.map(|(_, victims)| victims)) {
+            let first = PlannedKill { point: point.clone(), number, victims };
+            let again = PlannedKill {
                 point: dice.pick(&kinds),
                 number: 1 + dice.below(EARLY) as u64,
-                victims: Victims::Daemon,
+                victims: KillVictims::Daemon,
             };
-            plans.push(Plan { act, deaths: vec![first, again] });
+            plans.push(KillPlan { act, deaths: vec![first, again] });
         }
     }
     plans
@@ -129,40 +134,41 @@ pub(super) fn plans(act: Act, points: &Points, all_victims: bool, dice: &mut Dic
 
 /// For each kind of point, a plan in which daemon after daemon dies at the first of them. The crash guard sets aside what they
 /// die of, and all the same nothing may be lost or fail.
-pub(super) fn repeated(act: Act, points: &Points) -> Vec<Plan> {
-    let death = |point: &String| Death { point: point.clone(), number: 1, victims: Victims::Daemon };
-    points.0.keys().map(|point| Plan { act, deaths: vec![death(point); IN_A_ROW] }).collect()
+pub(super) fn repeated(act: ScenarioGroup, points: &FailpointCounts) -> Vec<KillPlan> {
+    let death =
+        |point: &String| PlannedKill { point: point.clone(), number: 1, victims: KillVictims::Daemon };
+    points.0.keys().map(|point| KillPlan { act, deaths: vec![death(point); IN_A_ROW] }).collect()
 }
 
 /// How many daemons in a row die at the same point.
 const IN_A_ROW: usize = 20;
 
 /// Carries a plan out.
-pub(super) fn play(program: &Path, plan: &Plan) -> Tally {
-    besiege(Scene::new(program), plan)
+pub(super) fn play(program: &Path, plan: &KillPlan) -> CrashCounters {
+    besiege(CrashFixture::new(program), plan)
 }
 
-fn besiege(scene: Scene, plan: &Plan) -> Tally {
-    let mut tally = Tally::default();
+fn besiege(scene: CrashFixture, plan: &KillPlan) -> CrashCounters {
+    let mut tally = CrashCounters::default();
     let home = Arc::clone(&scene.home);
-    let daemon = std::thread::scope(|scope| -> Running {
+    let daemon = std::thread::scope(|scope| -> TestDaemon {
         let people: Vec<_> =
             plan.act.stories(&home).into_iter().map(|story| scope.spawn(|| scene.live(story))).collect();
-        for Death { point, number, victims } in &plan.deaths {
+        for PlannedKill { point, number, victims } in &plan.deaths {
             let place = format!("{point}:{number}");
             let mut env = vec![("SIEGE_FAILPOINT", place.as_str())];
             env.extend(victims.name().map(|name| ("SIEGE_VICTIMS", name)));
             let before = scene.killed_at_failpoints().len();
             let daemon = home.start_with(&env);
             tally.starts += 1;
-            let watched = Scene::watch(daemon, &people);
+            let watched = CrashFixture::watch(daemon, &people);
             let others = scene.killed_at_failpoints().len() > before;
             let label = if others { victims.told() } else { "" };
             match watched {
                 Ok(alive) => {
                     if others {
                         *tally.kills.entry(format!("{point}{label}")).or_default() += 1;
-                    } else if let Victims::Daemon | Victims::All = victims {
+                    } else if let KillVictims::Daemon | KillVictims::All = victims {
                         tally.not_reached += 1;
                     } else {
                         tally.without_victim += 1;
@@ -179,7 +185,7 @@ fn besiege(scene: Scene, plan: &Plan) -> Tally {
         }
         let daemon = home.start();
         tally.starts += 1;
-        match Scene::watch(daemon, &people) {
+        match CrashFixture::watch(daemon, &people) {
             Ok(alive) => alive,
             Err(death) => {
                 tally.problems.push(format!("{plan:?}: the last daemon died of {death:?}"));
@@ -195,7 +201,7 @@ fn besiege(scene: Scene, plan: &Plan) -> Tally {
     tally
 }
 
-impl fmt::Display for Points {
+impl fmt::Display for FailpointCounts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let told: Vec<_> = self.0.iter().map(|(point, count)| format!("{count} {point}")).collect();
         f.write_str(&told.join(", "))

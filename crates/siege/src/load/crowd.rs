@@ -2,28 +2,28 @@
 
 use std::{path::Path, time::Duration};
 
-use abide_testkit::daemon::{Feed, Home, Patience, Story, Voice};
+use abide_testkit::daemon::{EventReader, RetryLimits, ScenarioPlayer, TestHome, TestScenario};
 
-use super::{Seen, Wish};
-use crate::{kill::audit, tally::Tally, watch::Watch};
+use super::{LoadOptions, LoadResults};
+use crate::{kill::audit, tally::CrashCounters, watch::SlowStopwatch};
 
 /// How often anything is tried. People who ask all the time would be the load, not the runs.
-const PATIENCE: Patience = Patience { tries: 2_000, pause: Duration::from_millis(300) };
+const PATIENCE: RetryLimits = RetryLimits { tries: 2_000, pause: Duration::from_millis(300) };
 
-pub(super) fn besiege(wish: &Wish, seen: &mut Seen) {
+pub(super) fn besiege(wish: &LoadOptions, seen: &mut LoadResults) {
     let home = house(&wish.program, wish.runs);
     let daemon = home.start();
-    let open = || Feed::open("/v1/events", home.finder());
-    let feeds: Vec<Feed> = (1..wish.readers).map(|_| open()).collect();
+    let open = || EventReader::open("/v1/events", home.finder());
+    let feeds: Vec<EventReader> = (1..wish.readers).map(|_| open()).collect();
     // It has its connection and never reads a byte of it.
     let stalled = home.client().and_then(|client| client.stream("/v1/events", &[]));
-    let watch = Watch::start();
-    let mut tally = Tally::default();
-    let stories: Vec<Story> = (0..wish.runs).map(|number| story(&home, number)).collect();
+    let watch = SlowStopwatch::start();
+    let mut tally = CrashCounters::default();
+    let stories: Vec<TestScenario> = (0..wish.runs).map(|number| story(&home, number)).collect();
     std::thread::scope(|scope| {
         let live = |story| {
             let finder = home.finder();
-            scope.spawn(move || Voice::new(finder, PATIENCE).live(story))
+            scope.spawn(move || ScenarioPlayer::new(finder, PATIENCE).live(story))
         };
         let lives: Vec<_> = stories.iter().map(live).collect();
         for (story, life) in stories.iter().zip(lives) {
@@ -57,15 +57,15 @@ pub(super) fn besiege(wish: &Wish, seen: &mut Seen) {
     seen.problems.extend(wrong);
 }
 
-fn house(program: &Path, runs: usize) -> Home {
-    Home::new(program)
+fn house(program: &Path, runs: usize) -> TestHome {
+    TestHome::new(program)
         .with("ABIDE_SLOTS_MAX_RUNNING", &runs.to_string())
         // Everybody comes from one address here.
         .with("ABIDE_HTTP_REQUESTS_PER_SECOND", "0")
 }
 
-fn story(home: &Home, number: usize) -> Story {
+fn story(home: &TestHome, number: usize) -> TestScenario {
     let name = format!("crowd-{number}");
     let engine = ["parrot", "parrot-sticky"][number % 2];
-    Story::new(&name, engine, home.workspace(&name)).appends().asks("q1").appends()
+    TestScenario::new(&name, engine, home.workspace(&name)).appends().asks("q1").appends()
 }

@@ -8,7 +8,7 @@ use std::{fs, path::PathBuf};
 
 /// What is wanted.
 #[derive(Clone, Debug)]
-pub(crate) struct Wish {
+pub(crate) struct LoadOptions {
     /// The daemon.
     pub(crate) program: PathBuf,
     /// How many runs wait.
@@ -23,7 +23,7 @@ pub(crate) struct Wish {
 
 /// What was seen.
 #[derive(Debug, Default)]
-pub(crate) struct Seen {
+pub(crate) struct LoadResults {
     pub(crate) figures: Vec<(String, String)>,
     pub(crate) problems: Vec<String>,
 }
@@ -31,8 +31,8 @@ pub(crate) struct Seen {
 /// The most memory that a daemon with all its waiting runs may hold, in MiB.
 const MOST_MEMORY: u64 = 200;
 
-pub(crate) fn run(wish: &Wish) -> Seen {
-    let mut seen = Seen::default();
+pub(crate) fn run(wish: &LoadOptions) -> LoadResults {
+    let mut seen = LoadResults::default();
     if let Err(error) = waiting::besiege(wish, &mut seen) {
         seen.problems.push(format!("{error:#}"));
     }
@@ -54,7 +54,7 @@ fn mebibytes(pid: u32, name: &str) -> u64 {
     line.trim_matches([':', ' ', '\t', 'k', 'B']).parse::<u64>().unwrap_or(0).div_ceil(1024)
 }
 
-impl Seen {
+impl LoadResults {
     fn figure(&mut self, name: impl Into<String>, figure: impl ToString) {
         let (name, figure) = (name.into(), figure.to_string());
         eprintln!("{name}: {figure}");

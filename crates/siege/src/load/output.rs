@@ -3,12 +3,12 @@
 
 use std::{fs, path::Path, time::Duration};
 
-use abide_testkit::daemon::{Home, Running};
+use abide_testkit::daemon::{TestDaemon, TestHome};
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
-use super::{Seen, Wish, peak_memory};
-use crate::{kill::scene::nap, watch::Watch};
+use super::{LoadOptions, LoadResults, peak_memory};
+use crate::{kill::scene::nap, watch::SlowStopwatch};
 
 /// The most memory that a daemon or a keeper may have held, in MiB.
 const MAX_MEMORY_MIB: u64 = 100;
@@ -19,15 +19,15 @@ const LOOK: Duration = Duration::from_millis(50);
 /// After how many looks without any progress it is given up.
 const MAX_IDLE_LOOKS: u32 = 2_400;
 
-pub(super) fn besiege(wish: &Wish, seen: &mut Seen) -> Result<()> {
-    let home = Home::new(&wish.program);
+pub(super) fn besiege(wish: &LoadOptions, seen: &mut LoadResults) -> Result<()> {
+    let home = TestHome::new(&wish.program);
     let mut daemon = home.start();
     ensure!(daemon.is_ready(), "the daemon does not start: {}", home.complaints());
     let prompt = format!("append log begun\nprint {}\nappend log printed\nsay done", wish.output);
     let body = json!({
         "engine": "parrot", "prompt": prompt, "execution_mode": "auto", "workspace": home.workspace("w"),
     });
-    let watch = Watch::start();
+    let watch = SlowStopwatch::start();
     let created = home.client()?.post("/v1/runs", &body)?;
     let run = created.text("/run_id").to_owned();
     let (mut memory, mut keeper_memory, mut disk) = (0, 0, 0);
@@ -79,7 +79,7 @@ pub(super) fn besiege(wish: &Wish, seen: &mut Seen) -> Result<()> {
     Ok(())
 }
 
-fn restarted(home: &Home, daemon: Running) -> Result<Running> {
+fn restarted(home: &TestHome, daemon: TestDaemon) -> Result<TestDaemon> {
     daemon.kill();
     let next = home.start();
     ensure!(next.is_ready(), "the next daemon does not start: {}", home.complaints());

@@ -4,33 +4,33 @@
 use std::{fs, time::Duration};
 
 use abide_domain::{
-    event::Event,
-    id::{Fresh, RunId},
+    event::RunEvent,
+    id::{IdSeed, RunId},
     run::{self, Run},
-    time::Stamp,
+    time::EventStamp,
 };
-use abide_ports::store::{Change, Commit, Entry, Seq, Store};
+use abide_ports::store::{JournalCommit, JournalEntry, JournalSeq, RunChange, Store};
 use abide_store::registry;
 use abide_testkit::{
-    daemon::{Client, Home},
-    dice::Dice,
+    daemon::{TestHome, TestHttpClient},
+    dice::SeededRng,
 };
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
-use super::{Seen, Wish};
-use crate::{kill::scene::nap, watch::Watch};
+use super::{LoadOptions, LoadResults};
+use crate::{kill::scene::nap, watch::SlowStopwatch};
 
 /// How many of them are answered.
 const ANSWERED: usize = 40;
 /// How many runs go into one commit.
 const AT_ONCE: usize = 100;
 
-pub(super) fn besiege(wish: &Wish, seen: &mut Seen) -> Result<()> {
-    let home = Home::new(&wish.program);
+pub(super) fn besiege(wish: &LoadOptions, seen: &mut LoadResults) -> Result<()> {
+    let home = TestHome::new(&wish.program);
     let template = first(&home)?;
     let runs = copies(&home, &template, wish.waiting)?;
-    let watch = Watch::start();
+    let watch = SlowStopwatch::start();
     let daemon = home.start();
     let ready = watch.elapsed();
     ensure!(daemon.is_ready(), "the daemon does not start: {}", home.complaints());
@@ -39,7 +39,7 @@ pub(super) fn besiege(wish: &Wish, seen: &mut Seen) -> Result<()> {
     seen.figure("waiting runs", runs.len());
     seen.figure("seconds from start to ready", format!("{:.2}", ready.as_secs_f64()));
     seen.memory("with these runs waiting", daemon.pid());
-    let mut dice = Dice::new(7);
+    let mut dice = SeededRng::new(7);
     let mut delays = vec![];
     for number in 0..ANSWERED.min(runs.len()) {
         let run = dice.pick(&runs);
@@ -68,7 +68,7 @@ pub(super) fn besiege(wish: &Wish, seen: &mut Seen) -> Result<()> {
 }
 
 /// A run that really waits.
-fn first(home: &Home) -> Result<RunId> {
+fn first(home: &TestHome) -> Result<RunId> {
     let daemon = home.start();
     let body = json!({
         "engine": "parrot", "prompt": "ask open_text q\nappend log $reply", "workspace": home.workspace("w"),
@@ -83,23 +83,23 @@ fn first(home: &Home) -> Result<RunId> {
     created.text("/run_id").parse().map_err(|_| anyhow::anyhow!("{} is no run", created.body))
 }
 
-fn copies(home: &Home, template: &RunId, count: usize) -> Result<Vec<String>> {
+fn copies(home: &TestHome, template: &RunId, count: usize) -> Result<Vec<String>> {
     let url = format!("sqlite:{}", home.path().join("abide.db").display());
     let runtime = tokio::runtime::Builder::new_current_thread().build()?;
     runtime.block_on(async {
         let store = registry::open(&url).await?;
-        let entries = store.entries_of(*template, Seq(0), 1_000).await?;
+        let entries = store.entries_of(*template, JournalSeq(0), 1_000).await?;
         let session = session(&*store, template).await?;
         let folder = home.path().join("parrot");
         let memory = fs::read_to_string(folder.join(format!("{session}.json")))?;
         let (mut runs, mut changes) = (vec![], vec![]);
         for number in 1..=count {
-            let copy = Copy { number: number as u128, session: format!("copy-{number}") };
+            let copy = CopiedRun { number: number as u128, session: format!("copy-{number}") };
             fs::write(folder.join(format!("{}.json", copy.session)), &memory)?;
             let run = copy.retell(&entries, &mut changes)?;
             runs.push(run.run_id.to_string());
             if number % AT_ONCE == 0 || number == count {
-                store.commit(Commit { changes: std::mem::take(&mut changes) }).await?;
+                store.commit(JournalCommit { changes: std::mem::take(&mut changes) }).await?;
             }
         }
         Ok(runs)
@@ -112,21 +112,21 @@ async fn session(store: &dyn Store, run: &RunId) -> Result<String> {
 }
 
 /// One more run with the same story.
-struct Copy {
+struct CopiedRun {
     number: u128,
     session: String,
 }
 
-impl Copy {
-    fn retell(&self, entries: &[Entry], changes: &mut Vec<Change>) -> Result<Run> {
+impl CopiedRun {
+    fn retell(&self, entries: &[JournalEntry], changes: &mut Vec<RunChange>) -> Result<Run> {
         let mut run: Option<Run> = None;
         for (step, entry) in entries.iter().enumerate() {
             let fresh = self.fresh(entry.stamp.fresh, step);
-            let stamp = Stamp { at: entry.stamp.at, fresh };
+            let stamp = EventStamp { at: entry.stamp.at, fresh };
             let event = self.adapt(entry.event.clone(), run.as_ref(), fresh);
             let step =
                 run::apply(run.as_ref(), &stamp, &event).map_err(|refused| anyhow::anyhow!("{refused}"))?;
-            let change = Change::new(run.as_ref(), stamp, event, step);
+            let change = RunChange::new(run.as_ref(), stamp, event, step);
             run = Some(Run::clone(&change.run));
             changes.push(change);
         }
@@ -134,20 +134,20 @@ impl Copy {
     }
 
     /// The same time, and numbers that nobody else has.
-    fn fresh(&self, of: Fresh, step: usize) -> Fresh {
-        Fresh((of.0 >> 64 << 64) | (self.number << 24) | ((step as u128) << 8))
+    fn fresh(&self, of: IdSeed, step: usize) -> IdSeed {
+        IdSeed((of.0 >> 64 << 64) | (self.number << 24) | ((step as u128) << 8))
     }
 
-    fn adapt(&self, mut event: Event, run: Option<&Run>, fresh: Fresh) -> Event {
+    fn adapt(&self, mut event: RunEvent, run: Option<&Run>, fresh: IdSeed) -> RunEvent {
         let own_turn = run.and_then(|run| run.turns.last()).map(|turn| turn.turn_id);
-        if let Event::RunCreated(new) = &mut event {
+        if let RunEvent::RunCreated(new) = &mut event {
             new.run_id = RunId(fresh);
             new.message.key.message_id = self.session.clone();
-        } else if let Event::ProfileResolved { handle: Some(handle), .. }
-        | Event::HandleAnnounced { handle, .. } = &mut event
+        } else if let RunEvent::ProfileResolved { handle: Some(handle), .. }
+        | RunEvent::HandleAnnounced { handle, .. } = &mut event
         {
             handle.handle_value.clone_from(&self.session);
-        } else if let (Event::TurnEnded { turn_id, .. }, Some(own)) = (&mut event, own_turn) {
+        } else if let (RunEvent::TurnEnded { turn_id, .. }, Some(own)) = (&mut event, own_turn) {
             *turn_id = own;
         }
         event
@@ -155,11 +155,11 @@ impl Copy {
 }
 
 /// Answers a run, and tells how long it took until its turn was at work; nothing if it was answered before.
-fn answer(client: &Client, run: &str, number: usize) -> Result<Option<Duration>> {
+fn answer(client: &TestHttpClient, run: &str, number: usize) -> Result<Option<Duration>> {
     let path = format!("/v1/runs/{run}");
     let state = client.get(&path)?.body;
     let Some(question) = state["pending_interaction_id"].as_str() else { return Ok(None) };
-    let watch = Watch::start();
+    let watch = SlowStopwatch::start();
     let body = json!({ "text": format!("reply-{number}") });
     let replied = client.post(&format!("/v1/interactions/{question}/reply"), &body)?;
     ensure!(replied.status == 200, "{}", replied.body);

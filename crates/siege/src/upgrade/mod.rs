@@ -9,23 +9,25 @@ mod terminal;
 
 use std::{path::Path, time::Duration};
 
-use abide_testkit::daemon::{Client, Feed, Home, Patience, Running, Story, Voice};
+use abide_testkit::daemon::{
+    EventReader, RetryLimits, ScenarioPlayer, TestDaemon, TestHome, TestHttpClient, TestScenario,
+};
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
-use self::native::Native;
+use self::native::NativeAgentFixture;
 
 use crate::{
     kill::{audit, scene::nap},
-    tally::Tally,
+    tally::CrashCounters,
 };
 
 const PARROTS: [&str; 2] = ["parrot", "parrot-sticky"];
-const PATIENCE: Patience = Patience { tries: 3_000, pause: Duration::from_millis(20) };
+const PATIENCE: RetryLimits = RetryLimits { tries: 3_000, pause: Duration::from_millis(20) };
 
 /// Replaces `old` by `new`, once in order and once by force.
-pub(crate) fn run(old: &Path, new: &Path) -> Tally {
-    let mut tally = Tally::default();
+pub(crate) fn run(old: &Path, new: &Path) -> CrashCounters {
+    let mut tally = CrashCounters::default();
     for by_force in [false, true] {
         tally.add(replace(old, new, by_force));
     }
@@ -35,11 +37,11 @@ pub(crate) fn run(old: &Path, new: &Path) -> Tally {
     tally
 }
 
-fn replace(old: &Path, new: &Path, by_force: bool) -> Tally {
-    let mut tally = Tally { starts: 2, readers: 1, ..Tally::default() };
-    let mut home = Home::new(old).with("ABIDE_SLOTS_MAX_RUNNING", "12");
+fn replace(old: &Path, new: &Path, by_force: bool) -> CrashCounters {
+    let mut tally = CrashCounters { starts: 2, readers: 1, ..CrashCounters::default() };
+    let mut home = TestHome::new(old).with("ABIDE_SLOTS_MAX_RUNNING", "12");
     let stories = stories(&home);
-    let mut native = match Native::prepare(&home) {
+    let mut native = match NativeAgentFixture::prepare(&home) {
         Ok(native) => native,
         Err(error) => {
             tally.problems.push(format!("native agents: {error:#}"));
@@ -61,8 +63,8 @@ fn replace(old: &Path, new: &Path, by_force: bool) -> Tally {
         daemon.terminate();
     }
     home.replace_program(new);
-    let daemon: Running = home.start();
-    let feed = Feed::open("/v1/events", home.finder());
+    let daemon: TestDaemon = home.start();
+    let feed = EventReader::open("/v1/events", home.finder());
     let gone_on = begun
         .and_then(|()| native.finish(&home).context("native agents, after"))
         .and_then(|()| terminal::finish(&home).context("terminal sessions, after"));
@@ -72,7 +74,7 @@ fn replace(old: &Path, new: &Path, by_force: bool) -> Tally {
     std::thread::scope(|scope| {
         let lives: Vec<_> = stories
             .iter()
-            .map(|story| scope.spawn(|| Voice::new(|| home.client(), PATIENCE).live(story)))
+            .map(|story| scope.spawn(|| ScenarioPlayer::new(|| home.client(), PATIENCE).live(story)))
             .collect();
         for (story, life) in stories.iter().zip(lives) {
             match life.join() {
@@ -87,13 +89,13 @@ fn replace(old: &Path, new: &Path, by_force: bool) -> Tally {
 }
 
 /// A question, a gate, a turn at work and a chat on each parrot.
-fn stories(home: &Home) -> Vec<Story> {
+fn stories(home: &TestHome) -> Vec<TestScenario> {
     PARROTS
         .iter()
         .flat_map(|engine| {
             let story = |kind: &str| {
                 let name = format!("{kind}-{engine}");
-                Story::new(&name, engine, home.workspace(&name))
+                TestScenario::new(&name, engine, home.workspace(&name))
             };
             [
                 story("asks").appends().asks("q1").appends(),
@@ -106,8 +108,8 @@ fn stories(home: &Home) -> Vec<Story> {
 }
 
 /// Creates a run and waits until it is where the upgrade should find it.
-fn begin(home: &Home, story: &Story) -> std::result::Result<(), String> {
-    let client: Client = home.client().map_err(|error| error.to_string())?;
+fn begin(home: &TestHome, story: &TestScenario) -> std::result::Result<(), String> {
+    let client: TestHttpClient = home.client().map_err(|error| error.to_string())?;
     let created = client
         .post_once("/v1/runs", &story.name, &story.request())
         .map_err(|error| format!("{}: {error}", story.name))?;
@@ -122,8 +124,8 @@ fn begin(home: &Home, story: &Story) -> std::result::Result<(), String> {
 }
 
 /// Waits until a run has this status.
-fn reaches(home: &Home, run: &str, status: &str) -> Result<Value> {
-    let client: Client = home.client()?;
+fn reaches(home: &TestHome, run: &str, status: &str) -> Result<Value> {
+    let client: TestHttpClient = home.client()?;
     let path = format!("/v1/runs/{run}");
     let mut last = Value::Null;
     for _ in 0..1_500 {

@@ -4,8 +4,8 @@
 use std::{fs, path::PathBuf};
 
 use abide_testkit::{
-    daemon::Home,
-    model::{Answer, ModelServer, Script},
+    daemon::TestHome,
+    model::{ModelScript, ModelServer, ScriptedAnswer},
 };
 use anyhow::{Context, Result, ensure};
 use serde_json::json;
@@ -13,7 +13,7 @@ use serde_json::json;
 use super::reaches;
 
 /// An agent with its model, and what it has begun.
-pub(super) struct Native {
+pub(super) struct NativeAgentFixture {
     model: ModelServer,
     folder: PathBuf,
     /// Where the one from the command line works.
@@ -37,22 +37,22 @@ tools:
 "#;
 
 /// It sets something in its shell and asks; after the answer it looks whether that is still there.
-fn script() -> Script {
-    let shell = |command: &str| Answer::call("shell", json!({ "command": command }));
+fn script() -> ModelScript {
+    let shell = |command: &str| ScriptedAnswer::call("shell", json!({ "command": command }));
     [
         shell("cd /usr; kept=before-the-upgrade"),
-        Answer::call("ask_human", json!({ "question": "Which?" })),
+        ScriptedAnswer::call("ask_human", json!({ "question": "Which?" })),
         shell("echo $kept in $(pwd)"),
-        Answer::say("done"),
+        ScriptedAnswer::say("done"),
     ]
     .into_iter()
-    .fold(Script::new(), Script::then)
+    .fold(ModelScript::new(), ModelScript::then)
     .demand_order()
 }
 
-impl Native {
+impl NativeAgentFixture {
     /// Writes the agents, before the daemon reads its configuration.
-    pub(super) fn prepare(home: &Home) -> Result<Self> {
+    pub(super) fn prepare(home: &TestHome) -> Result<Self> {
         let (model, engine_model) = (ModelServer::start(script()), ModelServer::start(script()));
         let [folder, engine] = [("agent", &model), ("engine-agent", &engine_model)].map(|(name, model)| {
             let folder = home.path().join(name);
@@ -71,7 +71,7 @@ impl Native {
     }
 
     /// Brings both to their question, with the old binary.
-    pub(super) fn begin(&mut self, home: &Home) -> Result<()> {
+    pub(super) fn begin(&mut self, home: &TestHome) -> Result<()> {
         let asked = self.command(home, &["--message", "go"]);
         ensure!(asked.code == Some(101), "the agent does not wait: {asked:?}");
         ensure!(self.sessions() == 1, "the waiting agent has {} sessions", self.sessions());
@@ -86,7 +86,7 @@ impl Native {
     }
 
     /// Answers both, with the new binary.
-    pub(super) fn finish(&self, home: &Home) -> Result<()> {
+    pub(super) fn finish(&self, home: &TestHome) -> Result<()> {
         let done = self.command(home, &["--answer", "this"]);
         ensure!(done.code == Some(0) && done.stdout == "done\n", "the agent does not go on: {done:?}");
         went_on(&self.model).context("from the command line")?;
@@ -100,7 +100,7 @@ impl Native {
         went_on(&self.engine_model).context("as an engine")
     }
 
-    fn command(&self, home: &Home, words: &[&str]) -> abide_testkit::daemon::End {
+    fn command(&self, home: &TestHome, words: &[&str]) -> abide_testkit::daemon::TestCommandOutput {
         let text = |path: &PathBuf| path.display().to_string();
         let (folder, work) = (text(&self.folder), text(&self.work));
         let all = [&["agent", "run", "--agent", &folder, "--workdir", &work], words].concat();

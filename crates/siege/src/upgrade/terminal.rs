@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use abide_testkit::{daemon::Home, environment, wait};
+use abide_testkit::{daemon::TestHome, environment, wait};
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
@@ -18,7 +18,7 @@ use crate::kill::scene::nap;
 const NAME: &str = "kept";
 
 /// Begins it with the old binary.
-pub(super) fn begin(home: &Home) -> Result<()> {
+pub(super) fn begin(home: &TestHome) -> Result<()> {
     let made = home.run(&["sessions", "new", "--name", NAME, "--shell", "bash"]);
     ensure!(made.code == Some(0), "{made:?}");
     let set = home.run(&["sessions", "exec", NAME, "cd /usr; kept=1; sleep 1000 &"]);
@@ -27,7 +27,7 @@ pub(super) fn begin(home: &Home) -> Result<()> {
 }
 
 /// Goes on in it with the new one, and ends it.
-pub(super) fn finish(home: &Home) -> Result<()> {
+pub(super) fn finish(home: &TestHome) -> Result<()> {
     let listed = home.run(&["sessions", "ls", "--json"]);
     ensure!(listed.code == Some(0) && listed.stdout.contains(NAME), "{listed:?}");
     let ran = home.run(&["sessions", "exec", NAME, "pwd; echo $kept; jobs | wc -l"]);
@@ -40,8 +40,8 @@ pub(super) fn finish(home: &Home) -> Result<()> {
 
 /// A runtime of the old binary is killed while a command runs; one of the new binary adopts its session.
 pub(super) fn adopt(old: &Path, new: &Path) -> Result<()> {
-    let home = Home::new(old);
-    let mut runtime = Runtime::start(old, home.path())?;
+    let home = TestHome::new(old);
+    let mut runtime = RpcProcess::start(old, home.path())?;
     let made = runtime.call("session.create", &json!({ "shell": "bash" }))?;
     let session = made["session_id"].as_str().context("a session is made")?.to_owned();
     runtime.call("exec.run", &json!({ "session_id": session, "command": "cd /usr; kept=1" }))?;
@@ -49,7 +49,7 @@ pub(super) fn adopt(old: &Path, new: &Path) -> Result<()> {
     let streaming = runtime.call("exec.stream", &json!({ "session_id": session, "command": command }))?;
     let exec = streaming["exec_id"].as_str().unwrap_or("e-2").to_owned();
     runtime.kill();
-    let mut runtime = Runtime::start(new, home.path())?;
+    let mut runtime = RpcProcess::start(new, home.path())?;
     let found = (0..200).any(|_| {
         nap(Duration::from_millis(50));
         let listed = runtime.call("session.list", &json!({})).unwrap_or_default();
@@ -71,14 +71,14 @@ pub(super) fn adopt(old: &Path, new: &Path) -> Result<()> {
 }
 
 /// `abide rpc`.
-struct Runtime {
+struct RpcProcess {
     child: Child,
     input: ChildStdin,
     output: BufReader<ChildStdout>,
     last: u64,
 }
 
-impl Runtime {
+impl RpcProcess {
     fn start(program: &Path, home: &Path) -> Result<Self> {
         let mut child = environment::abide(std::path::absolute(program)?)
             .arg("rpc")

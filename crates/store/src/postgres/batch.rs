@@ -5,63 +5,67 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use abide_domain::{event::Claim, id::RunId};
-use abide_ports::store::{Claimed, Committed, Seq, StoreError};
+use abide_domain::{event::KeyClaim, id::RunId};
+use abide_ports::store::{ClaimHolder, CommitReceipt, JournalSeq, StoreError};
 
 use crate::{
-    chain::Head,
-    record::{DeliveryKeys, EntryRow, InteractionKeys, Record, RunKeys, TableRows},
+    chain::JournalHead,
+    record::{CommitRow, DeliveryKeys, EntryRow, InteractionKeys, RunKeys, TableRows},
 };
 
 /// What the database holds of the runs and keys that a batch is about.
 #[derive(Debug, Default)]
-pub(super) struct Known {
-    pub(super) head: Head,
+pub(super) struct BatchBaseline {
+    pub(super) head: JournalHead,
     pub(super) revisions: HashMap<RunId, u64>,
-    pub(super) claims: HashMap<(String, String), Claimed>,
+    pub(super) claims: HashMap<(String, String), ClaimHolder>,
 }
 
 /// The rows of all commits that were found good. Of rows that were written twice, the last remains.
 #[derive(Debug, Default)]
-pub(super) struct Batch<'a> {
-    pub(super) entries: Vec<Placed<'a>>,
+pub(super) struct CommitBatch<'a> {
+    pub(super) entries: Vec<PlacedEntry<'a>>,
     pub(super) runs: BTreeMap<&'a str, (&'a RunKeys, &'a str)>,
     pub(super) inbound: BTreeMap<(&'a str, &'a str), (&'a str, &'a str)>,
     pub(super) turns: BTreeMap<&'a str, (&'a str, &'a str)>,
     pub(super) interactions: BTreeMap<&'a str, (&'a str, &'a InteractionKeys, &'a str)>,
     pub(super) deliveries: BTreeMap<&'a str, (&'a str, &'a DeliveryKeys, &'a str)>,
-    pub(super) claims: Vec<(&'a Claim, &'a str)>,
+    pub(super) claims: Vec<(&'a KeyClaim, &'a str)>,
     pub(super) cursors: BTreeMap<&'a str, i64>,
 }
 
 /// An entry at its place in the journal.
 #[derive(Debug)]
-pub(super) struct Placed<'a> {
+pub(super) struct PlacedEntry<'a> {
     pub(super) rows: &'a TableRows,
     pub(super) entry: &'a EntryRow,
     pub(super) checksum: i64,
     /// The journal's end once this entry is there.
-    pub(super) head: Head,
+    pub(super) head: JournalHead,
 }
 
-impl<'a> Batch<'a> {
+impl<'a> CommitBatch<'a> {
     /// Takes a commit in, or says why not and leaves everything as it was.
-    pub(super) fn take(&mut self, known: &mut Known, records: &'a [Record]) -> Result<Committed, StoreError> {
+    pub(super) fn take(
+        &mut self,
+        known: &mut BatchBaseline,
+        records: &'a [CommitRow],
+    ) -> Result<CommitReceipt, StoreError> {
         judge(known, records)?;
         for record in records {
             known.revisions.insert(record.run_id, record.reached());
             for claim in &record.rows.claims {
-                let holder = Claimed { run_id: record.run_id, fingerprint: claim.fingerprint.clone() };
+                let holder = ClaimHolder { run_id: record.run_id, fingerprint: claim.fingerprint.clone() };
                 known.claims.insert((claim.scope.clone(), claim.key.clone()), holder);
             }
             for entry in &record.entries {
                 let checksum = entry.checksum(known.head.seq + 1);
                 known.head = known.head.next(checksum);
-                self.entries.push(Placed { rows: &record.rows, entry, checksum, head: known.head });
+                self.entries.push(PlacedEntry { rows: &record.rows, entry, checksum, head: known.head });
             }
             self.replace(&record.rows);
         }
-        Ok(Committed { last: Seq(known.head.seq as u64) })
+        Ok(CommitReceipt { last: JournalSeq(known.head.seq as u64) })
     }
 
     /// Takes rows in, whatever was there before.
@@ -84,7 +88,7 @@ impl<'a> Batch<'a> {
     }
 }
 
-impl Batch<'_> {
+impl CommitBatch<'_> {
     /// Whether there is anything to write.
     pub(super) fn has_rows(&self) -> bool {
         !(self.runs.is_empty()
@@ -97,23 +101,23 @@ impl Batch<'_> {
     }
 }
 
-fn judge(known: &Known, records: &[Record]) -> Result<(), StoreError> {
+fn judge(known: &BatchBaseline, records: &[CommitRow]) -> Result<(), StoreError> {
     let mut revisions: HashMap<RunId, u64> = HashMap::new();
-    let mut claims: HashMap<(&str, &str), Claimed> = HashMap::new();
+    let mut claims: HashMap<(&str, &str), ClaimHolder> = HashMap::new();
     for record in records {
-        let Record { run_id, expected, .. } = *record;
+        let CommitRow { run_id, expected, .. } = *record;
         let stored = || known.revisions.get(&run_id).copied().unwrap_or(0);
         let found = revisions.get(&run_id).copied().unwrap_or_else(stored);
         if found != expected {
             return Err(StoreError::Conflict { run_id, expected, found });
         }
         revisions.insert(run_id, record.reached());
-        for Claim { scope, key, fingerprint } in &record.rows.claims {
+        for KeyClaim { scope, key, fingerprint } in &record.rows.claims {
             let stored = known.claims.get(&(scope.clone(), key.clone()));
             if let Some(holder) = stored.or_else(|| claims.get(&(scope.as_str(), key.as_str()))).cloned() {
                 return Err(StoreError::Taken { scope: scope.clone(), key: key.clone(), holder });
             }
-            claims.insert((scope, key), Claimed { run_id, fingerprint: fingerprint.clone() });
+            claims.insert((scope, key), ClaimHolder { run_id, fingerprint: fingerprint.clone() });
         }
     }
     Ok(())

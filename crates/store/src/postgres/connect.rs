@@ -15,12 +15,12 @@ use super::{
     error::failed,
     tls::{self, TlsSettings},
 };
-use crate::migration::{Applied, Migration, pending};
+use crate::migration::{AppliedMigration, SchemaMigration, pending};
 
 /// The steps that make a schema. A released one is never edited.
-const MIGRATIONS: &[Migration] = &[
-    Migration { number: 1, name: "ledgers", sql: include_str!("migrations/0001_ledgers.sql") },
-    Migration { number: 2, name: "chain", sql: include_str!("migrations/0002_chain.sql") },
+const MIGRATIONS: &[SchemaMigration] = &[
+    SchemaMigration { number: 1, name: "ledgers", sql: include_str!("migrations/0001_ledgers.sql") },
+    SchemaMigration { number: 2, name: "chain", sql: include_str!("migrations/0002_chain.sql") },
 ];
 
 /// Where a store lives if its URL does not say.
@@ -34,7 +34,7 @@ const TRY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A schema on a server.
 #[derive(Clone, Debug)]
-pub(super) struct Target {
+pub(super) struct PostgresTarget {
     config: Config,
     schema: String,
     tls: TlsSettings,
@@ -42,16 +42,16 @@ pub(super) struct Target {
 
 /// A connection, with the statements that were prepared on it.
 #[derive(Debug)]
-pub(super) struct Session {
+pub(super) struct PostgresConnection {
     pub(super) client: Client,
     /// Closed when the connection has ended.
     ended: watch::Receiver<()>,
     statements: Mutex<HashMap<String, Statement>>,
 }
 
-pub(super) type Values<'a> = &'a [&'a (dyn ToSql + Sync)];
+pub(super) type SqlParams<'a> = &'a [&'a (dyn ToSql + Sync)];
 
-impl Target {
+impl PostgresTarget {
     /// Reads a URL. `schema`, `sslmode` and `sslrootcert` among its parameters are ours, the others are the driver's.
     pub(super) fn parse(url: &str) -> Result<Self, StoreError> {
         let (address, parameters) = url.split_once('?').unwrap_or((url, ""));
@@ -94,16 +94,16 @@ impl Target {
     }
 
     /// Connects, and tries again for a bounded time.
-    pub(super) async fn connect(&self) -> Result<Session, StoreError> {
+    pub(super) async fn connect(&self) -> Result<PostgresConnection, StoreError> {
         self.connect_within(TRIES).await
     }
 
     /// Connects, with one try.
-    pub(super) async fn connect_once(&self) -> Result<Session, StoreError> {
+    pub(super) async fn connect_once(&self) -> Result<PostgresConnection, StoreError> {
         self.connect_within(1).await
     }
 
-    async fn connect_within(&self, most: u32) -> Result<Session, StoreError> {
+    async fn connect_within(&self, most: u32) -> Result<PostgresConnection, StoreError> {
         let connector = self.tls.connector()?;
         let mut pause = FIRST_PAUSE;
         let mut tries = 1;
@@ -135,7 +135,7 @@ impl Target {
         }
     }
 
-    async fn try_connect(&self, tls: MakeRustlsConnect) -> Result<Session, tokio_postgres::Error> {
+    async fn try_connect(&self, tls: MakeRustlsConnect) -> Result<PostgresConnection, tokio_postgres::Error> {
         let (client, connection) = self.config.connect(tls).await?;
         // It ends when the client is dropped; failures are reported to the requests that wait for an answer.
         let (end, ended) = watch::channel(());
@@ -153,11 +153,11 @@ impl Target {
         let keepalive =
             "SET tcp_keepalives_idle = 10; SET tcp_keepalives_interval = 5; SET tcp_keepalives_count = 3";
         client.batch_execute(keepalive).await?;
-        Ok(Session { client, ended, statements: Mutex::default() })
+        Ok(PostgresConnection { client, ended, statements: Mutex::default() })
     }
 }
 
-impl Session {
+impl PostgresConnection {
     /// Waits for the end of the connection.
     pub(super) async fn ended(&self) {
         // Nothing is ever sent: the only news is that the sender is gone.
@@ -178,19 +178,23 @@ impl Session {
     pub(super) async fn query(
         &self,
         sql: &str,
-        values: Values<'_>,
+        values: SqlParams<'_>,
     ) -> Result<Vec<Row>, tokio_postgres::Error> {
         let statement = self.prepared(sql).await?;
         self.client.query(&statement, values).await
     }
 
-    pub(super) async fn execute(&self, sql: &str, values: Values<'_>) -> Result<u64, tokio_postgres::Error> {
+    pub(super) async fn execute(
+        &self,
+        sql: &str,
+        values: SqlParams<'_>,
+    ) -> Result<u64, tokio_postgres::Error> {
         let statement = self.prepared(sql).await?;
         self.client.execute(&statement, values).await
     }
 
     /// Takes the steps that are missing. Of several daemons that start at once, one does and the others wait.
-    pub(super) async fn migrate(&mut self, target: &Target) -> Result<(), StoreError> {
+    pub(super) async fn migrate(&mut self, target: &PostgresTarget) -> Result<(), StoreError> {
         let schema = target.schema();
         let transaction = self.client.transaction().await.map_err(|error| failed(&error))?;
         let run = async |sql: &str| transaction.batch_execute(sql).await.map_err(|error| failed(&error));
@@ -205,14 +209,14 @@ impl Session {
         for step in pending(MIGRATIONS, &applied(&taken))? {
             run(step.sql).await?;
             let noted = "INSERT INTO migrations (number, name, checksum) VALUES ($1, $2, $3)";
-            let values: Values<'_> = &[&step.number, &step.name, &step.checksum()];
+            let values: SqlParams<'_> = &[&step.number, &step.name, &step.checksum()];
             transaction.execute(noted, values).await.map_err(|error| failed(&error))?;
         }
         transaction.commit().await.map_err(|error| failed(&error))
     }
 
     /// Refuses a schema that is not there or not up to date. Nothing is changed.
-    pub(super) async fn check_migrations(&self, target: &Target) -> Result<(), StoreError> {
+    pub(super) async fn check_migrations(&self, target: &PostgresTarget) -> Result<(), StoreError> {
         let schema = target.schema();
         let exists = "SELECT to_regclass($1) IS NOT NULL";
         let rows = self.query(exists, &[&format!("\"{schema}\".migrations")]).await;
@@ -248,7 +252,7 @@ impl Session {
     }
 }
 
-fn applied(rows: &[Row]) -> Vec<Applied> {
-    let step = |row: &Row| Applied { number: row.get(0), name: row.get(1), checksum: row.get(2) };
+fn applied(rows: &[Row]) -> Vec<AppliedMigration> {
+    let step = |row: &Row| AppliedMigration { number: row.get(0), name: row.get(1), checksum: row.get(2) };
     rows.iter().map(step).collect()
 }

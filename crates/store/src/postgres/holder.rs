@@ -10,11 +10,11 @@ use abide_ports::store::StoreError;
 use serde::{Deserialize, Serialize};
 use tokio_postgres::error::SqlState;
 
-use super::{connect::Session, error::failed, testimony::State};
+use super::{connect::PostgresConnection, error::failed, testimony::WriteHealth};
 
 /// How many daemons may write to one schema.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Writers {
+pub enum WriterPolicy {
     /// One. Another one is refused with the name of the first.
     #[default]
     One,
@@ -32,17 +32,17 @@ const TRIES: u32 = 50;
 /// The right to write to a schema.
 #[derive(Debug)]
 pub(super) struct SchemaLock {
-    writers: Writers,
+    writers: WriterPolicy,
     schema: String,
     home: Option<PathBuf>,
     /// Our entry, from the first time that the lock was ours.
-    ours: Option<Holder>,
-    state: State,
+    ours: Option<SchemaHolder>,
+    state: WriteHealth,
 }
 
 /// The daemon that holds a schema, as it describes itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Holder {
+struct SchemaHolder {
     /// Random, the same for the life of a process.
     id: String,
     host: String,
@@ -53,7 +53,7 @@ struct Holder {
     backend: i32,
 }
 
-impl fmt::Display for Holder {
+impl fmt::Display for SchemaHolder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { host, pid, home, since, .. } = self;
         write!(f, "the daemon on {host} (pid {pid}, home {home}, since {since})")
@@ -61,7 +61,12 @@ impl fmt::Display for Holder {
 }
 
 impl SchemaLock {
-    pub(super) fn new(writers: Writers, schema: &str, home: Option<PathBuf>, state: State) -> Self {
+    pub(super) fn new(
+        writers: WriterPolicy,
+        schema: &str,
+        home: Option<PathBuf>,
+        state: WriteHealth,
+    ) -> Self {
         Self { writers, schema: schema.to_owned(), home, ours: None, state }
     }
 
@@ -71,8 +76,8 @@ impl SchemaLock {
     }
 
     /// Takes the lock on a new connection, or says who holds it. [`Self::sign`] comes next, as soon as the tables are there.
-    pub(super) async fn take(&self, session: &Session) -> Result<(), StoreError> {
-        if self.writers == Writers::Many {
+    pub(super) async fn take(&self, session: &PostgresConnection) -> Result<(), StoreError> {
+        if self.writers == WriterPolicy::Many {
             return Ok(());
         }
         // A daemon whose schema was used by another one knows too little of its runs to go on.
@@ -120,7 +125,7 @@ impl SchemaLock {
     }
 
     /// The lock is ours again. Whether another daemon had it in between is told by its entry.
-    async fn compare(&self, session: &Session) -> Result<(), StoreError> {
+    async fn compare(&self, session: &PostgresConnection) -> Result<(), StoreError> {
         let Some(ours) = &self.ours else { return Ok(()) };
         match read(session).await? {
             Some(holder) if holder.id == ours.id => Ok(()),
@@ -141,8 +146,8 @@ impl SchemaLock {
     }
 
     /// Writes our entry.
-    pub(super) async fn sign(&mut self, session: &Session) -> Result<(), StoreError> {
-        if self.writers == Writers::Many {
+    pub(super) async fn sign(&mut self, session: &PostgresConnection) -> Result<(), StoreError> {
+        if self.writers == WriterPolicy::Many {
             return Ok(());
         }
         let sql = "SELECT pg_backend_pid(), md5(random()::text || clock_timestamp()::text || pg_backend_pid()::text),
@@ -151,8 +156,8 @@ impl SchemaLock {
         let Some(row) = rows.first() else { return Ok(()) };
         let backend = row.get(0);
         let holder = match &self.ours {
-            Some(ours) => Holder { backend, ..ours.clone() },
-            None => Holder {
+            Some(ours) => SchemaHolder { backend, ..ours.clone() },
+            None => SchemaHolder {
                 id: row.get(1),
                 host: host(),
                 pid: std::process::id(),
@@ -171,7 +176,11 @@ impl SchemaLock {
     }
 
     /// The process id of the connection that has the lock.
-    async fn holding_backend(&self, session: &Session, key: u32) -> Result<Option<i32>, StoreError> {
+    async fn holding_backend(
+        &self,
+        session: &PostgresConnection,
+        key: u32,
+    ) -> Result<Option<i32>, StoreError> {
         let sql = "SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND granted AND objsubid = 2
                        AND classid::bigint = $1 AND objid::bigint = $2
                        AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
@@ -182,7 +191,7 @@ impl SchemaLock {
 }
 
 /// The entry of the last holder. None if there is none, as in a schema that is not made yet, or none that can be read.
-async fn read(session: &Session) -> Result<Option<Holder>, StoreError> {
+async fn read(session: &PostgresConnection) -> Result<Option<SchemaHolder>, StoreError> {
     let missing = [SqlState::UNDEFINED_TABLE, SqlState::INVALID_SCHEMA_NAME];
     let rows = match session.query("SELECT value FROM meta WHERE key = 'holder'", &[]).await {
         Ok(rows) => rows,

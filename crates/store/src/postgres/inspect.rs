@@ -2,10 +2,10 @@
 //! that belong to no single run.
 
 use abide_domain::id::RunId;
-use abide_ports::store::{Flaw, StoreError};
+use abide_ports::store::{StoreError, StoreFlaw};
 use tokio_postgres::{Error, SimpleQueryMessage};
 
-use super::{PostgresStore, connect::Session, error::failed, testimony, writer::Job};
+use super::{PostgresStore, connect::PostgresConnection, error::failed, testimony, writer::PostgresWriteJob};
 use crate::{assembly::TABLES, chain::ChainCheck};
 
 /// How many entries are read at once.
@@ -14,14 +14,14 @@ const PAGE: i64 = 10_000;
 const MOST_FINDINGS: usize = 100;
 
 /// Looks at everything, on a connection of its own.
-pub(super) async fn inspect(store: &PostgresStore) -> Result<Vec<Flaw>, StoreError> {
+pub(super) async fn inspect(store: &PostgresStore) -> Result<Vec<StoreFlaw>, StoreError> {
     let session = store.reader.connect().await?;
     let mut flaws = Vec::new();
     if let Some(path) = &store.witness {
         match testimony::judge(&session, path).await {
             Ok(None) => {}
-            Ok(Some(what)) => flaws.push(Flaw::Note { what }),
-            Err(StoreError::Lost { what }) => flaws.push(Flaw::Lost { what }),
+            Ok(Some(what)) => flaws.push(StoreFlaw::Note { what }),
+            Err(StoreError::Lost { what }) => flaws.push(StoreFlaw::Lost { what }),
             Err(other) => return Err(other),
         }
     }
@@ -29,21 +29,21 @@ pub(super) async fn inspect(store: &PostgresStore) -> Result<Vec<Flaw>, StoreErr
     Ok(flaws)
 }
 
-async fn look(session: &Session, schema: &str, flaws: &mut Vec<Flaw>) -> Result<(), Error> {
+async fn look(session: &PostgresConnection, schema: &str, flaws: &mut Vec<StoreFlaw>) -> Result<(), Error> {
     // One moment for everything that follows.
     session.client.batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ").await?;
     for row in session.query("SELECT value FROM meta WHERE key = 'accepted_loss'", &[]).await? {
-        flaws.push(Flaw::Note { what: format!("a loss was accepted at {}", row.get::<_, String>(0)) });
+        flaws.push(StoreFlaw::Note { what: format!("a loss was accepted at {}", row.get::<_, String>(0)) });
     }
     chain(session, flaws).await?;
     indexes(session, schema, flaws).await?;
     let sql = "SELECT count(*) FROM cursors WHERE seq < 0 OR seq > (SELECT seq FROM head)";
     let ahead: i64 = session.query(sql, &[]).await?.first().map_or(0, |row| row.get(0));
     if ahead > 0 {
-        flaws.push(Flaw::Derived { what: format!("{ahead} cursors are beyond the journal's end") });
+        flaws.push(StoreFlaw::Derived { what: format!("{ahead} cursors are beyond the journal's end") });
     }
     for (table, id) in strangers(session).await? {
-        flaws.push(Flaw::Derived { what: format!("{table} has rows of {id:?}, which is no run") });
+        flaws.push(StoreFlaw::Derived { what: format!("{table} has rows of {id:?}, which is no run") });
     }
     session.client.batch_execute("ROLLBACK").await
 }
@@ -51,12 +51,12 @@ async fn look(session: &Session, schema: &str, flaws: &mut Vec<Flaw>) -> Result<
 /// Makes anew what belongs to no single run.
 pub(super) async fn reindex(store: &PostgresStore) -> Result<(), StoreError> {
     // No daemon may be at work meanwhile.
-    store.writer.order(Job::Hold).await?;
+    store.writer.order(PostgresWriteJob::Hold).await?;
     let session = store.reader.connect().await?;
     make_anew(&session).await.map_err(|error| failed(&error))
 }
 
-async fn make_anew(session: &Session) -> Result<(), Error> {
+async fn make_anew(session: &PostgresConnection) -> Result<(), Error> {
     session.client.batch_execute("BEGIN").await?;
     for table in TABLES.iter().chain(&["journal", "cursors"]) {
         session.client.batch_execute(&format!("REINDEX TABLE {table}")).await?;
@@ -70,7 +70,7 @@ async fn make_anew(session: &Session) -> Result<(), Error> {
     session.client.batch_execute("COMMIT").await
 }
 
-async fn chain(session: &Session, flaws: &mut Vec<Flaw>) -> Result<(), Error> {
+async fn chain(session: &PostgresConnection, flaws: &mut Vec<StoreFlaw>) -> Result<(), Error> {
     let (mut check, mut at, mut found, mut last) = (ChainCheck::default(), 0_i64, 0, 0_i64);
     loop {
         let sql = "SELECT seq, checksum, chain FROM journal WHERE seq > $1 ORDER BY seq LIMIT $2";
@@ -82,7 +82,7 @@ async fn chain(session: &Session, flaws: &mut Vec<Flaw>) -> Result<(), Error> {
             if let Some(what) = check.take(at, row.get(1), chain) {
                 found += 1;
                 if found <= MOST_FINDINGS {
-                    flaws.push(Flaw::Journal { what });
+                    flaws.push(StoreFlaw::Journal { what });
                 }
             }
         }
@@ -93,7 +93,7 @@ async fn chain(session: &Session, flaws: &mut Vec<Flaw>) -> Result<(), Error> {
     for row in session.query("SELECT seq, chain FROM head", &[]).await? {
         let (seq, chain): (i64, i64) = (row.get(0), row.get(1));
         if (seq, chain) != (at, last) {
-            flaws.push(Flaw::Journal {
+            flaws.push(StoreFlaw::Journal {
                 what: format!("the head says {seq}, and the journal ends at {at}, or their chains differ"),
             });
         }
@@ -102,7 +102,11 @@ async fn chain(session: &Session, flaws: &mut Vec<Flaw>) -> Result<(), Error> {
 }
 
 /// Counts the rows of each table once without its indexes and once by each index.
-async fn indexes(session: &Session, schema: &str, flaws: &mut Vec<Flaw>) -> Result<(), Error> {
+async fn indexes(
+    session: &PostgresConnection,
+    schema: &str,
+    flaws: &mut Vec<StoreFlaw>,
+) -> Result<(), Error> {
     let sql = "
         SELECT quote_ident(i.relname), quote_ident(t.relname), coalesce(pg_get_expr(x.indpred, x.indrelid), 'true'),
             (SELECT string_agg(quote_ident(a.attname), ', ' ORDER BY k.place)
@@ -116,7 +120,7 @@ async fn indexes(session: &Session, schema: &str, flaws: &mut Vec<Flaw>) -> Resu
         let (index, table, predicate): (String, String, String) = (row.get(0), row.get(1), row.get(2));
         let (columns, is_used): (Option<String>, bool) = (row.get(3), row.get(4));
         let Some(columns) = columns.filter(|_| is_used) else {
-            flaws.push(Flaw::Derived { what: format!("the index {index} of {table} is not in use") });
+            flaws.push(StoreFlaw::Derived { what: format!("the index {index} of {table} is not in use") });
             continue;
         };
         scan_by(session, "off").await?;
@@ -128,14 +132,14 @@ async fn indexes(session: &Session, schema: &str, flaws: &mut Vec<Flaw>) -> Resu
         let found = count(session, &ordered).await?;
         if found != all {
             let what = format!("the index {index} finds {found} rows of {table}, which has {all}");
-            flaws.push(Flaw::Derived { what });
+            flaws.push(StoreFlaw::Derived { what });
         }
     }
     Ok(())
 }
 
 /// Has tables read by their indexes, or without them.
-async fn scan_by(session: &Session, index: &str) -> Result<(), Error> {
+async fn scan_by(session: &PostgresConnection, index: &str) -> Result<(), Error> {
     let table = if index == "on" { "off" } else { "on" };
     let settings = format!(
         "SET LOCAL enable_seqscan = {table}; SET LOCAL enable_sort = {table}; SET LOCAL enable_indexscan = {index};
@@ -144,7 +148,7 @@ async fn scan_by(session: &Session, index: &str) -> Result<(), Error> {
     session.client.batch_execute(&settings).await
 }
 
-async fn count(session: &Session, sql: &str) -> Result<i64, Error> {
+async fn count(session: &PostgresConnection, sql: &str) -> Result<i64, Error> {
     // Not prepared: a plan that was made under other settings must not be used again.
     let rows = session.client.simple_query(sql).await?;
     let number = rows.iter().find_map(|message| {
@@ -155,7 +159,7 @@ async fn count(session: &Session, sql: &str) -> Result<i64, Error> {
 }
 
 /// Ids in tables that no run can have.
-async fn strangers(session: &Session) -> Result<Vec<(&'static str, String)>, Error> {
+async fn strangers(session: &PostgresConnection) -> Result<Vec<(&'static str, String)>, Error> {
     let mut found = Vec::new();
     for table in TABLES {
         for row in session.query(&format!("SELECT DISTINCT run_id FROM {table}"), &[]).await? {

@@ -5,18 +5,19 @@ use std::{collections::BTreeMap, path::Path};
 use abide_domain::{
     deadline::Deadline,
     delivery::Delivery,
-    effect::{EffectNumber, Owed},
+    effect::{EffectNumber, PendingEffect},
     id::{DeliveryId, InteractionId, RunId, TurnId},
     inbound::{Inbound, MessageKey},
     interaction::Interaction,
-    run::{Run, Status},
-    slots::Occupancy,
+    run::{Run, RunStatus},
+    slots::SlotOccupancy,
     time::Timestamp,
     turn::Turn,
 };
 use abide_ports::store::{
-    Answer, Claimed, Claims, Commit, Committed, Cursors, DamagedRun, Deliveries, Effects, Entry, Flaw,
-    Inbounds, Interactions, Journal, Listing, Page, Runs, Seq, StoreError, Tables, Turns, Upkeep,
+    ClaimHolder, ClaimQueries, CommitReceipt, CursorStore, DamagedRun, DeliveryQueries, EffectQueries,
+    InboundQueries, InteractionQueries, Journal, JournalCommit, JournalEntry, JournalSeq, ListPage,
+    PageRequest, RunQueries, RunTables, StoreError, StoreFlaw, StoreFuture, StoreMaintenance, TurnQueries,
 };
 use tokio_postgres::Row;
 
@@ -24,7 +25,7 @@ use super::{
     PostgresStore, inspect,
     read::{DELIVERIES, ENTRY, INTERACTIONS, RUNS, TURNS, one_more},
     text::{original, plain},
-    writer::Job,
+    writer::PostgresWriteJob,
 };
 use crate::{
     assembly,
@@ -33,45 +34,45 @@ use crate::{
 };
 
 impl Journal for PostgresStore {
-    fn commit(&self, commit: Commit) -> Answer<'_, Committed> {
+    fn commit(&self, commit: JournalCommit) -> StoreFuture<'_, CommitReceipt> {
         Box::pin(async move {
             let records = records(&commit)?;
             drop(commit);
-            self.writer.order(Job::Commit(records)).await
+            self.writer.order(PostgresWriteJob::Commit(records)).await
         })
     }
 
-    fn entries(&self, after: Seq, most: usize) -> Answer<'_, Vec<Entry>> {
+    fn entries(&self, after: JournalSeq, most: usize) -> StoreFuture<'_, Vec<JournalEntry>> {
         Box::pin(async move {
             let sql = format!("{ENTRY} WHERE seq > $1 ORDER BY seq LIMIT $2");
             self.reader.entries(&sql, &[&number(after.0), &limit(most)]).await
         })
     }
 
-    fn entries_of(&self, run: RunId, after: Seq, most: usize) -> Answer<'_, Vec<Entry>> {
+    fn entries_of(&self, run: RunId, after: JournalSeq, most: usize) -> StoreFuture<'_, Vec<JournalEntry>> {
         Box::pin(async move {
             let sql = format!("{ENTRY} WHERE run_id = $1 AND seq > $2 ORDER BY seq LIMIT $3");
             self.reader.entries(&sql, &[&run.to_string(), &number(after.0), &limit(most)]).await
         })
     }
 
-    fn head(&self) -> Answer<'_, Seq> {
+    fn head(&self) -> StoreFuture<'_, JournalSeq> {
         Box::pin(async move {
             let rows = self.reader.rows("SELECT coalesce(max(seq), 0) FROM journal", &[]).await?;
-            Ok(Seq(rows.first().map_or(0, |row| row.get::<_, i64>(0)) as u64))
+            Ok(JournalSeq(rows.first().map_or(0, |row| row.get::<_, i64>(0)) as u64))
         })
     }
 }
 
-impl Runs for PostgresStore {
-    fn run(&self, id: RunId) -> Answer<'_, Option<Run>> {
+impl RunQueries for PostgresStore {
+    fn run(&self, id: RunId) -> StoreFuture<'_, Option<Run>> {
         Box::pin(self.reader.one("runs", "run_id", id.to_string()))
     }
 
-    fn runs(&self, status: Option<Status>, page: Page) -> Answer<'_, Listing<Run>> {
+    fn runs(&self, status: Option<RunStatus>, page: PageRequest) -> StoreFuture<'_, ListPage<Run>> {
         Box::pin(async move {
             let before = position::<RunId>(&page)?.map_or("run_~".to_owned(), |run| run.to_string());
-            let (name, more) = (status.map(Status::name), one_more(&page));
+            let (name, more) = (status.map(RunStatus::name), one_more(&page));
             let readable = |row: &Row| Ok(RUNS.value::<Run>(row).ok());
             let found = match &name {
                 Some(name) => {
@@ -84,12 +85,12 @@ impl Runs for PostgresStore {
                     self.reader.page(RUNS, sql, vec![&before, &more], &page, readable).await?
                 }
             };
-            let Listing { items, next_cursor } = found;
-            Ok(Listing { items: items.into_iter().flatten().collect(), next_cursor })
+            let ListPage { items, next_cursor } = found;
+            Ok(ListPage { items: items.into_iter().flatten().collect(), next_cursor })
         })
     }
 
-    fn due(&self, until: Timestamp, most: usize) -> Answer<'_, Vec<(RunId, Deadline)>> {
+    fn due(&self, until: Timestamp, most: usize) -> StoreFuture<'_, Vec<(RunId, Deadline)>> {
         Box::pin(async move {
             let sql = "SELECT run_id, body FROM runs WHERE deadline_at IS NOT NULL AND deadline_at <= $1
                        ORDER BY deadline_at, run_id LIMIT $2";
@@ -109,7 +110,7 @@ impl Runs for PostgresStore {
         })
     }
 
-    fn occupying(&self) -> Answer<'_, Vec<(RunId, Occupancy)>> {
+    fn occupying(&self) -> StoreFuture<'_, Vec<(RunId, SlotOccupancy)>> {
         Box::pin(async move {
             let sql = "SELECT run_id, body FROM runs WHERE astir IN ($1, $2) ORDER BY run_id";
             let found = self.reader.runs(sql, &[&OCCUPIES, &BOTH]).await?;
@@ -118,7 +119,7 @@ impl Runs for PostgresStore {
         })
     }
 
-    fn damaged(&self) -> Answer<'_, Vec<DamagedRun>> {
+    fn damaged(&self) -> StoreFuture<'_, Vec<DamagedRun>> {
         Box::pin(async move {
             let sql = "SELECT run_id, body FROM runs WHERE astir IS NOT NULL OR deadline_at IS NOT NULL
                        ORDER BY run_id";
@@ -130,7 +131,7 @@ impl Runs for PostgresStore {
         })
     }
 
-    fn tally(&self) -> Answer<'_, BTreeMap<Status, u64>> {
+    fn tally(&self) -> StoreFuture<'_, BTreeMap<RunStatus, u64>> {
         Box::pin(async move {
             let rows = self.reader.rows(TALLY, &[]).await?;
             rows.iter().map(|row| Ok((status(row.get(0))?, row.get::<_, i64>(1) as u64))).collect()
@@ -138,18 +139,18 @@ impl Runs for PostgresStore {
     }
 }
 
-impl Turns for PostgresStore {
-    fn turn(&self, id: TurnId) -> Answer<'_, Option<Turn>> {
+impl TurnQueries for PostgresStore {
+    fn turn(&self, id: TurnId) -> StoreFuture<'_, Option<Turn>> {
         Box::pin(self.reader.one("turns", "turn_id", id.to_string()))
     }
 
-    fn turns_of(&self, run: RunId, page: Page) -> Answer<'_, Listing<Turn>> {
+    fn turns_of(&self, run: RunId, page: PageRequest) -> StoreFuture<'_, ListPage<Turn>> {
         Box::pin(async move { self.reader.of_run::<TurnId, _>(TURNS, run, &page).await })
     }
 }
 
-impl Inbounds for PostgresStore {
-    fn inbound(&self, key: MessageKey) -> Answer<'_, Option<Inbound>> {
+impl InboundQueries for PostgresStore {
+    fn inbound(&self, key: MessageKey) -> StoreFuture<'_, Option<Inbound>> {
         Box::pin(async move {
             let sql = "SELECT message_id, body FROM inbound WHERE channel = $1 AND message_id = $2";
             let (channel, message) = (plain(&key.channel), plain(&key.message_id));
@@ -159,16 +160,16 @@ impl Inbounds for PostgresStore {
     }
 }
 
-impl Interactions for PostgresStore {
-    fn interaction(&self, id: InteractionId) -> Answer<'_, Option<Interaction>> {
+impl InteractionQueries for PostgresStore {
+    fn interaction(&self, id: InteractionId) -> StoreFuture<'_, Option<Interaction>> {
         Box::pin(self.reader.one("interactions", "interaction_id", id.to_string()))
     }
 
-    fn interactions_of(&self, run: RunId, page: Page) -> Answer<'_, Listing<Interaction>> {
+    fn interactions_of(&self, run: RunId, page: PageRequest) -> StoreFuture<'_, ListPage<Interaction>> {
         Box::pin(async move { self.reader.of_run::<InteractionId, _>(INTERACTIONS, run, &page).await })
     }
 
-    fn open_interactions(&self, page: Page) -> Answer<'_, Listing<Interaction>> {
+    fn open_interactions(&self, page: PageRequest) -> StoreFuture<'_, ListPage<Interaction>> {
         Box::pin(async move {
             let after = position::<InteractionId>(&page)?.map_or(String::new(), |id| id.to_string());
             let sql = "SELECT interaction_id, body FROM interactions WHERE open AND interaction_id > $1
@@ -179,7 +180,7 @@ impl Interactions for PostgresStore {
         })
     }
 
-    fn count_open(&self) -> Answer<'_, u64> {
+    fn count_open(&self) -> StoreFuture<'_, u64> {
         Box::pin(async move {
             let rows = self.reader.rows("SELECT COUNT(*) FROM interactions WHERE open", &[]).await?;
             Ok(rows.first().map_or(0, |row| row.get::<_, i64>(0) as u64))
@@ -187,16 +188,16 @@ impl Interactions for PostgresStore {
     }
 }
 
-impl Deliveries for PostgresStore {
-    fn delivery(&self, id: DeliveryId) -> Answer<'_, Option<Delivery>> {
+impl DeliveryQueries for PostgresStore {
+    fn delivery(&self, id: DeliveryId) -> StoreFuture<'_, Option<Delivery>> {
         Box::pin(self.reader.one("deliveries", "delivery_id", id.to_string()))
     }
 
-    fn deliveries_of(&self, run: RunId, page: Page) -> Answer<'_, Listing<Delivery>> {
+    fn deliveries_of(&self, run: RunId, page: PageRequest) -> StoreFuture<'_, ListPage<Delivery>> {
         Box::pin(async move { self.reader.of_run::<DeliveryId, _>(DELIVERIES, run, &page).await })
     }
 
-    fn undelivered_to(&self, conversation_ref: &str) -> Answer<'_, Vec<RunId>> {
+    fn undelivered_to(&self, conversation_ref: &str) -> StoreFuture<'_, Vec<RunId>> {
         let conversation = plain(conversation_ref).into_owned();
         Box::pin(async move {
             let sql = "SELECT DISTINCT run_id FROM deliveries WHERE waiting AND conversation_ref = $1
@@ -206,8 +207,12 @@ impl Deliveries for PostgresStore {
     }
 }
 
-impl Effects for PostgresStore {
-    fn owed(&self, after: Option<(RunId, EffectNumber)>, most: usize) -> Answer<'_, Vec<(RunId, Owed)>> {
+impl EffectQueries for PostgresStore {
+    fn owed(
+        &self,
+        after: Option<(RunId, EffectNumber)>,
+        most: usize,
+    ) -> StoreFuture<'_, Vec<(RunId, PendingEffect)>> {
         Box::pin(async move {
             // Every run among these has an order at least, so as many runs as orders are enough.
             let sql = "SELECT run_id, body FROM runs WHERE astir IN ($1, $2) AND run_id >= $3
@@ -228,50 +233,50 @@ impl Effects for PostgresStore {
     }
 }
 
-impl Claims for PostgresStore {
-    fn claimed(&self, scope: &str, key: &str) -> Answer<'_, Option<Claimed>> {
+impl ClaimQueries for PostgresStore {
+    fn claimed(&self, scope: &str, key: &str) -> StoreFuture<'_, Option<ClaimHolder>> {
         let (scope, key) = (plain(scope).into_owned(), plain(key).into_owned());
         Box::pin(async move {
             let sql = "SELECT run_id, fingerprint FROM claims WHERE scope = $1 AND key = $2";
             let rows = self.reader.rows(sql, &[&scope, &key]).await?;
             let holder = rows.first().map(|row| {
-                Ok(Claimed { run_id: id("claims", row.get(0))?, fingerprint: original(row.get(1)) })
+                Ok(ClaimHolder { run_id: id("claims", row.get(0))?, fingerprint: original(row.get(1)) })
             });
             holder.transpose()
         })
     }
 }
 
-impl Cursors for PostgresStore {
-    fn cursor(&self, reader: &str) -> Answer<'_, Seq> {
+impl CursorStore for PostgresStore {
+    fn cursor(&self, reader: &str) -> StoreFuture<'_, JournalSeq> {
         let reader = plain(reader).into_owned();
         Box::pin(async move {
             let rows = self.reader.rows("SELECT seq FROM cursors WHERE reader = $1", &[&reader]).await?;
-            Ok(Seq(rows.first().map_or(0, |row| row.get::<_, i64>(0)) as u64))
+            Ok(JournalSeq(rows.first().map_or(0, |row| row.get::<_, i64>(0)) as u64))
         })
     }
 
-    fn advance(&self, reader: &str, to: Seq) -> Answer<'_, ()> {
-        let job = Job::Advance { reader: reader.to_owned(), to };
+    fn advance(&self, reader: &str, to: JournalSeq) -> StoreFuture<'_, ()> {
+        let job = PostgresWriteJob::Advance { reader: reader.to_owned(), to };
         Box::pin(async move { self.writer.order(job).await.map(drop) })
     }
 }
 
-impl Upkeep for PostgresStore {
-    fn known_runs(&self, after: Option<RunId>, most: usize) -> Answer<'_, Vec<RunId>> {
+impl StoreMaintenance for PostgresStore {
+    fn known_runs(&self, after: Option<RunId>, most: usize) -> StoreFuture<'_, Vec<RunId>> {
         Box::pin(async move {
             let after = after.map_or(String::new(), |run| run.to_string());
             self.reader.known_runs(&assembly::known_runs(), &[&after, &limit(most)]).await
         })
     }
 
-    fn tables_of(&self, run: RunId) -> Answer<'_, Tables> {
+    fn tables_of(&self, run: RunId) -> StoreFuture<'_, RunTables> {
         Box::pin(async move {
             let rows = self.reader.rows(assembly::ROWS_OF_RUN, &[&run.to_string()]).await?;
             assembly::tables(rows.iter().map(|row| {
                 let (table, body): (String, String) = (row.get(0), row.get(6));
                 let body = if table == "claims" { original(body) } else { body };
-                assembly::Found {
+                assembly::TableRow {
                     table,
                     name: original(row.get(1)),
                     other: original(row.get(2)),
@@ -284,18 +289,18 @@ impl Upkeep for PostgresStore {
         })
     }
 
-    fn replace_tables(&self, run: RunId, tables: Tables) -> Answer<'_, ()> {
+    fn replace_tables(&self, run: RunId, tables: RunTables) -> StoreFuture<'_, ()> {
         Box::pin(async move {
             let rows = TableRows::of(run, &tables)?;
-            self.writer.order(Job::Replace(Box::new(rows))).await.map(drop)
+            self.writer.order(PostgresWriteJob::Replace(Box::new(rows))).await.map(drop)
         })
     }
 
-    fn inspect(&self) -> Answer<'_, Vec<Flaw>> {
+    fn inspect(&self) -> StoreFuture<'_, Vec<StoreFlaw>> {
         Box::pin(inspect::inspect(self))
     }
 
-    fn reindex(&self) -> Answer<'_, ()> {
+    fn reindex(&self) -> StoreFuture<'_, ()> {
         Box::pin(inspect::reindex(self))
     }
 
@@ -303,7 +308,7 @@ impl Upkeep for PostgresStore {
         self.state.health()
     }
 
-    fn backup(&self, _to: &Path) -> Answer<'_, ()> {
+    fn backup(&self, _to: &Path) -> StoreFuture<'_, ()> {
         let hint = format!("use `pg_dump --schema={}` on the server's database", self.reader.schema());
         Box::pin(async { Err(StoreError::Unsupported { hint }) })
     }

@@ -20,53 +20,53 @@ use std::path::PathBuf;
 
 use abide_ports::store::StoreError;
 
-use crate::witness::Loss;
-pub use holder::Writers;
+use crate::witness::LossPolicy;
+pub use holder::WriterPolicy;
 
-use connect::Target;
+use connect::PostgresTarget;
 use holder::SchemaLock;
-use read::Reader;
-use testimony::{State, Watch};
-use writer::{Contact, Writer};
+use read::PostgresReader;
+use testimony::{WitnessTracker, WriteHealth};
+use writer::{PostgresWriter, WriterConnection};
 
 /// A store on a server.
 #[derive(Debug)]
 pub struct PostgresStore {
-    writer: Writer,
-    reader: Reader,
+    writer: PostgresWriter,
+    reader: PostgresReader,
     /// Where its witness is, if there is a folder for it.
     witness: Option<PathBuf>,
-    state: State,
+    state: WriteHealth,
     notes: Vec<String>,
 }
 
 /// How to open a store on a server.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
-pub struct Options {
+pub struct PostgresOptions {
     /// The folder on this machine for the witness. Without one, a server that lost acknowledged input is not noticed.
     pub witness_folder: Option<PathBuf>,
     /// What to do if acknowledged input is missing.
-    pub loss: Loss,
+    pub loss: LossPolicy,
     /// Whether the store is opened to be looked at. Nothing is made or changed, and a daemon may have it; a repair takes
     /// the schema's lock first.
     pub only_looks: bool,
     /// How many daemons may write to the schema.
-    pub writers: Writers,
+    pub writers: WriterPolicy,
 }
 
 impl PostgresStore {
     /// Opens the store that a URL names, and makes it if there is none. `schema` among the URL's parameters says
     /// where on the server it lives. Needs a tokio runtime for as long as it is used.
     pub async fn open(url: &str) -> Result<Self, StoreError> {
-        Self::open_with(url, &Options::default()).await
+        Self::open_with(url, &PostgresOptions::default()).await
     }
 
     /// The same with options.
-    pub async fn open_with(url: &str, options: &Options) -> Result<Self, StoreError> {
-        let target = Target::parse(url)?;
+    pub async fn open_with(url: &str, options: &PostgresOptions) -> Result<Self, StoreError> {
+        let target = PostgresTarget::parse(url)?;
         let mut session = target.connect().await?;
-        let state = State::default();
+        let state = WriteHealth::default();
         let home = options.witness_folder.clone();
         let mut lock = SchemaLock::new(options.writers, target.schema(), home, state.clone());
         if options.only_looks {
@@ -77,7 +77,8 @@ impl PostgresStore {
             session.migrate(&target).await?;
         }
         session.check_journal().await?;
-        let (mut watch, mut witness, mut notes) = (Watch::without_witness(state.clone()), None, Vec::new());
+        let (mut watch, mut witness, mut notes) =
+            (WitnessTracker::without_witness(state.clone()), None, Vec::new());
         if let Some(folder) = &options.witness_folder {
             let path = testimony::path_in(folder, &session).await?;
             if !options.only_looks {
@@ -85,7 +86,7 @@ impl PostgresStore {
             }
             witness = Some(path);
         }
-        let reader = Reader::new(target.clone(), target.connect().await?);
+        let reader = PostgresReader::new(target.clone(), target.connect().await?);
         let session = match options.only_looks {
             true => None,
             false => {
@@ -93,7 +94,7 @@ impl PostgresStore {
                 Some(session)
             }
         };
-        let writer = Writer::start(Contact { target, session, watch, lock });
+        let writer = PostgresWriter::start(WriterConnection { target, session, watch, lock });
         Ok(Self { writer, reader, witness, state, notes })
     }
 

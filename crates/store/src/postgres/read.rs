@@ -5,18 +5,18 @@
 use std::{str::FromStr, sync::Arc};
 
 use abide_domain::{id::RunId, run::Run};
-use abide_ports::store::{Entry, Listing, Page, StoreError};
+use abide_ports::store::{JournalEntry, ListPage, PageRequest, StoreError};
 use serde::de::DeserializeOwned;
 use tokio::sync::Mutex;
 use tokio_postgres::{Row, types::ToSql};
 
 use super::{
-    connect::{Session, Target, Values},
+    connect::{PostgresConnection, PostgresTarget, SqlParams},
     error::failed,
 };
 use crate::{
     cursor::position,
-    record::{FoundEntry, id, limit, value},
+    record::{StoredEntry, id, limit, value},
 };
 
 /// The columns of an entry.
@@ -24,13 +24,13 @@ pub(super) const ENTRY: &str = "SELECT seq, run_id, revision, at, fresh, event, 
 
 /// The connection that reads, made again when it was lost.
 #[derive(Debug)]
-pub(super) struct Reader {
-    target: Target,
-    session: Mutex<Arc<Session>>,
+pub(super) struct PostgresReader {
+    target: PostgresTarget,
+    session: Mutex<Arc<PostgresConnection>>,
 }
 
-impl Reader {
-    pub(super) fn new(target: Target, session: Session) -> Self {
+impl PostgresReader {
+    pub(super) fn new(target: PostgresTarget, session: PostgresConnection) -> Self {
         Self { target, session: Mutex::new(Arc::new(session)) }
     }
 
@@ -39,12 +39,12 @@ impl Reader {
     }
 
     /// A connection of one's own.
-    pub(super) async fn connect(&self) -> Result<Session, StoreError> {
+    pub(super) async fn connect(&self) -> Result<PostgresConnection, StoreError> {
         self.target.connect().await
     }
 
     /// Asks, and asks once more if the connection was lost: reading twice does no harm.
-    pub(super) async fn rows(&self, sql: &str, values: Values<'_>) -> Result<Vec<Row>, StoreError> {
+    pub(super) async fn rows(&self, sql: &str, values: SqlParams<'_>) -> Result<Vec<Row>, StoreError> {
         let session = self.session().await?;
         match session.query(sql, values).await {
             Ok(rows) => Ok(rows),
@@ -55,7 +55,7 @@ impl Reader {
         }
     }
 
-    async fn session(&self) -> Result<Arc<Session>, StoreError> {
+    async fn session(&self) -> Result<Arc<PostgresConnection>, StoreError> {
         let mut session = self.session.lock().await;
         if session.client.is_closed() {
             *session = Arc::new(self.target.connect().await?);
@@ -64,7 +64,11 @@ impl Reader {
     }
 
     /// Entries of the journal.
-    pub(super) async fn entries(&self, sql: &str, values: Values<'_>) -> Result<Vec<Entry>, StoreError> {
+    pub(super) async fn entries(
+        &self,
+        sql: &str,
+        values: SqlParams<'_>,
+    ) -> Result<Vec<JournalEntry>, StoreError> {
         self.rows(sql, values).await?.iter().map(entry).collect()
     }
 
@@ -73,7 +77,7 @@ impl Reader {
         &self,
         table: &str,
         sql: &str,
-        values: Values<'_>,
+        values: SqlParams<'_>,
     ) -> Result<Vec<(String, T)>, StoreError> {
         let rows = self.rows(sql, values).await?;
         rows.iter().map(|row| Ok((row.get(0), value(table, row.get(0), row.get(1))?))).collect()
@@ -83,13 +87,13 @@ impl Reader {
     /// What does not fit into the page is not sent by the server.
     pub(super) async fn page<T>(
         &self,
-        table: Table,
+        table: PostgresLedgerTable,
         sql: &str,
         mut values: Vec<&(dyn ToSql + Sync)>,
-        page: &Page,
+        page: &PageRequest,
         read: impl Fn(&Row) -> Result<T, StoreError>,
-    ) -> Result<Listing<T>, StoreError> {
-        let Table { key, order, .. } = table;
+    ) -> Result<ListPage<T>, StoreError> {
+        let PostgresLedgerTable { key, order, .. } = table;
         let bytes = values.len() + 1;
         let sql = format!(
             "SELECT {key}, body, found FROM (
@@ -106,14 +110,14 @@ impl Reader {
         let rows = rows.get(..shown).unwrap_or_default();
         let next_cursor = rows.last().filter(|_| found > limit(shown)).map(|row| row.get(0));
         let items = rows.iter().map(read).collect::<Result<_, _>>()?;
-        Ok(Listing { items, next_cursor })
+        Ok(ListPage { items, next_cursor })
     }
 
     /// Runs of a query that gives a name and a body, each of them read or not.
     pub(super) async fn runs(
         &self,
         sql: &str,
-        values: Values<'_>,
+        values: SqlParams<'_>,
     ) -> Result<Vec<(String, Result<Run, StoreError>)>, StoreError> {
         let rows = self.rows(sql, values).await?;
         Ok(rows.iter().map(|row| (row.get(0), value("runs", row.get(0), row.get(1)))).collect())
@@ -133,12 +137,12 @@ impl Reader {
     /// A run's rows of one table, the first first.
     pub(super) async fn of_run<Id: FromStr + ToString, T: DeserializeOwned>(
         &self,
-        table: Table,
+        table: PostgresLedgerTable,
         run: RunId,
-        page: &Page,
-    ) -> Result<Listing<T>, StoreError> {
+        page: &PageRequest,
+    ) -> Result<ListPage<T>, StoreError> {
         let after = position::<Id>(page)?.map_or(String::new(), |id| id.to_string());
-        let Table { name, key, .. } = table;
+        let PostgresLedgerTable { name, key, .. } = table;
         let sql = format!(
             "SELECT {key}, body FROM {name} WHERE run_id = $1 AND {key} > $2 ORDER BY {key} LIMIT $3"
         );
@@ -147,44 +151,52 @@ impl Reader {
     }
 
     /// Runs by name.
-    pub(super) async fn run_ids(&self, sql: &str, values: Values<'_>) -> Result<Vec<RunId>, StoreError> {
+    pub(super) async fn run_ids(&self, sql: &str, values: SqlParams<'_>) -> Result<Vec<RunId>, StoreError> {
         self.rows(sql, values).await?.iter().map(|row| id("the journal", row.get(0))).collect()
     }
 
     /// The same, without what is no run.
-    pub(super) async fn known_runs(&self, sql: &str, values: Values<'_>) -> Result<Vec<RunId>, StoreError> {
+    pub(super) async fn known_runs(
+        &self,
+        sql: &str,
+        values: SqlParams<'_>,
+    ) -> Result<Vec<RunId>, StoreError> {
         let rows = self.rows(sql, values).await?;
         Ok(rows.iter().filter_map(|row| row.get::<_, String>(0).parse().ok()).collect())
     }
 }
 
 /// One row more than asked for is looked up, to know whether there is another page.
-pub(super) fn one_more(page: &Page) -> i64 {
+pub(super) fn one_more(page: &PageRequest) -> i64 {
     limit(page.limit).saturating_add(1)
 }
 
 /// A table that is listed, the column that names its rows, and the order of its lists.
 #[derive(Clone, Copy)]
-pub(super) struct Table {
+pub(super) struct PostgresLedgerTable {
     pub(super) name: &'static str,
     pub(super) key: &'static str,
     pub(super) order: &'static str,
 }
 
-impl Table {
+impl PostgresLedgerTable {
     /// The value of a row that starts with its name and its body.
     pub(super) fn value<T: DeserializeOwned>(&self, row: &Row) -> Result<T, StoreError> {
         value(self.name, row.get(0), row.get(1))
     }
 }
 
-pub(super) const RUNS: Table = Table { name: "runs", key: "run_id", order: "DESC" };
-pub(super) const TURNS: Table = Table { name: "turns", key: "turn_id", order: "ASC" };
-pub(super) const INTERACTIONS: Table = Table { name: "interactions", key: "interaction_id", order: "ASC" };
-pub(super) const DELIVERIES: Table = Table { name: "deliveries", key: "delivery_id", order: "ASC" };
+pub(super) const RUNS: PostgresLedgerTable =
+    PostgresLedgerTable { name: "runs", key: "run_id", order: "DESC" };
+pub(super) const TURNS: PostgresLedgerTable =
+    PostgresLedgerTable { name: "turns", key: "turn_id", order: "ASC" };
+pub(super) const INTERACTIONS: PostgresLedgerTable =
+    PostgresLedgerTable { name: "interactions", key: "interaction_id", order: "ASC" };
+pub(super) const DELIVERIES: PostgresLedgerTable =
+    PostgresLedgerTable { name: "deliveries", key: "delivery_id", order: "ASC" };
 
-fn entry(row: &Row) -> Result<Entry, StoreError> {
-    FoundEntry {
+fn entry(row: &Row) -> Result<JournalEntry, StoreError> {
+    StoredEntry {
         seq: row.get(0),
         run_id: row.get(1),
         revision: row.get(2),

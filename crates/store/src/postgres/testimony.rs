@@ -12,10 +12,10 @@ use std::{
 
 use abide_ports::store::StoreError;
 
-use super::{connect::Session, error::failed};
+use super::{connect::PostgresConnection, error::failed};
 use crate::{
-    chain::Head,
-    witness::{self, Loss, SyncedFile, Testimony, Witness},
+    chain::JournalHead,
+    witness::{self, LossPolicy, SyncedFile, WitnessReading, WitnessWriter},
 };
 
 /// How often a witness that was written to is synced.
@@ -23,17 +23,17 @@ const SYNC_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What keeps the store from being written to, shared with those who ask for its health.
 #[derive(Clone, Debug, Default)]
-pub(super) struct State(Arc<Mutex<Hindrances>>);
+pub(super) struct WriteHealth(Arc<Mutex<WriteBlockers>>);
 
 #[derive(Debug, Default)]
-struct Hindrances {
+struct WriteBlockers {
     /// The server has less than was acknowledged. Gone when it has that again.
     gone: Option<String>,
     /// Another daemon uses the schema. Stays for the life of this one.
     taken_over: Option<String>,
 }
 
-impl State {
+impl WriteHealth {
     pub(super) fn health(&self) -> Result<(), StoreError> {
         self.taken_over()?;
         match &self.lock().gone {
@@ -62,28 +62,28 @@ impl State {
         self.lock().gone = what;
     }
 
-    fn lock(&self) -> MutexGuard<'_, Hindrances> {
+    fn lock(&self) -> MutexGuard<'_, WriteBlockers> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Follows the commits of this daemon.
 #[derive(Debug)]
-pub(super) struct Watch {
-    witness: Option<Witness>,
+pub(super) struct WitnessTracker {
+    witness: Option<WitnessWriter>,
     /// The newest commit of this daemon.
-    seen: Head,
-    state: State,
+    seen: JournalHead,
+    state: WriteHealth,
 }
 
-impl Watch {
+impl WitnessTracker {
     /// One without a witness: only what is seen from now on is compared.
-    pub(super) fn without_witness(state: State) -> Self {
-        Self { witness: None, seen: Head::default(), state }
+    pub(super) fn without_witness(state: WriteHealth) -> Self {
+        Self { witness: None, seen: JournalHead::default(), state }
     }
 
     /// Refuses to write to a server that has less than was acknowledged.
-    pub(super) fn check(&mut self, head: Head) -> Result<(), StoreError> {
+    pub(super) fn check(&mut self, head: JournalHead) -> Result<(), StoreError> {
         let chain = (head.seq == self.seen.seq).then_some(head.chain);
         let compared = match (head.seq > self.seen.seq, self.seen.seq) {
             // What others wrote since cannot be told from here; the next start looks at it.
@@ -95,7 +95,7 @@ impl Watch {
     }
 
     /// Notes a commit, before it is acknowledged.
-    pub(super) fn committed(&mut self, head: Head) {
+    pub(super) fn committed(&mut self, head: JournalHead) {
         if head == self.seen {
             return;
         }
@@ -108,7 +108,7 @@ impl Watch {
 }
 
 /// Where the witness of this schema is.
-pub(super) async fn path_in(folder: &Path, session: &Session) -> Result<PathBuf, StoreError> {
+pub(super) async fn path_in(folder: &Path, session: &PostgresConnection) -> Result<PathBuf, StoreError> {
     let rows = session.query("SELECT value FROM meta WHERE key = 'id'", &[]).await;
     let rows = rows.map_err(|error| failed(&error))?;
     let Some(row) = rows.first() else {
@@ -123,16 +123,16 @@ pub(super) async fn path_in(folder: &Path, session: &Session) -> Result<PathBuf,
 
 /// Compares a schema with its witness, and starts the witness anew from there.
 pub(super) async fn open(
-    session: &Session,
+    session: &PostgresConnection,
     path: &Path,
-    loss: Loss,
-    state: State,
+    loss: LossPolicy,
+    state: WriteHealth,
     notes: &mut Vec<String>,
-) -> Result<Watch, StoreError> {
+) -> Result<WitnessTracker, StoreError> {
     match judge(session, path).await {
         Ok(None) => {}
         Ok(Some(note)) => notes.push(note),
-        Err(StoreError::Lost { what }) if loss == Loss::Accept => {
+        Err(StoreError::Lost { what }) if loss == LossPolicy::Accept => {
             let sql = "INSERT INTO meta (key, value)
                        VALUES ('accepted_loss', to_char(now() AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS\"Z\"') || ': ' || $1)
                        ON CONFLICT (key) DO UPDATE SET value = excluded.value";
@@ -142,18 +142,18 @@ pub(super) async fn open(
         Err(other) => return Err(other),
     }
     let head = head(session).await?;
-    let witness = Witness::start(path, head)?;
+    let witness = WitnessWriter::start(path, head)?;
     tokio::spawn(keep_synced(Arc::downgrade(&witness.shared())));
-    Ok(Watch { witness: Some(witness), seen: head, state })
+    Ok(WitnessTracker { witness: Some(witness), seen: head, state })
 }
 
 /// Compares a schema with its witness. A note for the operator if the witness cannot be read.
-pub(super) async fn judge(session: &Session, path: &Path) -> Result<Option<String>, StoreError> {
+pub(super) async fn judge(session: &PostgresConnection, path: &Path) -> Result<Option<String>, StoreError> {
     // The witness is read first: whoever commits meanwhile only makes the journal longer.
     let seen = match witness::read(path) {
-        Testimony::Head(seen) => seen,
-        Testimony::Missing => return Ok(None),
-        Testimony::Unreadable(why) => {
+        WitnessReading::Head(seen) => seen,
+        WitnessReading::Missing => return Ok(None),
+        WitnessReading::Unreadable(why) => {
             let note =
                 format!("its witness {why}; whether acknowledged input was lost before now cannot be told");
             return Ok(Some(note));
@@ -166,9 +166,9 @@ pub(super) async fn judge(session: &Session, path: &Path) -> Result<Option<Strin
     Ok(None)
 }
 
-async fn head(session: &Session) -> Result<Head, StoreError> {
+async fn head(session: &PostgresConnection) -> Result<JournalHead, StoreError> {
     let rows = session.query("SELECT seq, chain FROM head", &[]).await.map_err(|error| failed(&error))?;
-    Ok(rows.first().map_or(Head::default(), |row| Head { seq: row.get(0), chain: row.get(1) }))
+    Ok(rows.first().map_or(JournalHead::default(), |row| JournalHead { seq: row.get(0), chain: row.get(1) }))
 }
 
 /// Syncs the witness for as long as it is written.

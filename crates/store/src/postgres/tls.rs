@@ -41,7 +41,7 @@ pub(super) enum TlsMode {
 
 /// The authorities that are trusted.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Authorities {
+enum TrustedAuthorities {
     /// Those of the system, or of `SSL_CERT_FILE` and `SSL_CERT_DIR`.
     System,
     /// Those of a PEM file.
@@ -52,7 +52,7 @@ enum Authorities {
 #[derive(Clone, Debug)]
 pub(super) struct TlsSettings {
     mode: TlsMode,
-    authorities: Authorities,
+    authorities: TrustedAuthorities,
 }
 
 impl TlsMode {
@@ -110,8 +110,8 @@ impl TlsSettings {
             }
         }
         let authorities = match sslrootcert {
-            None | Some("system") => Authorities::System,
-            Some(file) => Authorities::File(PathBuf::from(file)),
+            None | Some("system") => TrustedAuthorities::System,
+            Some(file) => TrustedAuthorities::File(PathBuf::from(file)),
         };
         Ok(Self { mode, authorities })
     }
@@ -137,7 +137,7 @@ impl TlsSettings {
     }
 }
 
-impl Authorities {
+impl TrustedAuthorities {
     fn verifier(&self, provider: &Arc<CryptoProvider>) -> Result<Arc<WebPkiServerVerifier>, StoreError> {
         let roots = match self {
             Self::System => system_roots()?,

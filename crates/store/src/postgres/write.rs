@@ -1,27 +1,30 @@
 //! What a batch says to the server: one statement for each table, all sent at once, and then the COMMIT.
 
-use abide_domain::event::Claim;
-use abide_ports::store::{Claimed, StoreError};
+use abide_domain::event::KeyClaim;
+use abide_ports::store::{ClaimHolder, StoreError};
 use futures_util::future::try_join_all;
 use tokio_postgres::{Error, types::ToSql};
 
 use super::{
-    batch::{Batch, Known, Placed},
-    connect::Session,
+    batch::{BatchBaseline, CommitBatch, PlacedEntry},
+    connect::PostgresConnection,
     error::failed,
     text::{original, plain},
 };
 use crate::{
     assembly::TABLES,
-    chain::Head,
-    pen::Part,
-    record::{EntryRow, Record, TableRows, id},
+    chain::JournalHead,
+    pen::TextRange,
+    record::{CommitRow, EntryRow, TableRows, id},
 };
 
 /// Takes the head row, and reads what the server holds of these runs and keys. One round trip.
-pub(super) async fn begin(session: &Session, records: &[&Record]) -> Result<Known, StoreError> {
+pub(super) async fn begin(
+    session: &PostgresConnection,
+    records: &[&CommitRow],
+) -> Result<BatchBaseline, StoreError> {
     let runs: Vec<_> = records.iter().map(|record| record.rows.run()).collect();
-    let claims: Vec<&Claim> = records.iter().flat_map(|record| &record.rows.claims).collect();
+    let claims: Vec<&KeyClaim> = records.iter().flat_map(|record| &record.rows.claims).collect();
     let scopes: Vec<_> = claims.iter().map(|claim| plain(&claim.scope)).collect();
     let keys: Vec<_> = claims.iter().map(|claim| plain(&claim.key)).collect();
     let head = "SELECT seq, chain FROM head FOR UPDATE";
@@ -36,29 +39,33 @@ pub(super) async fn begin(session: &Session, records: &[&Record]) -> Result<Know
     session.client.batch_execute("BEGIN").await.map_err(|error| failed(&error))?;
     let asked = questions.iter().map(|(sql, values)| session.query(sql, values));
     let answers = try_join_all(asked).await.map_err(|error| failed(&error))?;
-    let mut known = Known::default();
+    let mut known = BatchBaseline::default();
     for row in &answers[0] {
-        known.head = Head { seq: row.get(0), chain: row.get(1) };
+        known.head = JournalHead { seq: row.get(0), chain: row.get(1) };
     }
     for row in &answers[1] {
         known.revisions.insert(id("runs", row.get(0))?, row.get::<_, i64>(3) as u64);
     }
     for row in &answers[2] {
-        let holder = Claimed { run_id: id("claims", row.get(0))?, fingerprint: original(row.get(4)) };
+        let holder = ClaimHolder { run_id: id("claims", row.get(0))?, fingerprint: original(row.get(4)) };
         known.claims.insert((original(row.get(1)), original(row.get(2))), holder);
     }
     Ok(known)
 }
 
 /// Sends the rows of a batch. One round trip, once the statements are prepared.
-pub(super) async fn rows(session: &Session, head: Head, batch: &Batch<'_>) -> Result<(), Error> {
-    let mut statements = Statements::default();
+pub(super) async fn rows(
+    session: &PostgresConnection,
+    head: JournalHead,
+    batch: &CommitBatch<'_>,
+) -> Result<(), Error> {
+    let mut statements = StatementBatch::default();
     statements.add("UPDATE head SET seq = $1, chain = $2", vec![Box::new(head.seq), Box::new(head.chain)]);
     if !batch.entries.is_empty() {
-        let column = |read: fn(&Placed<'_>) -> i64| -> Column<'_> {
+        let column = |read: fn(&PlacedEntry<'_>) -> i64| -> SqlColumn<'_> {
             Box::new(batch.entries.iter().map(read).collect::<Vec<_>>())
         };
-        let text = |part: fn(&TableRows, &EntryRow) -> Part| -> Column<'_> {
+        let text = |part: fn(&TableRows, &EntryRow) -> TextRange| -> SqlColumn<'_> {
             let texts = batch.entries.iter().map(|it| &it.rows.text[part(it.rows, it.entry)]);
             Box::new(texts.collect::<Vec<_>>())
         };
@@ -82,7 +89,7 @@ pub(super) async fn rows(session: &Session, head: Head, batch: &Batch<'_>) -> Re
     statements.send(session).await
 }
 
-fn ledgers<'a>(statements: &mut Statements<'a>, batch: &'a Batch<'a>) {
+fn ledgers<'a>(statements: &mut StatementBatch<'a>, batch: &'a CommitBatch<'a>) {
     if !batch.runs.is_empty() {
         let keys = || batch.runs.values().map(|(keys, _)| keys);
         statements.add(
@@ -154,7 +161,7 @@ fn ledgers<'a>(statements: &mut Statements<'a>, batch: &'a Batch<'a>) {
     keys_and_readers(statements, batch);
 }
 
-fn keys_and_readers<'a>(statements: &mut Statements<'a>, batch: &'a Batch<'a>) {
+fn keys_and_readers<'a>(statements: &mut StatementBatch<'a>, batch: &'a CommitBatch<'a>) {
     if !batch.claims.is_empty() {
         statements.add(
             "INSERT INTO claims (scope, key, fingerprint, run_id)
@@ -181,7 +188,7 @@ fn keys_and_readers<'a>(statements: &mut Statements<'a>, batch: &'a Batch<'a>) {
 }
 
 /// Removes all rows of a run, and rows of the same names that are filed under another one.
-pub(super) async fn clear(session: &Session, rows: &TableRows) -> Result<(), Error> {
+pub(super) async fn clear(session: &PostgresConnection, rows: &TableRows) -> Result<(), Error> {
     for table in TABLES {
         session.execute(&format!("DELETE FROM {table} WHERE run_id = $1"), &[&rows.run()]).await?;
     }
@@ -203,24 +210,24 @@ pub(super) async fn clear(session: &Session, rows: &TableRows) -> Result<(), Err
     Ok(())
 }
 
-type Column<'a> = Box<dyn ToSql + Sync + Send + 'a>;
+type SqlColumn<'a> = Box<dyn ToSql + Sync + Send + 'a>;
 
-fn column<'a, T: ToSql + Sync + Send + 'a>(values: impl Iterator<Item = T>) -> Column<'a> {
+fn column<'a, T: ToSql + Sync + Send + 'a>(values: impl Iterator<Item = T>) -> SqlColumn<'a> {
     Box::new(values.collect::<Vec<_>>())
 }
 
 /// Statements that are on their way together.
 #[derive(Default)]
-struct Statements<'a> {
-    statements: Vec<(&'static str, Vec<Column<'a>>)>,
+struct StatementBatch<'a> {
+    statements: Vec<(&'static str, Vec<SqlColumn<'a>>)>,
 }
 
-impl<'a> Statements<'a> {
-    fn add(&mut self, sql: &'static str, columns: Vec<Column<'a>>) {
+impl<'a> StatementBatch<'a> {
+    fn add(&mut self, sql: &'static str, columns: Vec<SqlColumn<'a>>) {
         self.statements.push((sql, columns));
     }
 
-    async fn send(&self, session: &Session) -> Result<(), Error> {
+    async fn send(&self, session: &PostgresConnection) -> Result<(), Error> {
         // Each is sent when first polled, so all must be prepared before.
         for (sql, _) in &self.statements {
             session.prepared(sql).await?;

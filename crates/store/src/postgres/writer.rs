@@ -5,20 +5,20 @@
 
 use std::time::Duration;
 
-use abide_ports::store::{Committed, Seq, StoreError};
+use abide_ports::store::{CommitReceipt, JournalSeq, StoreError};
 use tokio::sync::{mpsc, oneshot};
 
 use super::{
-    batch::Batch,
-    connect::{Session, Target},
+    batch::CommitBatch,
+    connect::{PostgresConnection, PostgresTarget},
     error::{commit_failed, failed},
     holder::SchemaLock,
-    testimony::Watch,
+    testimony::WitnessTracker,
     write,
 };
 use crate::{
-    chain::Head,
-    record::{Record, TableRows, number},
+    chain::JournalHead,
+    record::{CommitRow, TableRows, number},
 };
 
 /// How many orders may wait. Who comes later waits for a place, asynchronously.
@@ -30,48 +30,48 @@ const RESTORE_PAUSE: Duration = Duration::from_secs(1);
 
 /// Something to be written.
 #[derive(Debug)]
-pub(super) enum Job {
-    Commit(Vec<Record>),
+pub(super) enum PostgresWriteJob {
+    Commit(Vec<CommitRow>),
     Advance {
         reader: String,
-        to: Seq,
+        to: JournalSeq,
     },
     Replace(Box<TableRows>),
     /// Nothing, under the schema's lock.
     Hold,
 }
 
-type Outcome = Result<Committed, StoreError>;
+type PostgresWriteResult = Result<CommitReceipt, StoreError>;
 
-struct Order {
-    job: Job,
-    reply: oneshot::Sender<Outcome>,
+struct PostgresWriteRequest {
+    job: PostgresWriteJob,
+    reply: oneshot::Sender<PostgresWriteResult>,
 }
 
 /// The task, as its customers see it. It ends when they are gone and everything is written.
 #[derive(Debug)]
-pub(super) struct Writer {
-    orders: mpsc::Sender<Order>,
+pub(super) struct PostgresWriter {
+    orders: mpsc::Sender<PostgresWriteRequest>,
 }
 
-impl Writer {
-    pub(super) fn start(contact: Contact) -> Self {
+impl PostgresWriter {
+    pub(super) fn start(contact: WriterConnection) -> Self {
         let (orders, queue) = mpsc::channel(QUEUE);
         tokio::spawn(serve(contact, queue));
         Self { orders }
     }
 
     /// Has something written. Whoever stops waiting for the answer does not stop the writing.
-    pub(super) async fn order(&self, job: Job) -> Outcome {
+    pub(super) async fn order(&self, job: PostgresWriteJob) -> PostgresWriteResult {
         let (reply, answer) = oneshot::channel();
         let stopped = |_| StoreError::Unavailable { reason: "the writer has stopped".to_owned() };
-        self.orders.send(Order { job, reply }).await.map_err(stopped)?;
+        self.orders.send(PostgresWriteRequest { job, reply }).await.map_err(stopped)?;
         let unknown = |_| Err(StoreError::OutcomeUnknown { reason: "the writer stopped".to_owned() });
         answer.await.unwrap_or_else(unknown)
     }
 }
 
-async fn serve(mut contact: Contact, mut queue: mpsc::Receiver<Order>) {
+async fn serve(mut contact: WriterConnection, mut queue: mpsc::Receiver<PostgresWriteRequest>) {
     let mut orders = Vec::new();
     loop {
         tokio::select! {
@@ -95,23 +95,23 @@ async fn serve(mut contact: Contact, mut queue: mpsc::Receiver<Order>) {
 
 /// All jobs in one transaction if that works. If the server refuses something, each on its own, so that only the bad
 /// one fails.
-async fn write_all(contact: &mut Contact, jobs: &[Job]) -> Vec<Outcome> {
-    if jobs.len() > 1 && !jobs.iter().any(|job| matches!(job, Job::Replace(_))) {
+async fn write_all(contact: &mut WriterConnection, jobs: &[PostgresWriteJob]) -> Vec<PostgresWriteResult> {
+    if jobs.len() > 1 && !jobs.iter().any(|job| matches!(job, PostgresWriteJob::Replace(_))) {
         match contact.transaction(jobs).await {
             Ok(outcomes) => return outcomes,
-            Err(Failure::Unknown(reason)) => {
+            Err(TransactionFailure::Unknown(reason)) => {
                 let unknown = |_| Err(StoreError::OutcomeUnknown { reason: reason.clone() });
                 return jobs.iter().map(unknown).collect();
             }
-            Err(Failure::NotWritten(_)) => {}
+            Err(TransactionFailure::NotWritten(_)) => {}
         }
     }
     let mut outcomes = Vec::new();
     for job in jobs {
         let outcome = match contact.transaction(std::slice::from_ref(job)).await {
             Ok(mut outcomes) => outcomes.pop().expect("each job has its outcome"),
-            Err(Failure::Unknown(reason)) => Err(StoreError::OutcomeUnknown { reason }),
-            Err(Failure::NotWritten(error)) => Err(error),
+            Err(TransactionFailure::Unknown(reason)) => Err(StoreError::OutcomeUnknown { reason }),
+            Err(TransactionFailure::NotWritten(error)) => Err(error),
         };
         outcomes.push(outcome);
     }
@@ -119,12 +119,12 @@ async fn write_all(contact: &mut Contact, jobs: &[Job]) -> Vec<Outcome> {
 }
 
 /// What went wrong with a whole transaction.
-enum Failure {
+enum TransactionFailure {
     NotWritten(StoreError),
     Unknown(String),
 }
 
-impl From<StoreError> for Failure {
+impl From<StoreError> for TransactionFailure {
     fn from(error: StoreError) -> Self {
         match error {
             StoreError::OutcomeUnknown { reason } => Self::Unknown(reason),
@@ -145,14 +145,14 @@ impl From<StoreError> for Failure {
 
 /// The connection, made again when it was lost.
 #[derive(Debug)]
-pub(super) struct Contact {
-    pub(super) target: Target,
-    pub(super) session: Option<Session>,
-    pub(super) watch: Watch,
+pub(super) struct WriterConnection {
+    pub(super) target: PostgresTarget,
+    pub(super) session: Option<PostgresConnection>,
+    pub(super) watch: WitnessTracker,
     pub(super) lock: SchemaLock,
 }
 
-impl Contact {
+impl WriterConnection {
     /// Waits until the connection should be made again although nothing is to be written.
     async fn lost(&self) {
         match &self.session {
@@ -171,24 +171,30 @@ impl Contact {
     }
 
     /// A new connection that has the schema's lock.
-    async fn locked(&mut self, session: Session) -> Result<Session, StoreError> {
+    async fn locked(&mut self, session: PostgresConnection) -> Result<PostgresConnection, StoreError> {
         self.lock.take(&session).await?;
         self.lock.sign(&session).await?;
         Ok(session)
     }
 
-    async fn transaction(&mut self, jobs: &[Job]) -> Result<Vec<Outcome>, Failure> {
+    async fn transaction(
+        &mut self,
+        jobs: &[PostgresWriteJob],
+    ) -> Result<Vec<PostgresWriteResult>, TransactionFailure> {
         let fresh = self.session.as_ref().is_none_or(|session| session.client.is_closed());
         let first = self.attempt(jobs).await;
         let lost = self.session.as_ref().is_none_or(|session| session.client.is_closed());
         match first {
             // The server was gone before anything could have been committed, as after its restart.
-            Err(Failure::NotWritten(_)) if lost && !fresh => self.attempt(jobs).await,
+            Err(TransactionFailure::NotWritten(_)) if lost && !fresh => self.attempt(jobs).await,
             other => other,
         }
     }
 
-    async fn attempt(&mut self, jobs: &[Job]) -> Result<Vec<Outcome>, Failure> {
+    async fn attempt(
+        &mut self,
+        jobs: &[PostgresWriteJob],
+    ) -> Result<Vec<PostgresWriteResult>, TransactionFailure> {
         let session = match self.session.take().filter(|session| !session.client.is_closed()) {
             Some(session) => session,
             None => {
@@ -205,26 +211,30 @@ impl Contact {
     }
 }
 
-async fn transaction(session: &Session, jobs: &[Job], watch: &mut Watch) -> Result<Vec<Outcome>, Failure> {
-    let records: Vec<&Record> = jobs.iter().flat_map(records).collect();
+async fn transaction(
+    session: &PostgresConnection,
+    jobs: &[PostgresWriteJob],
+    watch: &mut WitnessTracker,
+) -> Result<Vec<PostgresWriteResult>, TransactionFailure> {
+    let records: Vec<&CommitRow> = jobs.iter().flat_map(records).collect();
     let mut known = write::begin(session, &records).await?;
-    let before: Head = known.head;
+    let before: JournalHead = known.head;
     watch.check(before)?;
-    let mut batch = Batch::default();
+    let mut batch = CommitBatch::default();
     let mut outcomes = Vec::new();
     for job in jobs {
         outcomes.push(match job {
-            Job::Commit(records) => batch.take(&mut known, records),
-            Job::Advance { reader, to } => {
+            PostgresWriteJob::Commit(records) => batch.take(&mut known, records),
+            PostgresWriteJob::Advance { reader, to } => {
                 let to = number(to.0);
                 batch.cursors.entry(reader).and_modify(|at| *at = to.max(*at)).or_insert(to);
-                Ok(Committed { last: Seq(known.head.seq as u64) })
+                Ok(CommitReceipt { last: JournalSeq(known.head.seq as u64) })
             }
-            Job::Hold => Ok(Committed { last: Seq(known.head.seq as u64) }),
-            Job::Replace(rows) => {
+            PostgresWriteJob::Hold => Ok(CommitReceipt { last: JournalSeq(known.head.seq as u64) }),
+            PostgresWriteJob::Replace(rows) => {
                 write::clear(session, rows).await.map_err(|error| failed(&error))?;
                 batch.replace(rows);
-                Ok(Committed { last: Seq(known.head.seq as u64) })
+                Ok(CommitReceipt { last: JournalSeq(known.head.seq as u64) })
             }
         });
     }
@@ -241,9 +251,9 @@ async fn transaction(session: &Session, jobs: &[Job], watch: &mut Watch) -> Resu
     }
 }
 
-fn records(job: &Job) -> &[Record] {
+fn records(job: &PostgresWriteJob) -> &[CommitRow] {
     match job {
-        Job::Commit(records) => records,
-        Job::Advance { .. } | Job::Replace(_) | Job::Hold => &[],
+        PostgresWriteJob::Commit(records) => records,
+        PostgresWriteJob::Advance { .. } | PostgresWriteJob::Replace(_) | PostgresWriteJob::Hold => &[],
     }
 }

@@ -10,7 +10,7 @@ use abide_ports::store::StoreError;
 use rusqlite::Connection;
 
 use super::{
-    connect::{self, InUse},
+    connect::{self, InUseMark},
     error::failed,
     lock::beside,
 };
@@ -40,7 +40,7 @@ fn write(database: &Path, part: &Path) -> Result<(), StoreError> {
     source.execute("VACUUM INTO ?1", [name]).map_err(|error| failed(&error))?;
     // The copy is complete without a log, so it says so.
     let copy = Connection::open(part).map_err(|error| failed(&error))?;
-    connect::mark(&copy, InUse::No)?;
+    connect::mark(&copy, InUseMark::No)?;
     // A copy has no witness until it is opened as a store of its own.
     connect::forget(&copy, "witness")?;
     connect::check_copy(&copy)?;

@@ -13,22 +13,22 @@ use abide_ports::store::StoreError;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, config::DbConfig};
 
 use super::{
-    Options,
+    SqliteOptions,
     error::failed,
-    lock::{Lock, beside},
+    lock::{DatabaseLock, beside},
     read,
-    testimony::{self, Verdict},
+    testimony::{self, WitnessVerdict},
 };
 use crate::{
-    chain::Head,
-    migration::{Applied, Migration, pending},
-    witness::{Loss, Witness},
+    chain::JournalHead,
+    migration::{AppliedMigration, SchemaMigration, pending},
+    witness::{LossPolicy, WitnessWriter},
 };
 
 /// The steps that make a database. A released one is never edited.
-pub(super) const MIGRATIONS: &[Migration] = &[
-    Migration { number: 1, name: "ledgers", sql: include_str!("migrations/0001_ledgers.sql") },
-    Migration { number: 2, name: "chain", sql: include_str!("migrations/0002_chain.sql") },
+pub(super) const MIGRATIONS: &[SchemaMigration] = &[
+    SchemaMigration { number: 1, name: "ledgers", sql: include_str!("migrations/0001_ledgers.sql") },
+    SchemaMigration { number: 2, name: "chain", sql: include_str!("migrations/0002_chain.sql") },
 ];
 
 /// "Abid" in the file's header, for `file` and for us.
@@ -51,7 +51,7 @@ const STATEMENTS: usize = 64;
 
 /// What a database is opened for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Purpose {
+pub(super) enum OpenPurpose {
     /// To commit to it.
     Serve,
     /// To look at it. Its witness is left as it is.
@@ -59,11 +59,11 @@ pub(super) enum Purpose {
 }
 
 /// A connection that writes, and what was found on the way to it.
-pub(super) struct Opened {
+pub(super) struct OpenedDatabase {
     pub(super) connection: Connection,
-    pub(super) head: Head,
+    pub(super) head: JournalHead,
     /// None for whoever only looks.
-    pub(super) witness: Option<Witness>,
+    pub(super) witness: Option<WitnessWriter>,
     /// What an operator should know.
     pub(super) notes: Vec<String>,
 }
@@ -71,10 +71,10 @@ pub(super) struct Opened {
 /// Opens the connection that writes, after looking at everything that can be seen at a glance.
 pub(super) fn writer(
     path: &Path,
-    lock: &Lock,
-    options: &Options,
-    purpose: Purpose,
-) -> Result<Opened, StoreError> {
+    lock: &DatabaseLock,
+    options: &SqliteOptions,
+    purpose: OpenPurpose,
+) -> Result<OpenedDatabase, StoreError> {
     let mut notes = Vec::new();
     let had_log = prepare_file(path, lock, options.loss, &mut notes)?;
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
@@ -87,13 +87,13 @@ pub(super) fn writer(
     check_ours(&connection, path)?;
     let verdict = testimony::judge(&connection, path)?;
     // Another program that opened the database may have moved the whole log into it. The witness tells.
-    let is_whole = had_log || verdict == Verdict::Agrees;
+    let is_whole = had_log || verdict == WitnessVerdict::Agrees;
     let mut missing = if is_whole { None } else { check_log(&connection, path, options.loss)? };
     match verdict {
-        Verdict::Agrees | Verdict::Unused => {}
-        Verdict::Unwitnessed { why } => notes.push(why),
-        Verdict::Lost { what } if options.loss == Loss::Accept => missing = Some(what),
-        Verdict::Lost { what } => return Err(StoreError::Lost { what }),
+        WitnessVerdict::Agrees | WitnessVerdict::Unused => {}
+        WitnessVerdict::Unwitnessed { why } => notes.push(why),
+        WitnessVerdict::Lost { what } if options.loss == LossPolicy::Accept => missing = Some(what),
+        WitnessVerdict::Lost { what } => return Err(StoreError::Lost { what }),
     }
     set_up(&connection, options).map_err(|error| named(path, &error))?;
     let mode: String = connection
@@ -120,11 +120,11 @@ pub(super) fn writer(
     }
     let head = super::write::head(&connection).map_err(|error| failed(&error))?;
     let witness = match purpose {
-        Purpose::Serve => Some(testimony::start(&connection, path, head)?),
-        Purpose::Look => None,
+        OpenPurpose::Serve => Some(testimony::start(&connection, path, head)?),
+        OpenPurpose::Look => None,
     };
-    mark(&connection, InUse::Yes)?;
-    Ok(Opened { connection, head, witness, notes })
+    mark(&connection, InUseMark::Yes)?;
+    Ok(OpenedDatabase { connection, head, witness, notes })
 }
 
 /// Whether a database that somebody else has can be looked at: it is ours, and of this program's version.
@@ -157,7 +157,7 @@ pub(super) fn reader(path: &Path) -> Result<Connection, StoreError> {
 
 /// Leaves a database that is one file and says so. Whatever fails here is made up for at the next start.
 pub(super) fn close(connection: Connection) {
-    if mark(&connection, InUse::No).is_ok() {
+    if mark(&connection, InUseMark::No).is_ok() {
         let _ = connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false);
     }
     let _ = connection.close();
@@ -165,17 +165,17 @@ pub(super) fn close(connection: Connection) {
 
 /// Whether the main file may be read without its log.
 #[derive(Clone, Copy)]
-pub(super) enum InUse {
+pub(super) enum InUseMark {
     Yes,
     No,
 }
 
 /// Notes in the main file itself whether it is in use: a copy of it that was made meanwhile is then known to lack
 /// its log.
-pub(super) fn mark(connection: &Connection, in_use: InUse) -> Result<(), StoreError> {
+pub(super) fn mark(connection: &Connection, in_use: InUseMark) -> Result<(), StoreError> {
     let value = match in_use {
-        InUse::Yes => "yes",
-        InUse::No => "no",
+        InUseMark::Yes => "yes",
+        InUseMark::No => "no",
     };
     note(connection, "in_use", value)?;
     connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())).map_err(|error| failed(&error))
@@ -203,7 +203,12 @@ pub(super) fn noted(connection: &Connection, key: &str) -> rusqlite::Result<Opti
 }
 
 /// Looks at the files before SQLite does, and says whether there is a log.
-fn prepare_file(path: &Path, lock: &Lock, loss: Loss, notes: &mut Vec<String>) -> Result<bool, StoreError> {
+fn prepare_file(
+    path: &Path,
+    lock: &DatabaseLock,
+    loss: LossPolicy,
+    notes: &mut Vec<String>,
+) -> Result<bool, StoreError> {
     let had_log = fs::metadata(beside(path, "wal")).map(|file| file.len());
     let log_says_something = had_log.as_ref().is_ok_and(|length| *length > 0);
     let length = fs::metadata(path).map_or(0, |file| file.len());
@@ -220,7 +225,7 @@ fn prepare_file(path: &Path, lock: &Lock, loss: Loss, notes: &mut Vec<String>) -
         (true, false, false) | (false, _, _) => None,
     };
     if let Some(how) = missing {
-        if loss == Loss::Refuse {
+        if loss == LossPolicy::Refuse {
             let what =
                 format!("{} {how} (`abide up --accept-loss` starts with an empty one)", path.display());
             return Err(StoreError::Damaged { what });
@@ -275,14 +280,14 @@ fn check_ours(connection: &Connection, path: &Path) -> Result<(), StoreError> {
 }
 
 /// Refuses a file without a log that was in use with one. If a loss is accepted, says what is missing.
-fn check_log(connection: &Connection, path: &Path, loss: Loss) -> Result<Option<String>, StoreError> {
+fn check_log(connection: &Connection, path: &Path, loss: LossPolicy) -> Result<Option<String>, StoreError> {
     let in_use = noted(connection, "in_use").map_err(|error| named(path, &error))?;
     if in_use.as_deref() != Some("yes") {
         return Ok(None);
     }
     let path = path.display();
     let missing = format!("{path} was in use when it was copied or left, and its log {path}-wal is missing");
-    if loss == Loss::Accept {
+    if loss == LossPolicy::Accept {
         return Ok(Some(missing));
     }
     let what = format!(
@@ -292,7 +297,7 @@ fn check_log(connection: &Connection, path: &Path, loss: Loss) -> Result<Option<
     Err(StoreError::Damaged { what })
 }
 
-fn set_up(connection: &Connection, options: &Options) -> rusqlite::Result<()> {
+fn set_up(connection: &Connection, options: &SqliteOptions) -> rusqlite::Result<()> {
     connection.busy_timeout(BUSY)?;
     connection.set_prepared_statement_cache_capacity(STATEMENTS);
     connection.pragma_update(None, "application_id", APPLICATION_ID)?;
@@ -330,10 +335,11 @@ pub(super) fn migrate(connection: &Connection) -> Result<(), StoreError> {
     Ok(())
 }
 
-fn applied(connection: &Connection) -> rusqlite::Result<Vec<Applied>> {
+fn applied(connection: &Connection) -> rusqlite::Result<Vec<AppliedMigration>> {
     let mut query = connection.prepare("SELECT number, name, checksum FROM migrations ORDER BY number")?;
-    let rows = query
-        .query_map([], |row| Ok(Applied { number: row.get(0)?, name: row.get(1)?, checksum: row.get(2)? }))?;
+    let rows = query.query_map([], |row| {
+        Ok(AppliedMigration { number: row.get(0)?, name: row.get(1)?, checksum: row.get(2)? })
+    })?;
     rows.collect()
 }
 
@@ -351,7 +357,7 @@ pub(super) fn check_copy(copy: &Connection) -> Result<(), StoreError> {
 pub(super) fn check_backup(backup: &Connection, path: &Path, has_log: bool) -> Result<(), StoreError> {
     check_ours(backup, path)?;
     if !has_log {
-        check_log(backup, path, Loss::Refuse)?;
+        check_log(backup, path, LossPolicy::Refuse)?;
     }
     let tables = "SELECT count(*) FROM sqlite_schema WHERE name IN ('journal', 'migrations', 'meta')";
     let ours: i64 = backup.query_row(tables, [], |row| row.get(0)).map_err(|error| named(path, &error))?;

@@ -17,7 +17,7 @@ use std::{
 use abide_ports::store::StoreError;
 
 use super::lock::beside;
-use crate::{chain::Head, witness::Witness};
+use crate::{chain::JournalHead, witness::WitnessWriter};
 
 /// How often the files are looked at and the witness is synced.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -26,11 +26,11 @@ const HEADER: usize = 100;
 
 /// The watch over one open database. Cheap to clone; all clones are one.
 #[derive(Clone, Debug)]
-pub(super) struct Guard(Arc<Inner>);
+pub(super) struct FileGuard(Arc<FileGuardInner>);
 
 #[derive(Debug)]
-struct Inner {
-    files: Mutex<Files>,
+struct FileGuardInner {
+    files: Mutex<WatchedFiles>,
     /// What was found once the files were no longer what they must be.
     gone: Mutex<Option<String>>,
     /// The last failure to write the witness, until one succeeds.
@@ -41,31 +41,31 @@ struct Inner {
 
 /// The thread that looks every second.
 #[derive(Debug)]
-pub(super) struct Rounds {
+pub(super) struct FileWatchThread {
     stop: Option<mpsc::Sender<()>>,
     thread: Option<thread::JoinHandle<()>>,
 }
 
 /// What the files were after the last transaction of ours.
 #[derive(Debug)]
-struct Files {
+struct WatchedFiles {
     path: PathBuf,
     log: PathBuf,
-    database_was: Option<State>,
-    log_was: Option<State>,
+    database_was: Option<FileState>,
+    log_was: Option<FileState>,
     header: [u8; HEADER],
-    witness: Witness,
-    head: Head,
+    witness: WitnessWriter,
+    head: JournalHead,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct State {
+struct FileState {
     inode: (u64, u64),
     bytes: u64,
     modified: (i64, i64),
 }
 
-impl State {
+impl FileState {
     fn of(file: &Metadata) -> Self {
         Self {
             inode: (file.dev(), file.ino()),
@@ -76,20 +76,20 @@ impl State {
 }
 
 /// The right to write one transaction. The files are compared with what they were before and after it.
-pub(super) struct Transaction<'a> {
-    guard: &'a Guard,
-    files: MutexGuard<'a, Files>,
+pub(super) struct GuardedTransaction<'a> {
+    guard: &'a FileGuard,
+    files: MutexGuard<'a, WatchedFiles>,
     is_settled: bool,
 }
 
-impl Guard {
+impl FileGuard {
     /// Begins to watch a database that SQLite has open, after everything that opening it writes.
-    pub(super) fn new(path: &Path, witness: Witness, head: Head) -> Result<Self, StoreError> {
+    pub(super) fn new(path: &Path, witness: WitnessWriter, head: JournalHead) -> Result<Self, StoreError> {
         let unreadable = |error: io::Error| StoreError::Unavailable {
             reason: format!("{} cannot be read: {error}", path.display()),
         };
         let database = File::open(path).map_err(unreadable)?;
-        let mut files = Files {
+        let mut files = WatchedFiles {
             path: path.to_owned(),
             log: beside(path, "wal"),
             database_was: None,
@@ -100,11 +100,11 @@ impl Guard {
         };
         files.remember(&database);
         let (gone, unwitnessed) = (Mutex::default(), Mutex::default());
-        Ok(Self(Arc::new(Inner { files: Mutex::new(files), gone, unwitnessed, database })))
+        Ok(Self(Arc::new(FileGuardInner { files: Mutex::new(files), gone, unwitnessed, database })))
     }
 
     /// Starts the thread that looks every second.
-    pub(super) fn go_rounds(&self) -> Result<Rounds, StoreError> {
+    pub(super) fn go_rounds(&self) -> Result<FileWatchThread, StoreError> {
         let (stop, stopped) = mpsc::channel();
         let guard = self.clone();
         let rounds = move || {
@@ -116,7 +116,7 @@ impl Guard {
             thread::Builder::new().name("abide-guard".to_owned()).spawn(rounds).map_err(|error| {
                 StoreError::Unavailable { reason: format!("no thread to watch the database: {error}") }
             })?;
-        Ok(Rounds { stop: Some(stop), thread: Some(thread) })
+        Ok(FileWatchThread { stop: Some(stop), thread: Some(thread) })
     }
 
     /// Whether the files are still what they must be.
@@ -133,11 +133,11 @@ impl Guard {
     }
 
     /// Begins a transaction, if the files are what the last one left.
-    pub(super) fn begin(&self) -> Result<Transaction<'_>, StoreError> {
+    pub(super) fn begin(&self) -> Result<GuardedTransaction<'_>, StoreError> {
         self.health()?;
         let files = lock(&self.0.files);
         self.check(&files)?;
-        Ok(Transaction { guard: self, files, is_settled: false })
+        Ok(GuardedTransaction { guard: self, files, is_settled: false })
     }
 
     /// Syncs the witness for the last time.
@@ -153,7 +153,7 @@ impl Guard {
             return;
         }
         if !files.witness.is_in_place() {
-            let started = Witness::start(files.witness.path(), files.head);
+            let started = WitnessWriter::start(files.witness.path(), files.head);
             match started {
                 Ok(witness) => files.witness = witness,
                 Err(error) => *lock(&self.0.unwitnessed) = Some(error.to_string()),
@@ -166,16 +166,16 @@ impl Guard {
         }
     }
 
-    fn check(&self, files: &Files) -> Result<(), StoreError> {
+    fn check(&self, files: &WatchedFiles) -> Result<(), StoreError> {
         let Some(what) = files.difference(&self.0.database) else { return Ok(()) };
         *lock(&self.0.gone) = Some(what.clone());
         Err(StoreError::Gone { what })
     }
 }
 
-impl Transaction<'_> {
+impl GuardedTransaction<'_> {
     /// After COMMIT and before any acknowledgement: the files are still there, and the witness has seen the commit.
-    pub(super) fn committed(mut self, head: Head) -> Result<(), StoreError> {
+    pub(super) fn committed(mut self, head: JournalHead) -> Result<(), StoreError> {
         self.is_settled = true;
         let files = &mut *self.files;
         if let Some(what) = files.absence() {
@@ -198,7 +198,7 @@ impl Transaction<'_> {
     }
 }
 
-impl Drop for Transaction<'_> {
+impl Drop for GuardedTransaction<'_> {
     /// A transaction that was rolled back may have left something in the log.
     fn drop(&mut self) {
         if !self.is_settled && self.files.absence().is_none() {
@@ -207,11 +207,11 @@ impl Drop for Transaction<'_> {
     }
 }
 
-impl Files {
+impl WatchedFiles {
     /// Notes what the files are now, and says whether the database itself was written to.
     fn remember(&mut self, database: &File) -> bool {
-        let now = fs::metadata(&self.path).ok().as_ref().map(State::of);
-        self.log_was = fs::metadata(&self.log).ok().as_ref().map(State::of);
+        let now = fs::metadata(&self.path).ok().as_ref().map(FileState::of);
+        self.log_was = fs::metadata(&self.log).ok().as_ref().map(FileState::of);
         let changed = now != self.database_was;
         if changed {
             self.database_was = now;
@@ -225,7 +225,7 @@ impl Files {
     fn absence(&self) -> Option<String> {
         for (path, was) in [(&self.path, self.database_was), (&self.log, self.log_was)] {
             match (fs::metadata(path), was) {
-                (Ok(file), Some(was)) if State::of(&file).inode != was.inode => {
+                (Ok(file), Some(was)) if FileState::of(&file).inode != was.inode => {
                     return Some(format!("{} was replaced by another file", path.display()));
                 }
                 (Err(error), Some(_)) if is_absence(&error) => {
@@ -243,7 +243,7 @@ impl Files {
         if let Some(what) = self.absence() {
             return Some(what);
         }
-        let state = |path| fs::metadata(path).ok().as_ref().map(State::of);
+        let state = |path| fs::metadata(path).ok().as_ref().map(FileState::of);
         for (path, was) in [(&self.path, self.database_was), (&self.log, self.log_was)] {
             if let (Some(now), Some(was)) = (state(path), was)
                 && now.bytes < was.bytes
@@ -259,7 +259,7 @@ impl Files {
     }
 }
 
-impl Drop for Rounds {
+impl Drop for FileWatchThread {
     fn drop(&mut self) {
         self.stop = None;
         if let Some(thread) = self.thread.take() {

@@ -4,13 +4,13 @@
 use std::path::Path;
 
 use abide_domain::id::RunId;
-use abide_ports::store::{Flaw, StoreError};
+use abide_ports::store::{StoreError, StoreFlaw};
 use rusqlite::Connection;
 
 use super::{
     connect,
     error::failed,
-    testimony::{self, Verdict},
+    testimony::{self, WitnessVerdict},
     write,
 };
 use crate::{assembly::TABLES, chain::ChainCheck};
@@ -19,16 +19,16 @@ use crate::{assembly::TABLES, chain::ChainCheck};
 const MOST_FINDINGS: usize = 100;
 
 /// Looks at everything, on a connection of its own.
-pub(super) fn inspect(path: &Path) -> Result<Vec<Flaw>, StoreError> {
+pub(super) fn inspect(path: &Path) -> Result<Vec<StoreFlaw>, StoreError> {
     let connection = connect::reader(path)?;
     let mut flaws = Vec::new();
     match testimony::judge(&connection, path)? {
-        Verdict::Agrees | Verdict::Unused => {}
-        Verdict::Unwitnessed { why } => flaws.push(Flaw::Note { what: why }),
-        Verdict::Lost { what } => flaws.push(Flaw::Lost { what }),
+        WitnessVerdict::Agrees | WitnessVerdict::Unused => {}
+        WitnessVerdict::Unwitnessed { why } => flaws.push(StoreFlaw::Note { what: why }),
+        WitnessVerdict::Lost { what } => flaws.push(StoreFlaw::Lost { what }),
     }
     if let Some(what) = connect::noted(&connection, "accepted_loss").map_err(lost)? {
-        flaws.push(Flaw::Note { what: format!("a loss was accepted at {what}") });
+        flaws.push(StoreFlaw::Note { what: format!("a loss was accepted at {what}") });
     }
     // One moment for everything that follows.
     connection.execute_batch("BEGIN").map_err(lost)?;
@@ -36,7 +36,7 @@ pub(super) fn inspect(path: &Path) -> Result<Vec<Flaw>, StoreError> {
     chain(&connection, &mut flaws).map_err(lost)?;
     filing(&connection, &mut flaws).map_err(lost)?;
     for (table, id) in strangers(&connection).map_err(lost)? {
-        flaws.push(Flaw::Derived { what: format!("{table} has rows of {id:?}, which is no run") });
+        flaws.push(StoreFlaw::Derived { what: format!("{table} has rows of {id:?}, which is no run") });
     }
     Ok(flaws)
 }
@@ -56,7 +56,7 @@ pub(super) fn reindex(connection: &Connection) -> rusqlite::Result<()> {
     )
 }
 
-fn integrity(connection: &Connection, flaws: &mut Vec<Flaw>) -> rusqlite::Result<()> {
+fn integrity(connection: &Connection, flaws: &mut Vec<StoreFlaw>) -> rusqlite::Result<()> {
     let mut check = connection.prepare(&format!("PRAGMA integrity_check({MOST_FINDINGS})"))?;
     let mut lines = check.query([])?;
     while let Some(line) = lines.next()? {
@@ -69,12 +69,12 @@ fn integrity(connection: &Connection, flaws: &mut Vec<Flaw>) -> rusqlite::Result
         let is_index = said.contains("missing from index")
             || said.contains("entries in index")
             || said.contains("non-unique entry in index");
-        flaws.push(if is_index { Flaw::Derived { what } } else { Flaw::Journal { what } });
+        flaws.push(if is_index { StoreFlaw::Derived { what } } else { StoreFlaw::Journal { what } });
     }
     Ok(())
 }
 
-fn chain(connection: &Connection, flaws: &mut Vec<Flaw>) -> rusqlite::Result<()> {
+fn chain(connection: &Connection, flaws: &mut Vec<StoreFlaw>) -> rusqlite::Result<()> {
     let mut query = connection.prepare("SELECT seq, checksum, chain FROM journal ORDER BY seq")?;
     let mut rows = query.query([])?;
     let (mut check, mut found) = (ChainCheck::default(), 0);
@@ -82,7 +82,7 @@ fn chain(connection: &Connection, flaws: &mut Vec<Flaw>) -> rusqlite::Result<()>
         if let Some(what) = check.take(row.get(0)?, row.get(1)?, row.get(2)?) {
             found += 1;
             if found <= MOST_FINDINGS {
-                flaws.push(Flaw::Journal { what });
+                flaws.push(StoreFlaw::Journal { what });
             }
         }
     }
@@ -90,12 +90,12 @@ fn chain(connection: &Connection, flaws: &mut Vec<Flaw>) -> rusqlite::Result<()>
 }
 
 /// Which entries are a run's, and how far readers have got.
-fn filing(connection: &Connection, flaws: &mut Vec<Flaw>) -> rusqlite::Result<()> {
+fn filing(connection: &Connection, flaws: &mut Vec<StoreFlaw>) -> rusqlite::Result<()> {
     let ask = |sql: &str| connection.query_row(sql, [], |row| row.get::<_, i64>(0));
     let head = write::head(connection)?.seq;
     let rows = ask("SELECT count(*) FROM journal_filed")?;
     let up_to = ask("SELECT coalesce(max(up_to), -1) FROM journal_filed")?;
-    let mut derived = |what: String| flaws.push(Flaw::Derived { what });
+    let mut derived = |what: String| flaws.push(StoreFlaw::Derived { what });
     if rows != 1 || up_to < 0 || up_to > head {
         derived(format!("journal_filed says {up_to} in {rows} rows, and the journal ends at {head}"));
     }

@@ -14,7 +14,7 @@ use abide_ports::store::StoreError;
 
 /// The right to use a database.
 #[derive(Debug)]
-pub(super) struct Lock {
+pub(super) struct DatabaseLock {
     file: File,
     path: PathBuf,
     /// Whether the database was in use before, as far as the lock file remembers.
@@ -23,19 +23,19 @@ pub(super) struct Lock {
 
 /// Who has the lock now.
 #[derive(Debug)]
-pub(super) enum Taken {
+pub(super) enum LockAttempt {
     /// We.
-    Ours(Lock),
+    Ours(DatabaseLock),
     /// Somebody else, by the name that they wrote.
     By(String),
 }
 
-impl Lock {
+impl DatabaseLock {
     /// Takes the lock, or says who has it.
     pub(super) fn take(database: &Path) -> Result<Self, StoreError> {
         match Self::try_take(database)? {
-            Taken::Ours(lock) => Ok(lock),
-            Taken::By(holder) => Err(StoreError::Unavailable {
+            LockAttempt::Ours(lock) => Ok(lock),
+            LockAttempt::By(holder) => Err(StoreError::Unavailable {
                 reason: format!(
                     "{} is in use by {holder}; stop it first, or give this one a database of its own",
                     database.display()
@@ -45,7 +45,7 @@ impl Lock {
     }
 
     /// Takes the lock if nobody has it.
-    pub(super) fn try_take(database: &Path) -> Result<Taken, StoreError> {
+    pub(super) fn try_take(database: &Path) -> Result<LockAttempt, StoreError> {
         let path = beside(database, "lock");
         let cannot = |error: std::io::Error| StoreError::Unavailable {
             reason: format!("{} cannot be opened: {error}", path.display()),
@@ -60,12 +60,12 @@ impl Lock {
                 // Who holds it may be writing its name this very moment; then nobody is named.
                 let _ = file.read_to_string(&mut holder);
                 let holder = if holder.trim().is_empty() { "another process" } else { holder.trim() };
-                return Ok(Taken::By(holder.to_owned()));
+                return Ok(LockAttempt::By(holder.to_owned()));
             }
             Err(TryLockError::Error(error)) => return Err(cannot(error)),
         }
         file.read_to_string(&mut holder).map_err(cannot)?;
-        Ok(Taken::Ours(Self { file, path, used_before: !holder.trim().is_empty() }))
+        Ok(LockAttempt::Ours(Self { file, path, used_before: !holder.trim().is_empty() }))
     }
 
     /// Writes our name into it: the database exists now, and we have it.
@@ -86,7 +86,7 @@ impl Lock {
     }
 }
 
-impl Drop for Lock {
+impl Drop for DatabaseLock {
     /// Closing the file is not enough: a child that is being started this moment holds a copy of it until it executes.
     fn drop(&mut self) {
         let _ = self.file.unlock();

@@ -21,36 +21,36 @@ use std::path::{Path, PathBuf};
 
 use abide_ports::store::StoreError;
 
-use crate::witness::Loss;
-use connect::{Opened, Purpose};
-use guard::Guard;
-use lock::{Lock, Taken};
-use readers::Readers;
-use writer::Writer;
+use crate::witness::LossPolicy;
+use connect::{OpenPurpose, OpenedDatabase};
+use guard::FileGuard;
+use lock::{DatabaseLock, LockAttempt};
+use readers::ReaderPool;
+use writer::SqliteWriter;
 
-pub use restore::{Restored, restore};
+pub use restore::{RestoreReport, restore};
 
 /// A store in a file.
 #[derive(Debug)]
 pub struct SqliteStore {
     // In the order in which they must be let go of: the writer closes the database last and tidies up, then its file
     // may be closed, and only then may somebody else have it.
-    readers: Readers,
-    writer: Writer,
+    readers: ReaderPool,
+    writer: SqliteWriter,
     /// None for whoever only looks.
-    guard: Option<Guard>,
+    guard: Option<FileGuard>,
     path: PathBuf,
     notes: Vec<String>,
     /// None beside somebody else who has it.
-    _lock: Option<Lock>,
+    _lock: Option<DatabaseLock>,
 }
 
 /// How to open a database.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
-pub struct Options {
+pub struct SqliteOptions {
     /// What to do if acknowledged input is missing.
-    pub loss: Loss,
+    pub loss: LossPolicy,
     /// A bound on the file's size in pages, so that tests can fill it.
     #[doc(hidden)]
     pub most_pages: Option<u32>,
@@ -59,25 +59,26 @@ pub struct Options {
 impl SqliteStore {
     /// Opens a database, and makes it if there is none. Blocks until everything is checked.
     pub fn open(path: &Path) -> Result<Self, StoreError> {
-        Self::open_with(path, &Options::default())
+        Self::open_with(path, &SqliteOptions::default())
     }
 
     /// The same with options.
-    pub fn open_with(path: &Path, options: &Options) -> Result<Self, StoreError> {
-        Self::open_locked(path, Lock::take(path)?, options, Purpose::Serve)
+    pub fn open_with(path: &Path, options: &SqliteOptions) -> Result<Self, StoreError> {
+        Self::open_locked(path, DatabaseLock::take(path)?, options, OpenPurpose::Serve)
     }
 
     fn open_locked(
         path: &Path,
-        mut lock: Lock,
-        options: &Options,
-        purpose: Purpose,
+        mut lock: DatabaseLock,
+        options: &SqliteOptions,
+        purpose: OpenPurpose,
     ) -> Result<Self, StoreError> {
-        let Opened { connection, head, witness, notes } = connect::writer(path, &lock, options, purpose)?;
+        let OpenedDatabase { connection, head, witness, notes } =
+            connect::writer(path, &lock, options, purpose)?;
         lock.sign()?;
-        let guard = witness.map(|witness| Guard::new(path, witness, head)).transpose()?;
-        let writer = Writer::start(connection, guard.clone())?;
-        let readers = Readers::start(path)?;
+        let guard = witness.map(|witness| FileGuard::new(path, witness, head)).transpose()?;
+        let writer = SqliteWriter::start(connection, guard.clone())?;
+        let readers = ReaderPool::start(path)?;
         Ok(Self { readers, writer, guard, path: path.to_owned(), notes, _lock: Some(lock) })
     }
 
@@ -89,19 +90,19 @@ impl SqliteStore {
             return Err(StoreError::Unavailable { reason: format!("there is no {} yet", path.display()) });
         }
         let mut lock = None;
-        if let Taken::Ours(ours) = Lock::try_take(path)? {
-            match Self::open_locked(path, ours, &Options::default(), Purpose::Look) {
+        if let LockAttempt::Ours(ours) = DatabaseLock::try_take(path)? {
+            match Self::open_locked(path, ours, &SqliteOptions::default(), OpenPurpose::Look) {
                 Err(StoreError::Lost { .. }) => {}
                 opened => return opened,
             }
-            if let Taken::Ours(ours) = Lock::try_take(path)? {
+            if let LockAttempt::Ours(ours) = DatabaseLock::try_take(path)? {
                 lock = Some(ours);
             }
         }
         connect::check_beside(path)?;
-        let readers = Readers::start(path)?;
+        let readers = ReaderPool::start(path)?;
         let (path, notes) = (path.to_owned(), Vec::new());
-        Ok(Self { readers, writer: Writer::none(), guard: None, path, notes, _lock: lock })
+        Ok(Self { readers, writer: SqliteWriter::none(), guard: None, path, notes, _lock: lock })
     }
 
     /// What an operator should know of how it was opened.

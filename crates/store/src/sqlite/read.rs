@@ -4,14 +4,16 @@ use std::{collections::BTreeMap, str::FromStr};
 
 use abide_domain::{
     deadline::Deadline,
-    effect::{EffectNumber, Owed},
+    effect::{EffectNumber, PendingEffect},
     id::RunId,
     inbound::{Inbound, MessageKey},
-    run::{Run, Status},
-    slots::Occupancy,
+    run::{Run, RunStatus},
+    slots::SlotOccupancy,
     time::Timestamp,
 };
-use abide_ports::store::{Claimed, DamagedRun, Entry, Listing, Page, Seq, StoreError, Tables};
+use abide_ports::store::{
+    ClaimHolder, DamagedRun, JournalEntry, JournalSeq, ListPage, PageRequest, RunTables, StoreError,
+};
 use rusqlite::{Connection, OptionalExtension, Params, Row};
 use serde::de::DeserializeOwned;
 
@@ -19,20 +21,25 @@ use super::error::failed;
 use crate::{
     assembly,
     cursor::position,
-    record::{BOTH, FoundEntry, OCCUPIES, OWES, TALLY, id, limit, number, owed_after, status, value},
+    record::{BOTH, OCCUPIES, OWES, StoredEntry, TALLY, id, limit, number, owed_after, status, value},
 };
 
-type Found<T> = Result<T, StoreError>;
+type ReadResult<T> = Result<T, StoreError>;
 
 /// Entries after a position.
-pub(super) fn entries(connection: &Connection, after: i64, most: i64) -> Found<Vec<Entry>> {
+pub(super) fn entries(connection: &Connection, after: i64, most: i64) -> ReadResult<Vec<JournalEntry>> {
     let sql = "SELECT seq, run_id, revision, at, fresh, event, checksum FROM journal
                WHERE seq > ?1 ORDER BY seq LIMIT ?2";
     rows(connection, sql, (after, most), entry)
 }
 
 /// The same of one run.
-pub(super) fn entries_of(connection: &Connection, run: RunId, after: i64, most: i64) -> Found<Vec<Entry>> {
+pub(super) fn entries_of(
+    connection: &Connection,
+    run: RunId,
+    after: i64,
+    most: i64,
+) -> ReadResult<Vec<JournalEntry>> {
     // Filed entries by their place, the latest ones by looking through them.
     let sql = "SELECT seq, run_id, revision, at, fresh, event, checksum FROM journal
                WHERE seq IN (SELECT seq FROM journal_of_run WHERE run_id = ?1 AND seq > ?2 ORDER BY seq LIMIT ?3)
@@ -43,9 +50,9 @@ pub(super) fn entries_of(connection: &Connection, run: RunId, after: i64, most: 
     rows(connection, sql, (run.to_string(), after, most), entry)
 }
 
-fn entry(row: &Row<'_>) -> rusqlite::Result<Found<Entry>> {
+fn entry(row: &Row<'_>) -> rusqlite::Result<ReadResult<JournalEntry>> {
     let text = |column| row.get_ref(column).and_then(|value| Ok(value.as_str()?));
-    let found = FoundEntry {
+    let found = StoredEntry {
         seq: row.get(0)?,
         run_id: text(1)?,
         revision: row.get(2)?,
@@ -58,7 +65,11 @@ fn entry(row: &Row<'_>) -> rusqlite::Result<Found<Entry>> {
 }
 
 /// Runs, the newest first.
-pub(super) fn runs(connection: &Connection, status: Option<Status>, page: &Page) -> Found<Listing<Run>> {
+pub(super) fn runs(
+    connection: &Connection,
+    status: Option<RunStatus>,
+    page: &PageRequest,
+) -> ReadResult<ListPage<Run>> {
     let before = position::<RunId>(page)?.map_or("run_~".to_owned(), |run| run.to_string());
     let more = limit(page.limit).saturating_add(1);
     let found = match status {
@@ -77,12 +88,16 @@ pub(super) fn runs(connection: &Connection, status: Option<Status>, page: &Page)
             readable,
         )?,
     };
-    let Listing { items, next_cursor } = found;
-    Ok(Listing { items: items.into_iter().flatten().collect(), next_cursor })
+    let ListPage { items, next_cursor } = found;
+    Ok(ListPage { items: items.into_iter().flatten().collect(), next_cursor })
 }
 
 /// Runs whose deadline has come, as many as are wanted of those that can be read.
-pub(super) fn due(connection: &Connection, until: Timestamp, most: usize) -> Found<Vec<(RunId, Deadline)>> {
+pub(super) fn due(
+    connection: &Connection,
+    until: Timestamp,
+    most: usize,
+) -> ReadResult<Vec<(RunId, Deadline)>> {
     let sql = "SELECT run_id, body FROM runs WHERE deadline_at IS NOT NULL AND deadline_at <= ?1
                ORDER BY deadline_at, run_id";
     let mut query = connection.prepare_cached(sql).map_err(lost)?;
@@ -98,7 +113,7 @@ pub(super) fn due(connection: &Connection, until: Timestamp, most: usize) -> Fou
 }
 
 /// Runs about which something is to be done, and which cannot be read.
-pub(super) fn damaged(connection: &Connection) -> Found<Vec<DamagedRun>> {
+pub(super) fn damaged(connection: &Connection) -> ReadResult<Vec<DamagedRun>> {
     let sql =
         "SELECT run_id, body FROM runs WHERE astir IS NOT NULL OR deadline_at IS NOT NULL ORDER BY run_id";
     let found = rows(connection, sql, (), |row| {
@@ -113,14 +128,14 @@ pub(super) fn damaged(connection: &Connection) -> Found<Vec<DamagedRun>> {
 }
 
 /// A run, or nothing if its row is damaged.
-fn readable(row: &Row<'_>) -> rusqlite::Result<Found<(String, Option<Run>)>> {
+fn readable(row: &Row<'_>) -> rusqlite::Result<ReadResult<(String, Option<Run>)>> {
     let name: String = row.get(0)?;
     let run = body("runs", row).ok().and_then(|read| read.ok()).map(|(_, run)| run);
     Ok(Ok((name, run)))
 }
 
 /// Runs that hold a slot or wait for one.
-pub(super) fn occupying(connection: &Connection) -> Found<Vec<(RunId, Occupancy)>> {
+pub(super) fn occupying(connection: &Connection) -> ReadResult<Vec<(RunId, SlotOccupancy)>> {
     let sql = "SELECT run_id, body FROM runs INDEXED BY runs_astir WHERE astir IN (?1, ?2) ORDER BY run_id";
     let found = rows(connection, sql, (OCCUPIES, BOTH), readable)?;
     let runs = found.into_iter().filter_map(|(_, run)| run);
@@ -128,7 +143,7 @@ pub(super) fn occupying(connection: &Connection) -> Found<Vec<(RunId, Occupancy)
 }
 
 /// How many runs there are of each status.
-pub(super) fn tally(connection: &Connection) -> Found<BTreeMap<Status, u64>> {
+pub(super) fn tally(connection: &Connection) -> ReadResult<BTreeMap<RunStatus, u64>> {
     let counted = rows(connection, TALLY, (), |row| {
         let count: i64 = row.get(1)?;
         Ok(status(row.get_ref(0)?.as_str()?).map(|status| (status, count as u64)))
@@ -137,15 +152,19 @@ pub(super) fn tally(connection: &Connection) -> Found<BTreeMap<Status, u64>> {
 }
 
 /// How many questions can be answered.
-pub(super) fn count_open(connection: &Connection) -> Found<u64> {
+pub(super) fn count_open(connection: &Connection) -> ReadResult<u64> {
     let sql = "SELECT COUNT(*) FROM interactions WHERE open = 1";
     let counted = rows(connection, sql, (), |row| Ok(Ok(row.get::<_, i64>(0)? as u64)))?;
     Ok(counted.into_iter().next().unwrap_or(0))
 }
 
 /// One row by its key, from a table that has only one column to find it by.
-pub(super) fn one<T: DeserializeOwned>(connection: &Connection, table: Table, key: &str) -> Found<Option<T>> {
-    let Table { name, key: column } = table;
+pub(super) fn one<T: DeserializeOwned>(
+    connection: &Connection,
+    table: LedgerTable,
+    key: &str,
+) -> ReadResult<Option<T>> {
+    let LedgerTable { name, key: column } = table;
     let sql = format!("SELECT {column}, body FROM {name} WHERE {column} = ?1");
     let found = rows(connection, &sql, (key,), |row| body(name, row))?;
     Ok(found.into_iter().next().map(|(_, row)| row))
@@ -154,11 +173,11 @@ pub(super) fn one<T: DeserializeOwned>(connection: &Connection, table: Table, ke
 /// A run's rows of one table, the first first.
 pub(super) fn of_run<Id: FromStr + ToString, T: DeserializeOwned>(
     connection: &Connection,
-    table: Table,
+    table: LedgerTable,
     run: RunId,
-    page: &Page,
-) -> Found<Listing<T>> {
-    let Table { name, key } = table;
+    page: &PageRequest,
+) -> ReadResult<ListPage<T>> {
+    let LedgerTable { name, key } = table;
     let after = position::<Id>(page)?.map_or(String::new(), |id| id.to_string());
     let sql =
         format!("SELECT {key}, body FROM {name} WHERE run_id = ?1 AND {key} > ?2 ORDER BY {key} LIMIT ?3");
@@ -169,8 +188,8 @@ pub(super) fn of_run<Id: FromStr + ToString, T: DeserializeOwned>(
 /// Questions that can be answered, the oldest first.
 pub(super) fn open_interactions<Id: FromStr + ToString, T: DeserializeOwned>(
     connection: &Connection,
-    page: &Page,
-) -> Found<Listing<T>> {
+    page: &PageRequest,
+) -> ReadResult<ListPage<T>> {
     let after = position::<Id>(page)?.map_or(String::new(), |id| id.to_string());
     let sql = "SELECT interaction_id, body FROM interactions WHERE open = 1 AND interaction_id > ?1
                ORDER BY interaction_id LIMIT ?2";
@@ -179,14 +198,14 @@ pub(super) fn open_interactions<Id: FromStr + ToString, T: DeserializeOwned>(
 }
 
 /// A message.
-pub(super) fn inbound(connection: &Connection, key: &MessageKey) -> Found<Option<Inbound>> {
+pub(super) fn inbound(connection: &Connection, key: &MessageKey) -> ReadResult<Option<Inbound>> {
     let sql = "SELECT message_id, body FROM inbound WHERE channel = ?1 AND message_id = ?2";
     let found = rows(connection, sql, (&key.channel, &key.message_id), |row| body("inbound", row))?;
     Ok(found.into_iter().next().map(|(_, row)| row))
 }
 
 /// Runs that have something for this conversation.
-pub(super) fn undelivered_to(connection: &Connection, conversation: &str) -> Found<Vec<RunId>> {
+pub(super) fn undelivered_to(connection: &Connection, conversation: &str) -> ReadResult<Vec<RunId>> {
     let sql =
         "SELECT DISTINCT run_id FROM deliveries WHERE waiting = 1 AND conversation_ref = ?1 ORDER BY run_id";
     rows(connection, sql, (conversation,), |row| run_id("deliveries", row))
@@ -198,7 +217,7 @@ pub(super) fn owed(
     connection: &Connection,
     after: Option<(RunId, EffectNumber)>,
     most: usize,
-) -> Found<Vec<(RunId, Owed)>> {
+) -> ReadResult<Vec<(RunId, PendingEffect)>> {
     let sql = "SELECT run_id, body FROM runs INDEXED BY runs_astir WHERE astir IN (?1, ?2) AND run_id >= ?3
                ORDER BY run_id";
     let first = after.map_or(String::new(), |(run, _)| run.to_string());
@@ -214,24 +233,24 @@ pub(super) fn owed(
 }
 
 /// Who used a key.
-pub(super) fn claimed(connection: &Connection, scope: &str, key: &str) -> Found<Option<Claimed>> {
+pub(super) fn claimed(connection: &Connection, scope: &str, key: &str) -> ReadResult<Option<ClaimHolder>> {
     let sql = "SELECT run_id, fingerprint FROM claims WHERE scope = ?1 AND key = ?2";
     let found = rows(connection, sql, (scope, key), |row| {
         let fingerprint = row.get(1)?;
-        Ok(run_id("claims", row)?.map(|run_id| Claimed { run_id, fingerprint }))
+        Ok(run_id("claims", row)?.map(|run_id| ClaimHolder { run_id, fingerprint }))
     })?;
     Ok(found.into_iter().next())
 }
 
 /// A reader's position.
-pub(super) fn cursor(connection: &Connection, reader: &str) -> Found<Seq> {
+pub(super) fn cursor(connection: &Connection, reader: &str) -> ReadResult<JournalSeq> {
     let mut query = connection.prepare_cached("SELECT seq FROM cursors WHERE reader = ?1").map_err(lost)?;
     let found: Option<i64> = query.query_row([reader], |row| row.get(0)).optional().map_err(lost)?;
-    Ok(Seq(found.unwrap_or(0) as u64))
+    Ok(JournalSeq(found.unwrap_or(0) as u64))
 }
 
 /// Runs that anything knows.
-pub(super) fn known_runs(connection: &Connection, after: Option<RunId>, most: i64) -> Found<Vec<RunId>> {
+pub(super) fn known_runs(connection: &Connection, after: Option<RunId>, most: i64) -> ReadResult<Vec<RunId>> {
     let after = after.map_or(String::new(), |run| run.to_string());
     let found = rows(connection, &assembly::known_runs(), (after, most), |row| {
         Ok(Ok(row.get_ref(0)?.as_str()?.parse().ok()))
@@ -241,9 +260,9 @@ pub(super) fn known_runs(connection: &Connection, after: Option<RunId>, most: i6
 }
 
 /// Everything that the tables hold of a run, as of one moment.
-pub(super) fn tables_of(connection: &Connection, run: RunId) -> Found<Tables> {
+pub(super) fn tables_of(connection: &Connection, run: RunId) -> ReadResult<RunTables> {
     let found = rows(connection, assembly::ROWS_OF_RUN, (run.to_string(),), |row| {
-        Ok(Ok(assembly::Found {
+        Ok(Ok(assembly::TableRow {
             table: row.get(0)?,
             name: row.get(1)?,
             other: row.get(2)?,
@@ -258,15 +277,15 @@ pub(super) fn tables_of(connection: &Connection, run: RunId) -> Found<Tables> {
 
 /// A table and the column that names its rows.
 #[derive(Clone, Copy)]
-pub(super) struct Table {
+pub(super) struct LedgerTable {
     pub(super) name: &'static str,
     pub(super) key: &'static str,
 }
 
-pub(super) const RUNS: Table = Table { name: "runs", key: "run_id" };
-pub(super) const TURNS: Table = Table { name: "turns", key: "turn_id" };
-pub(super) const INTERACTIONS: Table = Table { name: "interactions", key: "interaction_id" };
-pub(super) const DELIVERIES: Table = Table { name: "deliveries", key: "delivery_id" };
+pub(super) const RUNS: LedgerTable = LedgerTable { name: "runs", key: "run_id" };
+pub(super) const TURNS: LedgerTable = LedgerTable { name: "turns", key: "turn_id" };
+pub(super) const INTERACTIONS: LedgerTable = LedgerTable { name: "interactions", key: "interaction_id" };
+pub(super) const DELIVERIES: LedgerTable = LedgerTable { name: "deliveries", key: "delivery_id" };
 
 /// A page of a query that gives names and bodies, and where the next one starts. The query looks for one row more than the
 /// page may have. Rows are read one by one, so what does not fit into the page is not held in memory.
@@ -274,32 +293,32 @@ fn listing<T>(
     connection: &Connection,
     sql: &str,
     params: impl Params,
-    page: &Page,
-    read: impl Fn(&Row<'_>) -> rusqlite::Result<Found<(String, T)>>,
-) -> Found<Listing<T>> {
+    page: &PageRequest,
+    read: impl Fn(&Row<'_>) -> rusqlite::Result<ReadResult<(String, T)>>,
+) -> ReadResult<ListPage<T>> {
     let mut query = connection.prepare_cached(sql).map_err(lost)?;
     let mut cursor = query.query(params).map_err(lost)?;
     let (mut items, mut last, mut bytes) = (Vec::new(), None, 0_usize);
     while let Some(row) = cursor.next().map_err(lost)? {
         if items.len() == page.limit || (bytes >= page.max_bytes && !items.is_empty()) {
-            return Ok(Listing { items, next_cursor: last });
+            return Ok(ListPage { items, next_cursor: last });
         }
         bytes = bytes.saturating_add(row.get_ref(1).map_err(lost)?.as_bytes().map_or(0, <[u8]>::len));
         let (name, item) = read(row).map_err(lost)??;
         items.push(item);
         last = Some(name);
     }
-    Ok(Listing { items, next_cursor: None })
+    Ok(ListPage { items, next_cursor: None })
 }
 
 /// The name and value of a row that starts with them.
-fn body<T: DeserializeOwned>(table: &str, row: &Row<'_>) -> rusqlite::Result<Found<(String, T)>> {
+fn body<T: DeserializeOwned>(table: &str, row: &Row<'_>) -> rusqlite::Result<ReadResult<(String, T)>> {
     let name: String = row.get(0)?;
     let body = row.get_ref(1)?.as_str()?;
     Ok(value(table, &name, body).map(|row| (name, row)))
 }
 
-fn run_id(table: &str, row: &Row<'_>) -> rusqlite::Result<Found<RunId>> {
+fn run_id(table: &str, row: &Row<'_>) -> rusqlite::Result<ReadResult<RunId>> {
     Ok(id(table, row.get_ref(0)?.as_str()?))
 }
 
@@ -307,8 +326,8 @@ fn rows<T>(
     connection: &Connection,
     sql: &str,
     params: impl Params,
-    read: impl Fn(&Row<'_>) -> rusqlite::Result<Found<T>>,
-) -> Found<Vec<T>> {
+    read: impl Fn(&Row<'_>) -> rusqlite::Result<ReadResult<T>>,
+) -> ReadResult<Vec<T>> {
     let mut query = connection.prepare_cached(sql).map_err(lost)?;
     let mut cursor = query.query(params).map_err(lost)?;
     let mut found = Vec::new();
@@ -323,11 +342,11 @@ fn lost(error: rusqlite::Error) -> StoreError {
 }
 
 /// The latest position.
-pub(super) fn head(connection: &Connection) -> Found<Seq> {
-    super::write::head(connection).map(|head| Seq(head.seq as u64)).map_err(lost)
+pub(super) fn head(connection: &Connection) -> ReadResult<JournalSeq> {
+    super::write::head(connection).map(|head| JournalSeq(head.seq as u64)).map_err(lost)
 }
 
 /// A position as the database has it.
-pub(super) fn place(seq: Seq) -> i64 {
+pub(super) fn place(seq: JournalSeq) -> i64 {
     number(seq.0)
 }

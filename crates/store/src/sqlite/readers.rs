@@ -17,16 +17,16 @@ const THREADS: usize = 2;
 /// How many questions may wait. Who comes later waits for a place, asynchronously.
 const QUEUE: usize = 1024;
 
-type Question = Box<dyn FnOnce(&Connection) + Send>;
+type ReadJob = Box<dyn FnOnce(&Connection) + Send>;
 
 /// The threads, as their customers see them.
 #[derive(Debug)]
-pub(super) struct Readers {
-    questions: Option<mpsc::Sender<Question>>,
+pub(super) struct ReaderPool {
+    questions: Option<mpsc::Sender<ReadJob>>,
     threads: Vec<thread::JoinHandle<()>>,
 }
 
-impl Readers {
+impl ReaderPool {
     pub(super) fn start(path: &Path) -> Result<Self, StoreError> {
         let (questions, queue) = mpsc::channel(QUEUE);
         let queue = Arc::new(Mutex::new(queue));
@@ -49,7 +49,7 @@ impl Readers {
     ) -> Result<T, StoreError> {
         let (reply, answer) = oneshot::channel();
         let stopped = || StoreError::Unavailable { reason: "the readers have stopped".to_owned() };
-        let question: Question = Box::new(move |connection| {
+        let question: ReadJob = Box::new(move |connection| {
             let _ = reply.send(question(connection));
         });
         self.questions.as_ref().ok_or_else(stopped)?.send(question).await.map_err(|_| stopped())?;
@@ -57,7 +57,7 @@ impl Readers {
     }
 }
 
-impl Drop for Readers {
+impl Drop for ReaderPool {
     fn drop(&mut self) {
         self.questions = None;
         for thread in self.threads.drain(..) {
@@ -66,7 +66,7 @@ impl Drop for Readers {
     }
 }
 
-fn serve(connection: &Connection, queue: &Mutex<mpsc::Receiver<Question>>) {
+fn serve(connection: &Connection, queue: &Mutex<mpsc::Receiver<ReadJob>>) {
     loop {
         // One thread waits for the next question; the others wait for their turn to wait.
         let question = queue.lock().unwrap_or_else(PoisonError::into_inner).blocking_recv();

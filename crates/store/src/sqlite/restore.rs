@@ -13,31 +13,31 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use abide_ports::store::{Seq, StoreError};
+use abide_ports::store::{JournalSeq, StoreError};
 use rusqlite::{Connection, OpenFlags};
 
 use super::{
-    connect::{self, InUse, named},
+    connect::{self, InUseMark, named},
     error::failed,
-    lock::{Lock, beside},
+    lock::{DatabaseLock, beside},
     testimony, write,
 };
-use crate::witness::{self, Testimony, Witness, sync_folder, unwritable};
+use crate::witness::{self, WitnessReading, WitnessWriter, sync_folder, unwritable};
 
 /// What a restore has done.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Restored {
+pub struct RestoreReport {
     /// Where the database that was there is kept, if there was one.
     pub kept: Option<PathBuf>,
     /// The newest journal entry of the backup.
-    pub head: Seq,
+    pub head: JournalSeq,
     /// The newest journal entry that had been acknowledged, as far as the witness knew.
-    pub acknowledged: Option<Seq>,
+    pub acknowledged: Option<JournalSeq>,
 }
 
 /// Puts a backup in the place of a database that nobody has open.
-pub fn restore(backup: &Path, database: &Path) -> Result<Restored, StoreError> {
-    let mut lock = Lock::take(database)?;
+pub fn restore(backup: &Path, database: &Path) -> Result<RestoreReport, StoreError> {
+    let mut lock = DatabaseLock::take(database)?;
     let part = beside(database, "restoring");
     remove(&part)?;
     let prepared = check_file(backup, database).and_then(|()| copy(backup, &part));
@@ -46,17 +46,17 @@ pub fn restore(backup: &Path, database: &Path) -> Result<Restored, StoreError> {
         remove(&part).ok();
     })?;
     let acknowledged = match witness::read(&testimony::path_of(database)) {
-        Testimony::Head(seen) => Some(Seq(seen.seq as u64)),
-        Testimony::Missing | Testimony::Unreadable(_) => None,
+        WitnessReading::Head(seen) => Some(JournalSeq(seen.seq as u64)),
+        WitnessReading::Missing | WitnessReading::Unreadable(_) => None,
     };
     let kept = set_aside(database, &moment)?;
     remove(&testimony::path_of(database))?;
     remove(&beside(database, "shm"))?;
     fs::rename(&part, database).map_err(|error| unwritable(database, &error))?;
     sync_folder(database).map_err(|error| unwritable(database, &error))?;
-    Witness::start(&testimony::path_of(database), head)?;
+    WitnessWriter::start(&testimony::path_of(database), head)?;
     lock.sign()?;
-    Ok(Restored { kept, head: Seq(head.seq as u64), acknowledged })
+    Ok(RestoreReport { kept, head: JournalSeq(head.seq as u64), acknowledged })
 }
 
 /// A backup is a file of its own that is long enough to be a database.
@@ -77,7 +77,7 @@ fn check_file(backup: &Path, database: &Path) -> Result<(), StoreError> {
 }
 
 /// Checks a backup and copies it, and says where its journal ends and what time it is.
-fn copy(backup: &Path, part: &Path) -> Result<(crate::chain::Head, String), StoreError> {
+fn copy(backup: &Path, part: &Path) -> Result<(crate::chain::JournalHead, String), StoreError> {
     let log = beside(backup, "wal");
     let has_log = fs::metadata(&log).is_ok_and(|log| log.len() > 0);
     let source = open(backup, has_log)?;
@@ -89,7 +89,7 @@ fn copy(backup: &Path, part: &Path) -> Result<(crate::chain::Head, String), Stor
     drop(source);
     let copy = Connection::open(part).map_err(|error| failed(&error))?;
     connect::migrate(&copy)?;
-    connect::mark(&copy, InUse::No)?;
+    connect::mark(&copy, InUseMark::No)?;
     connect::forget(&copy, "witness")?;
     let clock = "SELECT strftime('%Y%m%dT%H%M%SZ', 'now')";
     let moment: String = copy.query_row(clock, [], |row| row.get(0)).map_err(|error| failed(&error))?;

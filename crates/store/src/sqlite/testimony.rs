@@ -17,13 +17,13 @@ use super::{
     lock::beside,
 };
 use crate::{
-    chain::Head,
-    witness::{self, Testimony, Witness, unwritable},
+    chain::JournalHead,
+    witness::{self, WitnessReading, WitnessWriter, unwritable},
 };
 
 /// How a database compares with its witness.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum WitnessVerdict {
     /// Everything that was acknowledged is there.
     Agrees,
     /// There never was a witness.
@@ -40,39 +40,43 @@ pub(super) fn path_of(database: &Path) -> PathBuf {
 }
 
 /// Compares a database with its witness. Neither is changed.
-pub(super) fn judge(connection: &Connection, path: &Path) -> Result<Verdict, StoreError> {
+pub(super) fn judge(connection: &Connection, path: &Path) -> Result<WitnessVerdict, StoreError> {
     // The witness is read first: a daemon that commits meanwhile only makes the database newer.
     let witness = path_of(path);
     let seen = match witness::read(&witness) {
-        Testimony::Head(seen) => seen,
-        Testimony::Missing => {
+        WitnessReading::Head(seen) => seen,
+        WitnessReading::Missing => {
             let had = noted(connection, "witness").map_err(|error| named(path, &error))?.is_some();
             let why = format!("its witness {} is missing", witness.display());
-            return Ok(if had { unwitnessed(&why) } else { Verdict::Unused });
+            return Ok(if had { unwitnessed(&why) } else { WitnessVerdict::Unused });
         }
-        Testimony::Unreadable(why) => return Ok(unwitnessed(&format!("its witness {why}"))),
+        WitnessReading::Unreadable(why) => return Ok(unwitnessed(&format!("its witness {why}"))),
     };
-    let journal = Journal::of(connection).map_err(|error| named(path, &error))?;
+    let journal = JournalFormat::of(connection).map_err(|error| named(path, &error))?;
     let compared = journal
         .chain_at(connection, seen.seq)
         .and_then(|chain| Ok((journal.head(connection)?, chain)))
         .map_err(|error| named(path, &error));
     let (head, chain) = compared?;
     match witness::compare(&path.display().to_string(), seen, head, chain) {
-        Ok(()) => Ok(Verdict::Agrees),
-        Err(StoreError::Lost { what }) => Ok(Verdict::Lost { what }),
+        Ok(()) => Ok(WitnessVerdict::Agrees),
+        Err(StoreError::Lost { what }) => Ok(WitnessVerdict::Lost { what }),
         Err(other) => Err(other),
     }
 }
 
-fn unwitnessed(why: &str) -> Verdict {
+fn unwitnessed(why: &str) -> WitnessVerdict {
     let why = format!("{why}; whether acknowledged input was lost before now cannot be told");
-    Verdict::Unwitnessed { why }
+    WitnessVerdict::Unwitnessed { why }
 }
 
 /// Starts the witness anew at this head, and notes in the database that there is one.
-pub(super) fn start(connection: &Connection, path: &Path, head: Head) -> Result<Witness, StoreError> {
-    let witness = Witness::start(&path_of(path), head)?;
+pub(super) fn start(
+    connection: &Connection,
+    path: &Path,
+    head: JournalHead,
+) -> Result<WitnessWriter, StoreError> {
+    let witness = WitnessWriter::start(&path_of(path), head)?;
     note(connection, "witness", "yes")?;
     Ok(witness)
 }
@@ -98,7 +102,7 @@ pub(super) fn set_log_aside(path: &Path) -> Result<(), StoreError> {
 
 /// What the journal of a database of any version can be asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Journal {
+enum JournalFormat {
     /// There is none yet.
     None,
     /// It was written before there was a chain.
@@ -106,7 +110,7 @@ enum Journal {
     Chained,
 }
 
-impl Journal {
+impl JournalFormat {
     fn of(connection: &Connection) -> rusqlite::Result<Self> {
         let sql = "SELECT count(*), coalesce(sum(name = 'chain'), 0) FROM pragma_table_info('journal')";
         let (columns, chains): (i64, i64) =
@@ -118,13 +122,13 @@ impl Journal {
         })
     }
 
-    fn head(self, connection: &Connection) -> rusqlite::Result<Head> {
+    fn head(self, connection: &Connection) -> rusqlite::Result<JournalHead> {
         match self {
-            Self::None => Ok(Head::default()),
+            Self::None => Ok(JournalHead::default()),
             Self::Unchained => {
                 let newest = "SELECT coalesce(max(seq), 0) FROM journal";
                 let seq = connection.query_row(newest, [], |row| row.get(0))?;
-                Ok(Head { seq, chain: 0 })
+                Ok(JournalHead { seq, chain: 0 })
             }
             Self::Chained => super::write::head(connection),
         }

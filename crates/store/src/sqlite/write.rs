@@ -1,32 +1,32 @@
 //! What is written for one change. Everything here runs inside a transaction that somebody else ends.
 
-use abide_domain::event::Claim;
-use abide_ports::store::{Claimed, Seq, StoreError};
+use abide_domain::event::KeyClaim;
+use abide_ports::store::{ClaimHolder, JournalSeq, StoreError};
 use rusqlite::{CachedStatement, Connection, OptionalExtension, Params};
 
 use super::error::failed;
 use crate::{
     assembly::TABLES,
-    chain::Head,
-    record::{Record, RunKeys, TableRows, id, number},
+    chain::JournalHead,
+    record::{CommitRow, RunKeys, TableRows, id, number},
 };
 
 /// Why a write did not happen.
 #[derive(Debug)]
-pub(super) enum Trouble {
+pub(super) enum SqliteWriteError {
     /// It must not.
     Refused(StoreError),
     /// It could not.
     Failed(rusqlite::Error),
 }
 
-impl From<rusqlite::Error> for Trouble {
+impl From<rusqlite::Error> for SqliteWriteError {
     fn from(error: rusqlite::Error) -> Self {
         Self::Failed(error)
     }
 }
 
-impl Trouble {
+impl SqliteWriteError {
     pub(super) fn into_error(self) -> StoreError {
         match self {
             Self::Refused(error) => error,
@@ -39,7 +39,11 @@ impl Trouble {
 const UNFILED: i64 = 2048;
 
 /// Writes a run's changes after the journal's end, and says where it then ends.
-pub(super) fn record(connection: &Connection, record: &Record, head: Head) -> Result<Head, Trouble> {
+pub(super) fn record(
+    connection: &Connection,
+    record: &CommitRow,
+    head: JournalHead,
+) -> Result<JournalHead, SqliteWriteError> {
     let rows = &record.rows;
     look_at_claims(connection, record)?;
     if let Some((keys, body)) = &rows.state {
@@ -70,7 +74,7 @@ pub(super) fn record(connection: &Connection, record: &Record, head: Head) -> Re
 }
 
 /// Puts these rows in the place of all that a run has.
-pub(super) fn replace(connection: &Connection, rows: &TableRows) -> Result<(), Trouble> {
+pub(super) fn replace(connection: &Connection, rows: &TableRows) -> Result<(), SqliteWriteError> {
     for table in TABLES {
         execute(connection, &format!("DELETE FROM {table} WHERE run_id = ?1"), (rows.run(),))?;
     }
@@ -78,7 +82,7 @@ pub(super) fn replace(connection: &Connection, rows: &TableRows) -> Result<(), T
     if let Some((keys, body)) = &rows.state {
         insert_run(connection, rows.run(), keys, &rows.text[*body])?;
     }
-    for Claim { scope, key, fingerprint } in &rows.claims {
+    for KeyClaim { scope, key, fingerprint } in &rows.claims {
         let sql = "INSERT OR REPLACE INTO claims (scope, key, fingerprint, run_id) VALUES (?1, ?2, ?3, ?4)";
         execute(connection, sql, (scope, key, fingerprint, rows.run()))?;
     }
@@ -86,7 +90,7 @@ pub(super) fn replace(connection: &Connection, rows: &TableRows) -> Result<(), T
 }
 
 /// Removes rows of these names that are filed under another run.
-fn remove_misplaced(connection: &Connection, rows: &TableRows) -> Result<(), Trouble> {
+fn remove_misplaced(connection: &Connection, rows: &TableRows) -> Result<(), SqliteWriteError> {
     let text = &rows.text;
     for (channel, message, _) in &rows.inbound {
         let sql = "DELETE FROM inbound WHERE channel = ?1 AND message_id = ?2";
@@ -105,16 +109,16 @@ fn remove_misplaced(connection: &Connection, rows: &TableRows) -> Result<(), Tro
 }
 
 /// Moves a reader on.
-pub(super) fn advance(connection: &Connection, reader: &str, to: Seq) -> Result<(), Trouble> {
+pub(super) fn advance(connection: &Connection, reader: &str, to: JournalSeq) -> Result<(), SqliteWriteError> {
     let sql = "INSERT INTO cursors (reader, seq) VALUES (?1, ?2)
                ON CONFLICT (reader) DO UPDATE SET seq = max(seq, excluded.seq)";
     execute(connection, sql, (reader, number(to.0)))
 }
 
 /// The end of the journal.
-pub(super) fn head(connection: &Connection) -> rusqlite::Result<Head> {
+pub(super) fn head(connection: &Connection) -> rusqlite::Result<JournalHead> {
     let sql = "SELECT seq, coalesce(chain, 0) FROM journal ORDER BY seq DESC LIMIT 1";
-    let newest = |row: &rusqlite::Row<'_>| Ok(Head { seq: row.get(0)?, chain: row.get(1)? });
+    let newest = |row: &rusqlite::Row<'_>| Ok(JournalHead { seq: row.get(0)?, chain: row.get(1)? });
     Ok(cached(connection, sql)?.query_row([], newest).optional()?.unwrap_or_default())
 }
 
@@ -132,7 +136,12 @@ pub(super) fn file(connection: &Connection, head: i64) -> rusqlite::Result<()> {
     Ok(())
 }
 
-fn run(connection: &Connection, record: &Record, keys: &RunKeys, body: &str) -> Result<(), Trouble> {
+fn run(
+    connection: &Connection,
+    record: &CommitRow,
+    keys: &RunKeys,
+    body: &str,
+) -> Result<(), SqliteWriteError> {
     let (run, expected) = (record.rows.run(), number(record.expected));
     let written = if expected == 0 {
         insert_run(connection, run, keys, body)?
@@ -154,11 +163,20 @@ fn run(connection: &Connection, record: &Record, keys: &RunKeys, body: &str) -> 
         return Ok(());
     }
     let found = revision(connection, run)?;
-    Err(Trouble::Refused(StoreError::Conflict { run_id: record.run_id, expected: record.expected, found }))
+    Err(SqliteWriteError::Refused(StoreError::Conflict {
+        run_id: record.run_id,
+        expected: record.expected,
+        found,
+    }))
 }
 
 /// Writes a run that is still found where it was, if it is; says how many were written.
-fn unmoved(connection: &Connection, record: &Record, keys: &RunKeys, body: &str) -> rusqlite::Result<usize> {
+fn unmoved(
+    connection: &Connection,
+    record: &CommitRow,
+    keys: &RunKeys,
+    body: &str,
+) -> rusqlite::Result<usize> {
     let sql = "UPDATE runs SET revision = ?1, body = ?2
                WHERE run_id = ?3 AND revision = ?4 AND status = ?5 AND deadline_at IS ?6 AND astir IS ?7";
     let (run, expected) = (record.rows.run(), number(record.expected));
@@ -191,24 +209,24 @@ fn insert_run(connection: &Connection, run: &str, keys: &RunKeys, body: &str) ->
 
 /// Refuses a change whose keys are in use, before anything of it is written. That its run is not what it assumes is
 /// the better answer where both are so: it may be this very change, made before.
-fn look_at_claims(connection: &Connection, record: &Record) -> Result<(), Trouble> {
+fn look_at_claims(connection: &Connection, record: &CommitRow) -> Result<(), SqliteWriteError> {
     for claim in &record.rows.claims {
         let Some(holder) = claimed(connection, claim)? else { continue };
         let (run_id, expected) = (record.run_id, record.expected);
         let found = revision(connection, record.rows.run())?;
         if found != expected {
-            return Err(Trouble::Refused(StoreError::Conflict { run_id, expected, found }));
+            return Err(SqliteWriteError::Refused(StoreError::Conflict { run_id, expected, found }));
         }
         return Err(taken(claim, holder));
     }
     Ok(())
 }
 
-fn claims(connection: &Connection, record: &Record) -> Result<(), Trouble> {
+fn claims(connection: &Connection, record: &CommitRow) -> Result<(), SqliteWriteError> {
     for claim in &record.rows.claims {
         let sql = "INSERT INTO claims (scope, key, fingerprint, run_id) VALUES (?1, ?2, ?3, ?4)
                    ON CONFLICT DO NOTHING";
-        let Claim { scope, key, fingerprint } = claim;
+        let KeyClaim { scope, key, fingerprint } = claim;
         let written = cached(connection, sql)?.execute((scope, key, fingerprint, record.rows.run()))?;
         // It was free a moment ago, so this very change has named it twice.
         if written == 0
@@ -220,22 +238,26 @@ fn claims(connection: &Connection, record: &Record) -> Result<(), Trouble> {
     Ok(())
 }
 
-fn taken(claim: &Claim, holder: Claimed) -> Trouble {
-    Trouble::Refused(StoreError::Taken { scope: claim.scope.clone(), key: claim.key.clone(), holder })
+fn taken(claim: &KeyClaim, holder: ClaimHolder) -> SqliteWriteError {
+    SqliteWriteError::Refused(StoreError::Taken {
+        scope: claim.scope.clone(),
+        key: claim.key.clone(),
+        holder,
+    })
 }
 
 /// Who has a key.
-fn claimed(connection: &Connection, claim: &Claim) -> Result<Option<Claimed>, Trouble> {
+fn claimed(connection: &Connection, claim: &KeyClaim) -> Result<Option<ClaimHolder>, SqliteWriteError> {
     let sql = "SELECT run_id, fingerprint FROM claims WHERE scope = ?1 AND key = ?2";
     let found: Option<(String, String)> = cached(connection, sql)?
         .query_row([&claim.scope, &claim.key], |row| Ok((row.get(0)?, row.get(1)?)))
         .optional()?;
     let Some((run, fingerprint)) = found else { return Ok(None) };
-    let run_id = id("claims", &run).map_err(Trouble::Refused)?;
-    Ok(Some(Claimed { run_id, fingerprint }))
+    let run_id = id("claims", &run).map_err(SqliteWriteError::Refused)?;
+    Ok(Some(ClaimHolder { run_id, fingerprint }))
 }
 
-fn ledgers(connection: &Connection, rows: &TableRows) -> Result<(), Trouble> {
+fn ledgers(connection: &Connection, rows: &TableRows) -> Result<(), SqliteWriteError> {
     let (run, text) = (rows.run(), &rows.text);
     for (channel, message, body) in &rows.inbound {
         let sql = "INSERT INTO inbound (channel, message_id, run_id, body) VALUES (?1, ?2, ?3, ?4)
@@ -262,7 +284,7 @@ fn ledgers(connection: &Connection, rows: &TableRows) -> Result<(), Trouble> {
     Ok(())
 }
 
-fn execute(connection: &Connection, sql: &str, params: impl Params) -> Result<(), Trouble> {
+fn execute(connection: &Connection, sql: &str, params: impl Params) -> Result<(), SqliteWriteError> {
     cached(connection, sql)?.execute(params)?;
     Ok(())
 }

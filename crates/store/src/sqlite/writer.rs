@@ -7,21 +7,21 @@
 
 use std::thread;
 
-use abide_domain::event::Claim;
-use abide_ports::store::{Committed, Seq, StoreError};
+use abide_domain::event::KeyClaim;
+use abide_ports::store::{CommitReceipt, JournalSeq, StoreError};
 use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot};
 
 use super::{
     connect,
     error::{commit_failed, failed},
-    guard::{Guard, Rounds},
+    guard::{FileGuard, FileWatchThread},
     inspect,
-    write::{self, Trouble},
+    write::{self, SqliteWriteError},
 };
 use crate::{
-    chain::Head,
-    record::{Record, TableRows},
+    chain::JournalHead,
+    record::{CommitRow, TableRows},
 };
 
 /// How many orders may wait. Who comes later waits for a place, asynchronously.
@@ -34,11 +34,11 @@ const OFFERS: usize = 40;
 
 /// Something to be written.
 #[derive(Debug)]
-pub(super) enum Job {
-    Commit(Vec<Record>),
+pub(super) enum SqliteWriteJob {
+    Commit(Vec<CommitRow>),
     Advance {
         reader: String,
-        to: Seq,
+        to: JournalSeq,
     },
     Replace(Box<TableRows>),
     /// What belongs to no single run is made anew.
@@ -47,7 +47,7 @@ pub(super) enum Job {
     Close,
 }
 
-impl Job {
+impl SqliteWriteJob {
     /// Whether a refusal can only come before the first row is written. Then there is nothing to undo, and the
     /// savepoint, which would copy every page that the job touches, is spared. This is the most frequent job of all.
     fn refuses_before_it_writes(&self) -> bool {
@@ -65,30 +65,30 @@ impl Job {
     }
 }
 
-fn names_once(claims: &[Claim]) -> bool {
-    let same = |one: &Claim, other: &Claim| one.scope == other.scope && one.key == other.key;
+fn names_once(claims: &[KeyClaim]) -> bool {
+    let same = |one: &KeyClaim, other: &KeyClaim| one.scope == other.scope && one.key == other.key;
     claims.iter().enumerate().all(|(place, claim)| !claims[..place].iter().any(|it| same(it, claim)))
 }
 
-type Reply = oneshot::Sender<Result<Committed, StoreError>>;
+type SqliteWriteReply = oneshot::Sender<Result<CommitReceipt, StoreError>>;
 
-struct Order {
-    job: Job,
-    reply: Reply,
+struct SqliteWriteRequest {
+    job: SqliteWriteJob,
+    reply: SqliteWriteReply,
 }
 
 /// The thread, as its customers see it.
 #[derive(Debug)]
-pub(super) struct Writer {
-    orders: Option<mpsc::Sender<Order>>,
+pub(super) struct SqliteWriter {
+    orders: Option<mpsc::Sender<SqliteWriteRequest>>,
     thread: Option<thread::JoinHandle<()>>,
 }
 
-impl Writer {
+impl SqliteWriter {
     /// Without a guard, nobody commits: whoever only looks at a database replaces tables at the most.
-    pub(super) fn start(connection: Connection, guard: Option<Guard>) -> Result<Self, StoreError> {
+    pub(super) fn start(connection: Connection, guard: Option<FileGuard>) -> Result<Self, StoreError> {
         let (orders, queue) = mpsc::channel(QUEUE);
-        let rounds = guard.as_ref().map(Guard::go_rounds).transpose()?;
+        let rounds = guard.as_ref().map(FileGuard::go_rounds).transpose()?;
         let serve = move || serve(connection, guard.as_ref(), rounds, queue);
         let thread =
             thread::Builder::new().name("abide-writer".to_owned()).spawn(serve).map_err(|error| {
@@ -103,17 +103,17 @@ impl Writer {
     }
 
     /// Has something written. Whoever stops waiting for the answer does not stop the writing.
-    pub(super) async fn order(&self, job: Job) -> Result<Committed, StoreError> {
+    pub(super) async fn order(&self, job: SqliteWriteJob) -> Result<CommitReceipt, StoreError> {
         let (reply, answer) = oneshot::channel();
         let orders = self.orders.as_ref().ok_or_else(nobody)?;
-        orders.send(Order { job, reply }).await.map_err(|_| stopped())?;
+        orders.send(SqliteWriteRequest { job, reply }).await.map_err(|_| stopped())?;
         answer
             .await
             .unwrap_or_else(|_| Err(StoreError::OutcomeUnknown { reason: "the writer stopped".to_owned() }))
     }
 }
 
-impl Drop for Writer {
+impl Drop for SqliteWriter {
     /// Waits until everything that was ordered is written and the database is closed.
     fn drop(&mut self) {
         self.orders = None;
@@ -135,9 +135,9 @@ fn stopped() -> StoreError {
 
 fn serve(
     connection: Connection,
-    guard: Option<&Guard>,
-    rounds: Option<Rounds>,
-    mut queue: mpsc::Receiver<Order>,
+    guard: Option<&FileGuard>,
+    rounds: Option<FileWatchThread>,
+    mut queue: mpsc::Receiver<SqliteWriteRequest>,
 ) {
     let (mut company, mut leaving) = (1, Vec::new());
     while let Some(first) = queue.blocking_recv() {
@@ -153,7 +153,7 @@ fn serve(
         guard.finish();
     }
     for reply in leaving {
-        answer(reply, Ok(Committed { last: Seq(0) }));
+        answer(reply, Ok(CommitReceipt { last: JournalSeq(0) }));
     }
 }
 
@@ -162,13 +162,13 @@ fn serve(
 /// Who wants the database closed is answered when it is: no order is taken any more, and those in the queue are the last.
 fn batch(
     connection: &Connection,
-    guard: Option<&Guard>,
-    first: Order,
-    queue: &mut mpsc::Receiver<Order>,
+    guard: Option<&FileGuard>,
+    first: SqliteWriteRequest,
+    queue: &mut mpsc::Receiver<SqliteWriteRequest>,
     company: usize,
-    leaving: &mut Vec<Reply>,
+    leaving: &mut Vec<SqliteWriteReply>,
 ) -> usize {
-    let begun = guard.map(Guard::begin).transpose();
+    let begun = guard.map(FileGuard::begin).transpose();
     let begun = begun.and_then(|watched| Ok((watched, begin(connection).map_err(|error| failed(&error))?)));
     let (watched, mut head) = match begun {
         Ok(begun) => begun,
@@ -180,10 +180,10 @@ fn batch(
     let mut count = 0;
     let mut written = Vec::new();
     let mut next = Some(first);
-    while let Some(Order { job, reply }) = next.take() {
+    while let Some(SqliteWriteRequest { job, reply }) = next.take() {
         count += 1;
         match attempt(connection, &job, head) {
-            Ok(_) if matches!(job, Job::Close) => {
+            Ok(_) if matches!(job, SqliteWriteJob::Close) => {
                 queue.close();
                 leaving.push(reply);
             }
@@ -193,11 +193,11 @@ fn batch(
             }
             Err(trouble) => {
                 // Half of a job that has no savepoint cannot be undone alone.
-                if matches!(trouble, Trouble::Failed(_)) && job.refuses_before_it_writes() {
+                if matches!(trouble, SqliteWriteError::Failed(_)) && job.refuses_before_it_writes() {
                     let _ = connection.execute_batch("ROLLBACK");
                 }
                 let undone = connection.is_autocommit();
-                if let (true, Trouble::Failed(error)) = (undone, &trouble) {
+                if let (true, SqliteWriteError::Failed(error)) = (undone, &trouble) {
                     answer_all(written, || failed(error));
                     answer(reply, Err(trouble.into_error()));
                     return count;
@@ -213,7 +213,7 @@ fn batch(
         Ok(()) => match watched.map_or(Ok(()), |watched| watched.committed(head)) {
             Ok(()) => {
                 for (reply, last) in written {
-                    answer(reply, Ok(Committed { last: Seq(last.seq as u64) }));
+                    answer(reply, Ok(CommitReceipt { last: JournalSeq(last.seq as u64) }));
                 }
             }
             Err(error) => answer_all(written, || StoreError::OutcomeUnknown { reason: error.to_string() }),
@@ -227,8 +227,13 @@ fn batch(
 }
 
 /// Answers an order that cannot be tried. The database is closed all the same if that is what was ordered.
-fn refuse(order: Order, error: StoreError, queue: &mut mpsc::Receiver<Order>, leaving: &mut Vec<Reply>) {
-    if matches!(order.job, Job::Close) {
+fn refuse(
+    order: SqliteWriteRequest,
+    error: StoreError,
+    queue: &mut mpsc::Receiver<SqliteWriteRequest>,
+    leaving: &mut Vec<SqliteWriteReply>,
+) {
+    if matches!(order.job, SqliteWriteJob::Close) {
         queue.close();
         leaving.push(order.reply);
     } else {
@@ -237,7 +242,7 @@ fn refuse(order: Order, error: StoreError, queue: &mut mpsc::Receiver<Order>, le
 }
 
 /// The next order, if one comes while others have the processor.
-fn expect_one(queue: &mut mpsc::Receiver<Order>) -> Option<Order> {
+fn expect_one(queue: &mut mpsc::Receiver<SqliteWriteRequest>) -> Option<SqliteWriteRequest> {
     for _ in 0..OFFERS {
         if let Ok(order) = queue.try_recv() {
             return Some(order);
@@ -247,7 +252,7 @@ fn expect_one(queue: &mut mpsc::Receiver<Order>) -> Option<Order> {
     None
 }
 
-fn begin(connection: &Connection) -> rusqlite::Result<Head> {
+fn begin(connection: &Connection) -> rusqlite::Result<JournalHead> {
     cached(connection, "BEGIN IMMEDIATE")?;
     write::head(connection).inspect_err(|_| {
         let _ = connection.execute_batch("ROLLBACK");
@@ -255,7 +260,11 @@ fn begin(connection: &Connection) -> rusqlite::Result<Head> {
 }
 
 /// Does one job or leaves no trace of it; says where the journal then ends.
-fn attempt(connection: &Connection, job: &Job, head: Head) -> Result<Head, Trouble> {
+fn attempt(
+    connection: &Connection,
+    job: &SqliteWriteJob,
+    head: JournalHead,
+) -> Result<JournalHead, SqliteWriteError> {
     if job.refuses_before_it_writes() {
         return perform(connection, job, head);
     }
@@ -274,19 +283,23 @@ fn attempt(connection: &Connection, job: &Job, head: Head) -> Result<Head, Troub
     done
 }
 
-fn perform(connection: &Connection, job: &Job, head: Head) -> Result<Head, Trouble> {
+fn perform(
+    connection: &Connection,
+    job: &SqliteWriteJob,
+    head: JournalHead,
+) -> Result<JournalHead, SqliteWriteError> {
     match job {
-        Job::Commit(records) => {
+        SqliteWriteJob::Commit(records) => {
             let mut last = head;
             for record in records {
                 last = write::record(connection, record, last)?;
             }
             Ok(last)
         }
-        Job::Advance { reader, to } => write::advance(connection, reader, *to).map(|()| head),
-        Job::Replace(rows) => write::replace(connection, rows).map(|()| head),
-        Job::Reindex => Ok(inspect::reindex(connection).map(|()| head)?),
-        Job::Close => Ok(head),
+        SqliteWriteJob::Advance { reader, to } => write::advance(connection, reader, *to).map(|()| head),
+        SqliteWriteJob::Replace(rows) => write::replace(connection, rows).map(|()| head),
+        SqliteWriteJob::Reindex => Ok(inspect::reindex(connection).map(|()| head)?),
+        SqliteWriteJob::Close => Ok(head),
     }
 }
 
@@ -294,13 +307,13 @@ fn cached(connection: &Connection, sql: &str) -> rusqlite::Result<()> {
     connection.prepare_cached(sql)?.execute([]).map(drop)
 }
 
-fn answer_all(written: Vec<(Reply, Head)>, error: impl Fn() -> StoreError) {
+fn answer_all(written: Vec<(SqliteWriteReply, JournalHead)>, error: impl Fn() -> StoreError) {
     for (reply, _) in written {
         answer(reply, Err(error()));
     }
 }
 
 /// Nobody may be waiting any more; that is their affair.
-fn answer(reply: Reply, outcome: Result<Committed, StoreError>) {
+fn answer(reply: SqliteWriteReply, outcome: Result<CommitReceipt, StoreError>) {
     let _ = reply.send(outcome);
 }

@@ -8,34 +8,34 @@ use std::{
     },
 };
 
-use abide_ports::store::{Answer, Store};
+use abide_ports::store::{Store, StoreFuture};
 use abide_store::{memory::MemoryStore, registry};
-use abide_testkit::store::{Keeps, Place, Places};
+use abide_testkit::store::{TestStoreDurability, TestStorePlace, TestStoreProvider};
 use tempfile::TempDir;
 
 use crate::server::{new_schema, postgres_url};
 
 /// Where stores of this scheme can be opened. A kind that is not known here fails the test.
-pub(crate) fn of(scheme: &str) -> Box<dyn Places> {
+pub(crate) fn of(scheme: &str) -> Box<dyn TestStoreProvider> {
     match scheme {
-        "memory" => Box::new(Folders { prefix: "memory:", keeps: Keeps::Nothing }),
-        "sqlite" => Box::new(Folders { prefix: "sqlite:", keeps: Keeps::Everything }),
-        "postgres" => Box::new(Schemas { url: postgres_url() }),
+        "memory" => Box::new(FolderFixtures { prefix: "memory:", keeps: TestStoreDurability::Nothing }),
+        "sqlite" => Box::new(FolderFixtures { prefix: "sqlite:", keeps: TestStoreDurability::Everything }),
+        "postgres" => Box::new(SchemaFixtures { url: postgres_url() }),
         unknown => panic!("say in tests/places where stores of the kind {unknown} can be tried"),
     }
 }
 
-struct Schemas {
+struct SchemaFixtures {
     url: String,
 }
 
-struct Schema {
+struct SchemaFixture {
     url: String,
 }
 
-impl Places for Schemas {
-    fn fresh(&self) -> Box<dyn Place> {
-        Box::new(Schema { url: new_schema(&self.url) })
+impl TestStoreProvider for SchemaFixtures {
+    fn fresh(&self) -> Box<dyn TestStorePlace> {
+        Box::new(SchemaFixture { url: new_schema(&self.url) })
     }
 
     fn reference(&self) -> Arc<dyn Store> {
@@ -43,16 +43,16 @@ impl Places for Schemas {
     }
 }
 
-impl Place for Schema {
-    fn open(&self) -> Answer<'_, Arc<dyn Store>> {
+impl TestStorePlace for SchemaFixture {
+    fn open(&self) -> StoreFuture<'_, Arc<dyn Store>> {
         Box::pin(registry::open(&self.url))
     }
 
-    fn keeps(&self) -> Keeps {
-        Keeps::Everything
+    fn keeps(&self) -> TestStoreDurability {
+        TestStoreDurability::Everything
     }
 
-    fn restored(&self, _backup: &Path) -> Answer<'_, Arc<dyn Store>> {
+    fn restored(&self, _backup: &Path) -> StoreFuture<'_, Arc<dyn Store>> {
         unreachable!("the server makes its own backups")
     }
 
@@ -61,24 +61,24 @@ impl Place for Schema {
     }
 }
 
-struct Folders {
+struct FolderFixtures {
     prefix: &'static str,
-    keeps: Keeps,
+    keeps: TestStoreDurability,
 }
 
 /// A store in a folder of its own.
-struct Folder {
+struct FolderFixture {
     url: String,
     folder: TempDir,
-    keeps: Keeps,
+    keeps: TestStoreDurability,
     files: AtomicUsize,
 }
 
-impl Places for Folders {
-    fn fresh(&self) -> Box<dyn Place> {
+impl TestStoreProvider for FolderFixtures {
+    fn fresh(&self) -> Box<dyn TestStorePlace> {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let url = format!("{}{}", self.prefix, folder.path().join("abide.db").display());
-        Box::new(Folder { url, folder, keeps: self.keeps, files: AtomicUsize::new(0) })
+        Box::new(FolderFixture { url, folder, keeps: self.keeps, files: AtomicUsize::new(0) })
     }
 
     fn reference(&self) -> Arc<dyn Store> {
@@ -86,16 +86,16 @@ impl Places for Folders {
     }
 }
 
-impl Place for Folder {
-    fn open(&self) -> Answer<'_, Arc<dyn Store>> {
+impl TestStorePlace for FolderFixture {
+    fn open(&self) -> StoreFuture<'_, Arc<dyn Store>> {
         Box::pin(registry::open(&self.url))
     }
 
-    fn keeps(&self) -> Keeps {
+    fn keeps(&self) -> TestStoreDurability {
         self.keeps
     }
 
-    fn restored(&self, backup: &Path) -> Answer<'_, Arc<dyn Store>> {
+    fn restored(&self, backup: &Path) -> StoreFuture<'_, Arc<dyn Store>> {
         let url = format!("sqlite:{}", backup.display());
         Box::pin(async move { registry::open(&url).await })
     }

@@ -2,88 +2,103 @@
 
 use std::collections::BTreeMap;
 
-use abide_keeper::place::Place;
+use abide_keeper::place::KeeperDir;
 use abide_keeper::protocol::{
-    Act, Input, MAX_ORDER_BYTES, MAX_PAGE_BYTES, Overflow, Range, Run, Spec, Stream,
+    CommandInput, JobOutputRange, KeeperRequest, KeeperSpec, MAX_ORDER_BYTES, MAX_PAGE_BYTES, OutputStream,
+    ShellCommand, SpoolOverflow,
 };
 
-use super::Runtime;
-use crate::call::{Call, Create, Execute, OutputRange, Reply, Size, State, Stats, Ticket};
-use crate::dialect::Dialect;
-use crate::error::{Code, TerminalError};
-use crate::session::{Session, SessionId, SessionMeta, Waiting, reply};
-use crate::shell::Shell;
+use super::TerminalRuntime;
+use crate::call::{
+    CallTicket, CreateSessionRequest, ExecRequest, OutputRange, RuntimeStats, SessionState, TerminalCall,
+    TerminalReply, TerminalSize,
+};
+use crate::dialect::ShellDialect;
+use crate::error::{TerminalError, TerminalErrorCode};
+use crate::session::{PendingReply, RuntimeSession, SessionId, SessionMeta, reply};
+use crate::shell::ShellProgram;
 
 /// How much of each stream a result carries if nothing is asked for.
 const MAX_OUTPUT: u64 = 1 << 20;
 
-impl Runtime {
-    pub(super) fn dispatch(&mut self, ticket: Ticket, call: Call) -> Result<(), TerminalError> {
+impl TerminalRuntime {
+    pub(super) fn dispatch(&mut self, ticket: CallTicket, call: TerminalCall) -> Result<(), TerminalError> {
         match call {
-            Call::Create(create) => self.create(ticket, create),
-            Call::Info(id) => {
+            TerminalCall::Create(create) => self.create(ticket, create),
+            TerminalCall::Info(id) => {
                 let session = self.find(&id)?;
-                if session.keeper.is_none() || session.over || session.state() == State::Creating {
+                if session.keeper.is_none() || session.over || session.state() == SessionState::Creating {
                     let info = session.info();
-                    self.events.push(reply(ticket, Ok(Reply::Session(info))));
+                    self.events.push(reply(ticket, Ok(TerminalReply::Session(info))));
                     return Ok(());
                 }
-                self.order(&id, Act::Status, Waiting::Info(ticket))
+                self.order(&id, KeeperRequest::Status, PendingReply::Info(ticket))
             }
-            Call::List => {
-                let all = self.sessions.values().map(Session::info).collect();
-                self.events.push(reply(ticket, Ok(Reply::Sessions(all))));
+            TerminalCall::List => {
+                let all = self.sessions.values().map(RuntimeSession::info).collect();
+                self.events.push(reply(ticket, Ok(TerminalReply::Sessions(all))));
                 Ok(())
             }
-            Call::Destroy { session, force } => {
+            TerminalCall::Destroy { session, force } => {
                 let found = self.find(&session)?;
                 if found.keeper.is_none() || found.over {
-                    self.events.push(reply(ticket, Ok(Reply::Destroyed(session))));
+                    self.events.push(reply(ticket, Ok(TerminalReply::Destroyed(session))));
                     return Ok(());
                 }
-                self.order(&session, Act::End { force }, Waiting::Destroy(ticket))
+                self.order(&session, KeeperRequest::End { force }, PendingReply::Destroy(ticket))
             }
-            Call::Run(execute) => self.execute(ticket, execute, false),
-            Call::Stream(execute) => self.execute(ticket, execute, true),
-            Call::Input { session, bytes, eof } => {
-                self.order(&session, Act::Input { bytes, eof }, Waiting::Done(ticket))
+            TerminalCall::Run(execute) => self.execute(ticket, execute, false),
+            TerminalCall::Stream(execute) => self.execute(ticket, execute, true),
+            TerminalCall::Input { session, bytes, eof } => {
+                self.order(&session, KeeperRequest::Input { bytes, eof }, PendingReply::Done(ticket))
             }
-            Call::Cancel(session) => self.order(&session, Act::Interrupt, Waiting::Cancel(ticket)),
-            Call::Output(range) => self.output(ticket, &range),
-            Call::Screen(session) => {
+            TerminalCall::Cancel(session) => {
+                self.order(&session, KeeperRequest::Interrupt, PendingReply::Cancel(ticket))
+            }
+            TerminalCall::Output(range) => self.output(ticket, &range),
+            TerminalCall::Screen(session) => {
                 self.require_terminal(&session)?;
                 // Nothing is read behind the end, but the answer says where the end is.
-                let range = Range { job: 0, stream: Stream::Stdout, offset: u64::MAX, limit: 0 };
-                self.order(&session, Act::Read(range), Waiting::ScreenEnd(ticket))
+                let range =
+                    JobOutputRange { job: 0, stream: OutputStream::Stdout, offset: u64::MAX, limit: 0 };
+                self.order(&session, KeeperRequest::Read(range), PendingReply::ScreenEnd(ticket))
             }
-            Call::Resize(id, size) => {
+            TerminalCall::Resize(id, size) => {
                 self.require_terminal(&id)?;
-                let Size { rows, cols } = size.checked()?;
+                let TerminalSize { rows, cols } = size.checked()?;
                 self.find(&id)?.meta.pty = Some((rows, cols));
-                self.order(&id, Act::Resize { rows, cols }, Waiting::Done(ticket))
+                self.order(&id, KeeperRequest::Resize { rows, cols }, PendingReply::Done(ticket))
             }
-            Call::Stats => {
+            TerminalCall::Stats => {
                 let stats = self.stats();
-                self.events.push(reply(ticket, Ok(Reply::Stats(stats))));
+                self.events.push(reply(ticket, Ok(TerminalReply::Stats(stats))));
                 Ok(())
             }
         }
     }
 
-    pub(super) fn create(&mut self, ticket: Ticket, create: Create) -> Result<(), TerminalError> {
-        let living = self.sessions.values().filter(|session| session.state() != State::Terminated).count();
+    pub(super) fn create(
+        &mut self,
+        ticket: CallTicket,
+        create: CreateSessionRequest,
+    ) -> Result<(), TerminalError> {
+        let living =
+            self.sessions.values().filter(|session| session.state() != SessionState::Terminated).count();
         let most = self.config.limits.max_sessions;
         if living >= most {
-            return Err(TerminalError::new(Code::MaxSessionsReached, format!("{most} sessions are open")));
+            return Err(TerminalError::new(
+                TerminalErrorCode::MaxSessionsReached,
+                format!("{most} sessions are open"),
+            ));
         }
         let shell = create.shell.unwrap_or_else(|| self.config.shell.clone());
         let cwd = create.cwd.unwrap_or_else(|| self.config.cwd.clone());
         check_env(&create.env)?;
         if [&shell, &cwd].iter().any(|text| text.is_empty() || text.contains('\0')) {
-            return Err(TerminalError::new(Code::InvalidParams, "an empty shell or cwd"));
+            return Err(TerminalError::new(TerminalErrorCode::InvalidParams, "an empty shell or cwd"));
         }
-        let pty = create.pty.map(Size::checked).transpose()?;
-        let shell = Shell::find(&shell, &self.config.env)?;
+        let pty = create.pty.map(TerminalSize::checked).transpose()?;
+        let shell = ShellProgram::find(&shell, &self.config.env)?;
         let meta = SessionMeta {
             name: create.name,
             shell: shell.program().to_owned(),
@@ -98,7 +113,7 @@ impl Runtime {
         }
         env.extend(create.env);
         let id = self.free_id();
-        let spec = Spec {
+        let spec = KeeperSpec {
             argv,
             env: env.into_iter().collect(),
             cwd: cwd.into(),
@@ -106,14 +121,14 @@ impl Runtime {
             retention: self.config.limits.spool_bytes,
             meta: serde_json::to_vec(&meta).unwrap_or_default(),
             owner: self.owner.clone(),
-            overflow: Overflow::DropOldest,
+            overflow: SpoolOverflow::DropOldest,
             confinement: vec![],
             group: self.config.launcher.groups.as_ref().map(|groups| groups.of_child(id.as_str())),
         };
-        let place = Place::new(&self.config.keepers, id.as_str());
+        let place = KeeperDir::new(&self.config.keepers, id.as_str());
         let keeper = self.config.launcher.start(place, spec, self.spare.take())?;
         self.wants_spare = true;
-        let mut session = Session::new(id, meta, keeper);
+        let mut session = RuntimeSession::new(id, meta, keeper);
         session.expect_first(ticket);
         self.register(session);
         Ok(())
@@ -130,51 +145,57 @@ impl Runtime {
 
     pub(super) fn execute(
         &mut self,
-        ticket: Ticket,
-        execute: Execute,
+        ticket: CallTicket,
+        execute: ExecRequest,
         follow: bool,
     ) -> Result<(), TerminalError> {
         let most = self.config.limits.result_bytes;
         let session = self.find(&execute.session)?;
         if execute.command.contains('\0') {
-            return Err(TerminalError::new(Code::InvalidParams, "a command cannot hold a NUL byte"));
+            return Err(TerminalError::new(
+                TerminalErrorCode::InvalidParams,
+                "a command cannot hold a NUL byte",
+            ));
         }
         let length = execute.command.len() + execute.stdin.as_ref().map_or(0, Vec::len);
         if length > MAX_ORDER_BYTES {
             return Err(TerminalError::new(
-                Code::InvalidParams,
+                TerminalErrorCode::InvalidParams,
                 format!("at most {MAX_ORDER_BYTES} bytes in one command"),
             ));
         }
         check_env(&execute.env)?;
         match session.state() {
-            State::Creating => {
-                return Err(TerminalError::new(Code::SessionBusy, "the session is being created"));
-            }
-            State::Terminated => {
+            SessionState::Creating => {
                 return Err(TerminalError::new(
-                    Code::SessionTerminated,
+                    TerminalErrorCode::SessionBusy,
+                    "the session is being created",
+                ));
+            }
+            SessionState::Terminated => {
+                return Err(TerminalError::new(
+                    TerminalErrorCode::SessionTerminated,
                     format!("session {} has ended", session.id),
                 ));
             }
-            State::Idle | State::Running => {}
+            SessionState::Idle | SessionState::Running => {}
         }
-        let text = Dialect::of_known(&session.meta.shell).command(&execute.command, &execute.env);
-        let run = Run {
+        let text = ShellDialect::of_known(&session.meta.shell).command(&execute.command, &execute.env);
+        let run = ShellCommand {
             text: text.into_bytes(),
             input: match execute.stdin {
-                Some(text) => Input::Text(text),
-                None if follow => Input::Open,
-                None => Input::Nothing,
+                Some(text) => CommandInput::Text(text),
+                None if follow => CommandInput::Open,
+                None => CommandInput::Nothing,
             },
             timeout_ms: execute.timeout_ms,
             keep: if follow { 0 } else { execute.max_output_bytes.unwrap_or(MAX_OUTPUT).min(most) },
             follow,
         };
         self.commands += 1;
-        let waiting = if follow { Waiting::Stream(ticket) } else { Waiting::Run(ticket) };
+        let waiting = if follow { PendingReply::Stream(ticket) } else { PendingReply::Run(ticket) };
         let id = execute.session;
-        self.order(&id, Act::Run(run), waiting)?;
+        self.order(&id, KeeperRequest::Run(run), waiting)?;
         if let Some(session) = self.sessions.get_mut(&id) {
             session.assume_running();
         }
@@ -184,29 +205,32 @@ impl Runtime {
         Ok(())
     }
 
-    pub(super) fn output(&mut self, ticket: Ticket, range: &OutputRange) -> Result<(), TerminalError> {
-        let read = Range {
+    pub(super) fn output(&mut self, ticket: CallTicket, range: &OutputRange) -> Result<(), TerminalError> {
+        let read = JobOutputRange {
             job: range.exec.0,
             stream: range.stream,
             offset: range.offset,
             limit: range.limit.min(MAX_PAGE_BYTES),
         };
-        self.order(&range.session, Act::Read(read), Waiting::Output(ticket))
+        self.order(&range.session, KeeperRequest::Read(read), PendingReply::Output(ticket))
     }
 
     pub(super) fn require_terminal(&mut self, id: &SessionId) -> Result<(), TerminalError> {
         match self.find(id)?.meta.pty {
             Some(_) => Ok(()),
-            None => Err(TerminalError::new(Code::InvalidParams, format!("session {id} has no terminal"))),
+            None => Err(TerminalError::new(
+                TerminalErrorCode::InvalidParams,
+                format!("session {id} has no terminal"),
+            )),
         }
     }
 
-    pub(super) fn stats(&self) -> Stats {
+    pub(super) fn stats(&self) -> RuntimeStats {
         let count = |state| self.sessions.values().filter(|session| session.state() == state).count();
-        Stats {
-            sessions: self.sessions.len() - count(State::Terminated),
-            running: count(State::Running),
-            terminated: count(State::Terminated),
+        RuntimeStats {
+            sessions: self.sessions.len() - count(SessionState::Terminated),
+            running: count(SessionState::Running),
+            terminated: count(SessionState::Terminated),
             max_sessions: self.config.limits.max_sessions,
             commands: self.commands,
             adopted: self.adopted,
@@ -221,7 +245,7 @@ fn check_env(env: &[(String, String)]) -> Result<(), TerminalError> {
         if !first || !letters.all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') || value.contains('\0')
         {
             return Err(TerminalError::new(
-                Code::InvalidParams,
+                TerminalErrorCode::InvalidParams,
                 format!("{name:?} cannot be an environment variable"),
             ));
         }

@@ -2,15 +2,15 @@
 
 use std::path::PathBuf;
 
-use abide_keeper::{launch::Launcher, protocol::MAX_KEPT_BYTES};
+use abide_keeper::{launch::KeeperLauncher, protocol::MAX_KEPT_BYTES};
 
 /// What a runtime needs to know; the command line fills it.
 #[derive(Debug, Clone)]
-pub struct Config {
+pub struct TerminalConfig {
     /// The directory of keepers.
     pub keepers: PathBuf,
     /// How a keeper is started.
-    pub launcher: Launcher,
+    pub launcher: KeeperLauncher,
     /// The environment that sessions begin with.
     pub env: Vec<(String, String)>,
     /// The directory that sessions begin in.
@@ -20,12 +20,12 @@ pub struct Config {
     /// Whether sessions belong to this process or to the home.
     pub detached: bool,
     /// The bounds.
-    pub limits: Limits,
+    pub limits: TerminalLimits,
 }
 
 /// The bounds of a pool.
 #[derive(Debug, Clone, Copy)]
-pub struct Limits {
+pub struct TerminalLimits {
     /// The most sessions that live at a time.
     pub max_sessions: usize,
     /// Output kept on disk per session.
@@ -40,7 +40,7 @@ pub struct Limits {
     pub housekeeping_ms: u64,
 }
 
-impl Default for Limits {
+impl Default for TerminalLimits {
     fn default() -> Self {
         Self {
             max_sessions: 1_000,

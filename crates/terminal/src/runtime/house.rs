@@ -3,19 +3,19 @@
 use std::os::fd::OwnedFd;
 
 use abide_keeper::KeeperError;
-use abide_keeper::launch::{Keeper, kill, sweep};
-use abide_keeper::place::Place;
-use abide_keeper::protocol::{Act, News, Owner, Status};
+use abide_keeper::launch::{KeeperConnection, kill, sweep};
+use abide_keeper::place::KeeperDir;
+use abide_keeper::protocol::{KeeperOwner, KeeperRequest, KeeperResponse, KeeperStatus};
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
 };
 
-use super::Runtime;
-use crate::call::State;
+use super::TerminalRuntime;
+use crate::call::SessionState;
 use crate::clock::{ticks, unix_micros};
-use crate::session::{Session, SessionId, Waiting, session_places};
+use crate::session::{PendingReply, RuntimeSession, SessionId, session_places};
 
 /// The most ended sessions that are remembered, however short ago they ended.
 const MAX_REMEMBERED: usize = 256;
@@ -24,7 +24,7 @@ pub(super) const TIMER: u64 = 0;
 /// How long keepers may take to answer, all together. Nobody else is served meanwhile.
 const PATIENCE_MS: u64 = 1_000;
 
-impl Runtime {
+impl TerminalRuntime {
     /// Finds the sessions whose runtime is dead, and clears away those whose keeper is. A keeper that does not answer is
     /// waited for once and for a moment, and heard later if it answers then.
     pub(super) fn adopt(&mut self) {
@@ -36,7 +36,7 @@ impl Runtime {
             if self.sessions.contains_key(&id) || self.asked.contains_key(&id) {
                 continue;
             }
-            match Keeper::attach(place.clone()) {
+            match KeeperConnection::attach(place.clone()) {
                 Ok(keeper) => {
                     self.asked.insert(id, keeper);
                     patience_ms = PATIENCE_MS;
@@ -55,22 +55,24 @@ impl Runtime {
         }
     }
 
-    fn adopt_orphan(&mut self, id: SessionId, mut keeper: Keeper, status: &Status) {
+    fn adopt_orphan(&mut self, id: SessionId, mut keeper: KeeperConnection, status: &KeeperStatus) {
         let orphaned = match &status.owner {
-            Owner::Home => false,
-            Owner::Process(process) => !process.is_alive(),
+            KeeperOwner::Home => false,
+            KeeperOwner::Process(process) => !process.is_alive(),
         };
         // The keeper decides, so of two runtimes that try only one succeeds.
         let owner = self.owner.clone();
-        if !orphaned || !matches!(keeper.ask(1, Act::Own(owner), PATIENCE_MS), Ok(News::Status(_))) {
+        if !orphaned
+            || !matches!(keeper.ask(1, KeeperRequest::Own(owner), PATIENCE_MS), Ok(KeeperResponse::Status(_)))
+        {
             return;
         }
         let meta = serde_json::from_slice(&status.meta).unwrap_or_default();
-        let mut session = Session::new(id, meta, keeper);
+        let mut session = RuntimeSession::new(id, meta, keeper);
         session.learn(status);
         if let Some((job, _)) = status.running {
-            let act = Act::Follow { job, from: [u64::MAX; 2] };
-            let _gone_is_noticed = session.order(act, Waiting::Inherited);
+            let act = KeeperRequest::Follow { job, from: [u64::MAX; 2] };
+            let _gone_is_noticed = session.order(act, PendingReply::Inherited);
         }
         self.adopted += 1;
         self.register(session);
@@ -88,12 +90,13 @@ impl Runtime {
                 kill_in_background(keeper);
             }
             match session.state() {
-                State::Idle if limits.idle_ms > 0 && quiet_ms > limits.idle_ms => {
-                    let _gone_is_noticed = self.order(&id, Act::End { force: false }, Waiting::Housekeeping);
+                SessionState::Idle if limits.idle_ms > 0 && quiet_ms > limits.idle_ms => {
+                    let _gone_is_noticed =
+                        self.order(&id, KeeperRequest::End { force: false }, PendingReply::Housekeeping);
                 }
-                State::Terminated if quiet_ms > limits.remember_ms => self.forget(&id),
-                State::Terminated => remembered.push((session.last_activity_at, id)),
-                State::Idle | State::Creating | State::Running => {}
+                SessionState::Terminated if quiet_ms > limits.remember_ms => self.forget(&id),
+                SessionState::Terminated => remembered.push((session.last_activity_at, id)),
+                SessionState::Idle | SessionState::Creating | SessionState::Running => {}
             }
         }
         remembered.sort();
@@ -107,7 +110,8 @@ impl Runtime {
     pub(super) fn forget(&mut self, id: &SessionId) {
         match self.sessions.get_mut(id) {
             Some(session) if session.keeper.is_some() => {
-                let _gone_is_noticed = self.order(id, Act::End { force: true }, Waiting::Housekeeping);
+                let _gone_is_noticed =
+                    self.order(id, KeeperRequest::End { force: true }, PendingReply::Housekeeping);
             }
             _ => drop(self.sessions.remove(id)),
         }
@@ -116,7 +120,7 @@ impl Runtime {
 
 /// Kills a keeper that was told to end and does not, with everything below it. It takes seconds, and other sessions are
 /// served meanwhile. Its connection closes with it, which is how the runtime learns that it is gone.
-fn kill_in_background(place: Place) {
+fn kill_in_background(place: KeeperDir) {
     let thread = std::thread::Builder::new().name("kill-keeper".to_owned());
     // Without a thread it is tried again at the next round.
     thread.spawn(move || kill(&place, None)).ok();

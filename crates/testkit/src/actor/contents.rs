@@ -10,23 +10,23 @@ use std::{
 
 use abide_domain::id::RunId;
 use abide_ports::{
-    contents::{ContentError, Contents, Kept},
-    space::Space,
+    contents::{ContentError, ContentStore, StoredContent},
+    space::DiskSpace,
 };
 
 /// Contents in memory. What they are found by is a digest of the right length, not a SHA-256.
 #[derive(Debug, Default)]
 pub struct ContentsInMemory(Mutex<BTreeMap<(RunId, String), String>>);
 
-impl Contents for ContentsInMemory {
-    fn keep(&self, run: RunId, text: &dyn Display) -> io::Result<Kept> {
+impl ContentStore for ContentsInMemory {
+    fn keep(&self, run: RunId, text: &dyn Display) -> io::Result<StoredContent> {
         let text = text.to_string();
         let mut hasher = DefaultHasher::new();
         text.hash(&mut hasher);
         let sha256 = format!("{:016x}", hasher.finish()).repeat(4);
         let bytes = text.len() as u64;
         self.0.lock().unwrap_or_else(PoisonError::into_inner).insert((run, sha256.clone()), text);
-        Ok(Kept { bytes, sha256 })
+        Ok(StoredContent { bytes, sha256 })
     }
 
     fn open(&self, run: RunId, sha256: &str) -> Result<Box<dyn Read + Send>, ContentError> {
@@ -38,9 +38,9 @@ impl Contents for ContentsInMemory {
 
 /// As much space as anybody could want.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct AmpleSpace;
+pub struct UnlimitedSpace;
 
-impl Space for AmpleSpace {
+impl DiskSpace for UnlimitedSpace {
     fn free_bytes(&self, _path: &str) -> Option<u64> {
         Some(u64::MAX)
     }

@@ -1,75 +1,76 @@
 //! How an actor is started and what its lines mean.
 
 use abide_domain::{
-    effect::Session,
-    engine::{Handle, HandleType, ProbeMethod, ResumeCapability},
-    event::Ending,
-    failure::{Failure, FailureCode},
-    interaction::{Kind, Policy, Question},
-    process::Position,
+    effect::LaunchSession,
+    engine::{EngineResumeCapability, EngineSessionHandle, HandleType, ProbeMethod},
+    event::TurnOutcome,
+    failure::{FailureCode, RunFailure},
+    interaction::{DecisionPolicy, InteractionKind, Question},
+    process::OutputPosition,
 };
 use abide_ports::engine::{
-    Abilities, Ability, Answer, Check, Departure, Engine, Health, IncompatibleCheckpoint, Installation,
-    Interpreter, Launch, Leave, Observed, Order, ReaderCheckpoint, Said, Signal, Status, Stdin, Stop,
-    Unsupported, What,
+    AbilitySet, Engine, EngineAbility, EngineFact, EngineHealth, EngineInstallation, EngineSessionStatus,
+    FactKind, GateAnswer, IncompatibleCheckpoint, InterruptMethod, LaunchContext, ProbeCommand, ProbeResult,
+    ProcessExit, ProcessInterpreter, ProcessSignal, ProcessSpec, ProcessStdin, ReaderCheckpoint,
+    ShutdownMethod, UnsupportedOperation,
 };
 
 /// The engine.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Actor;
+pub struct FakeEngine;
 
-impl Engine for Actor {
+impl Engine for FakeEngine {
     fn name(&self) -> &str {
         "actor"
     }
 
-    fn abilities(&self) -> Abilities {
-        Abilities::of(&[Ability::Resume, Ability::Progress])
+    fn abilities(&self) -> AbilitySet {
+        AbilitySet::of(&[EngineAbility::Resume, EngineAbility::Progress])
     }
 
-    fn installation(&self) -> Installation {
-        Installation::named("actor")
+    fn installation(&self) -> EngineInstallation {
+        EngineInstallation::named("actor")
     }
 
-    fn checks(&self, installation: &Installation) -> Vec<Check> {
+    fn checks(&self, installation: &EngineInstallation) -> Vec<ProbeCommand> {
         let command = installation.command.iter().cloned();
-        vec![Check::command(command.chain([super::processes::CHECK.to_owned()]))]
+        vec![ProbeCommand::command(command.chain([super::processes::CHECK.to_owned()]))]
     }
 
-    fn judge(&self, observed: &[Observed]) -> Health {
-        let version = observed.first().and_then(Observed::version);
-        let missing = || Failure::new(FailureCode::EngineNotFound, "no actor has come");
+    fn judge(&self, observed: &[ProbeResult]) -> EngineHealth {
+        let version = observed.first().and_then(ProbeResult::version);
+        let missing = || RunFailure::new(FailureCode::EngineNotFound, "no actor has come");
         let trouble = if version.is_some() { None } else { Some(missing()) };
         let detail = "a new actor knows the play".to_owned();
-        let resume = ResumeCapability { supported: true, probe_method: ProbeMethod::Command, detail };
-        Health { version, trouble, resume, abilities: self.abilities() }
+        let resume = EngineResumeCapability { supported: true, probe_method: ProbeMethod::Command, detail };
+        EngineHealth { version, trouble, resume, abilities: self.abilities() }
     }
 
-    fn name_session(&self, _: &str) -> Option<Handle> {
+    fn name_session(&self, _: &str) -> Option<EngineSessionHandle> {
         None
     }
 
-    fn launch(&self, order: &Order<'_>) -> Result<Launch, Unsupported> {
+    fn launch(&self, order: &LaunchContext<'_>) -> Result<ProcessSpec, UnsupportedOperation> {
         let session = match order.session {
-            Session::New => String::new(),
-            Session::Named(handle) | Session::Resumed(handle) => handle.handle_value.clone(),
+            LaunchSession::New => String::new(),
+            LaunchSession::Named(handle) | LaunchSession::Resumed(handle) => handle.handle_value.clone(),
         };
         let mut argv = order.installation.command.clone();
         argv.extend([session, order.prompt.to_owned()]);
-        Ok(Launch {
+        Ok(ProcessSpec {
             argv,
             env: vec![],
             without_env: vec![],
             appended_env: vec![],
             files: vec![],
-            stdin: Stdin::Open(vec![]),
+            stdin: ProcessStdin::Open(vec![]),
             not_before: None,
             outliving: None,
         })
     }
 
-    fn interpreter(&self, _: &Order<'_>) -> Box<dyn Interpreter> {
-        Box::new(Prompter::default())
+    fn interpreter(&self, _: &LaunchContext<'_>) -> Box<dyn ProcessInterpreter> {
+        Box::new(FakeInterpreter::default())
     }
 
     fn skills_folder(&self) -> &str {
@@ -82,94 +83,95 @@ const VERSION: &str = "actor/1";
 
 /// Understands actors.
 #[derive(Debug, Default)]
-struct Prompter {
+struct FakeInterpreter {
     unfinished: Vec<u8>,
     heard: u64,
     ended: bool,
     over: bool,
 }
 
-impl Prompter {
-    fn what(&mut self, line: &str) -> What {
+impl FakeInterpreter {
+    fn what(&mut self, line: &str) -> FactKind {
         let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
         let text = rest.to_owned();
         match word {
-            "session" => What::Session { handle_type: HandleType::SessionId, value: text },
-            "progress" => What::Progress(text),
-            "write" => What::Write(format!("{rest}\n").into_bytes()),
+            "session" => FactKind::Session { handle_type: HandleType::SessionId, value: text },
+            "progress" => FactKind::Progress(text),
+            "write" => FactKind::Write(format!("{rest}\n").into_bytes()),
             "ask" => {
                 let question = Question {
-                    kind: Kind::OpenText,
+                    kind: InteractionKind::OpenText,
                     prompt: text,
                     options: vec![],
                     ui_hints: None,
-                    default_decision_policy: Policy::EngineJudgement,
+                    default_decision_policy: DecisionPolicy::EngineJudgement,
                     context: None,
                     hidden: None,
                 };
-                self.ends(Ending::Asked { text: String::new(), question })
+                self.ends(TurnOutcome::Asked { text: String::new(), question })
             }
             "break" => panic!("an actor broke its interpreter, as the test wants"),
-            "done" => self.ends(Ending::Completed { text }),
-            _ => What::Unknown(line.to_owned()),
+            "done" => self.ends(TurnOutcome::Completed { text }),
+            _ => FactKind::Unknown(line.to_owned()),
         }
     }
 
-    fn ends(&mut self, ending: Ending) -> What {
+    fn ends(&mut self, ending: TurnOutcome) -> FactKind {
         self.ended = true;
-        What::Ended { turn: 1, ending }
+        FactKind::Ended { turn: 1, ending }
     }
 }
 
-impl Interpreter for Prompter {
-    fn feed(&mut self, bytes: &[u8]) -> Vec<Said> {
+impl ProcessInterpreter for FakeInterpreter {
+    fn feed(&mut self, bytes: &[u8]) -> Vec<EngineFact> {
         self.unfinished.extend_from_slice(bytes);
         let mut said = Vec::new();
         while let Some(end) = self.unfinished.iter().position(|byte| *byte == b'\n') {
             let line: Vec<u8> = self.unfinished.drain(..=end).collect();
             self.heard += line.len() as u64;
             let what = self.what(String::from_utf8_lossy(&line).trim_end());
-            said.push(Said { at: Said::position(self.heard, 0), what });
+            said.push(EngineFact { at: EngineFact::position(self.heard, 0), what });
         }
         said
     }
 
-    fn end(&mut self, departure: &Departure<'_>) -> Vec<Said> {
+    fn end(&mut self, departure: &ProcessExit<'_>) -> Vec<EngineFact> {
         self.over = true;
         if self.ended {
             return vec![];
         }
         let message = format!("the actor left the stage: {:?}", departure.exit);
-        let what = self.ends(Ending::Failed { failure: Failure::new(FailureCode::EngineFailed, message) });
-        vec![Said { at: Position(u64::MAX), what }]
+        let what =
+            self.ends(TurnOutcome::Failed { failure: RunFailure::new(FailureCode::EngineFailed, message) });
+        vec![EngineFact { at: OutputPosition(u64::MAX), what }]
     }
 
-    fn status(&self) -> Status {
+    fn status(&self) -> EngineSessionStatus {
         match (self.over, self.ended) {
-            (true, _) => Status::Over,
-            (false, true) => Status::BetweenTurns,
-            (false, false) => Status::Working,
+            (true, _) => EngineSessionStatus::Over,
+            (false, true) => EngineSessionStatus::BetweenTurns,
+            (false, false) => EngineSessionStatus::Working,
         }
     }
 
-    fn say(&mut self, _: &str) -> Result<Vec<u8>, Unsupported> {
-        Err(Unsupported::Lacks { ability: Ability::Hold })
+    fn say(&mut self, _: &str) -> Result<Vec<u8>, UnsupportedOperation> {
+        Err(UnsupportedOperation::Lacks { ability: EngineAbility::Hold })
     }
 
-    fn answer(&mut self, _: &Answer<'_>) -> Result<Vec<u8>, Unsupported> {
-        Err(Unsupported::Lacks { ability: Ability::Gates })
+    fn answer(&mut self, _: &GateAnswer<'_>) -> Result<Vec<u8>, UnsupportedOperation> {
+        Err(UnsupportedOperation::Lacks { ability: EngineAbility::Gates })
     }
 
-    fn steer(&mut self, _: &str) -> Result<Vec<u8>, Unsupported> {
-        Err(Unsupported::Lacks { ability: Ability::Steer })
+    fn steer(&mut self, _: &str) -> Result<Vec<u8>, UnsupportedOperation> {
+        Err(UnsupportedOperation::Lacks { ability: EngineAbility::Steer })
     }
 
-    fn interrupt(&mut self) -> Stop {
-        Stop::Signal(Signal::Interrupt)
+    fn interrupt(&mut self) -> InterruptMethod {
+        InterruptMethod::Signal(ProcessSignal::Interrupt)
     }
 
-    fn leave(&mut self) -> Leave {
-        Leave::Signal(Signal::Terminate)
+    fn leave(&mut self) -> ShutdownMethod {
+        ShutdownMethod::Signal(ProcessSignal::Terminate)
     }
 
     fn checkpoint(&self) -> Option<ReaderCheckpoint> {

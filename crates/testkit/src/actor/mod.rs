@@ -17,39 +17,39 @@ mod processes;
 use std::sync::Arc;
 
 use abide_ports::{
-    catalogue::{Catalogue, Entry},
+    catalogue::{EngineLookup, InstalledEngine},
     engine::Engine,
-    workspace::{Preparation, Unusable, Workspaces},
+    workspace::{WorkspaceError, WorkspacePreparation, Workspaces},
 };
 
-pub use contents::{AmpleSpace, ContentsInMemory};
-pub use engine::Actor;
-pub use processes::{Actors, Part};
+pub use contents::{ContentsInMemory, UnlimitedSpace};
+pub use engine::FakeEngine;
+pub use processes::{FakeLaunch, FakeProcesses};
 
 /// The only engine that there is.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct OnlyActor;
+pub struct FakeCatalogue;
 
-impl Catalogue for OnlyActor {
-    fn engine(&self, name: &str) -> Option<Entry> {
-        (name == Actor.name()).then(|| Entry {
-            engine: Arc::new(Actor),
-            installation: Actor.installation(),
+impl EngineLookup for FakeCatalogue {
+    fn engine(&self, name: &str) -> Option<InstalledEngine> {
+        (name == FakeEngine.name()).then(|| InstalledEngine {
+            engine: Arc::new(FakeEngine),
+            installation: FakeEngine.installation(),
             own_name: None,
         })
     }
 
     fn names(&self) -> Vec<String> {
-        vec![Actor.name().to_owned()]
+        vec![FakeEngine.name().to_owned()]
     }
 }
 
 /// Workspaces that need no preparation.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct BareStage;
+pub struct NoopWorkspaces;
 
-impl Workspaces for BareStage {
-    fn prepare(&self, _: &Preparation<'_>) -> Result<(), Unusable> {
+impl Workspaces for NoopWorkspaces {
+    fn prepare(&self, _: &WorkspacePreparation<'_>) -> Result<(), WorkspaceError> {
         Ok(())
     }
 }

@@ -8,45 +8,48 @@ use std::{
 };
 
 use abide_domain::{
-    process::{Exit, Process},
+    process::{ExitStatus, ProcessBinding},
     time::Timestamp,
 };
 use abide_ports::{
-    engine::{Installation, Signal},
-    processes::{FileIdentity, Follow, Found, Heard, Lost, Offsets, Processes, Start, StartError, Write},
+    engine::{EngineInstallation, ProcessSignal},
+    processes::{
+        FileIdentity, OutputFollower, OutputOffsets, ProcessLookup, ProcessOutput, ProcessStart,
+        ProcessUnreachable, Processes, StartError, StdinWrite,
+    },
 };
 
 /// How an actor ends that did not leave by itself.
-const KILLED: Exit = Exit::Code(137);
+const KILLED: ExitStatus = ExitStatus::Code(137);
 
 /// What a check's command ends with.
 pub(super) const CHECK: &str = "--version";
 
 /// What an actor is given: the session to go on with, empty for a new one, and its prompt.
 #[derive(Clone, Copy, Debug)]
-pub struct Part<'a> {
+pub struct FakeLaunch<'a> {
     /// The session.
     pub session: &'a str,
     /// The prompt.
     pub prompt: &'a str,
 }
 
-type Play = dyn Fn(Part<'_>) -> Vec<Heard> + Send + Sync;
-type Watch = dyn Fn(&str, &[u8]) + Send + Sync;
+type FakeScript = dyn Fn(FakeLaunch<'_>) -> Vec<ProcessOutput> + Send + Sync;
+type WriteWatcher = dyn Fn(&str, &[u8]) + Send + Sync;
 
 /// All actors, and what they play.
-pub struct Actors {
-    play: Box<Play>,
+pub struct FakeProcesses {
+    play: Box<FakeScript>,
     /// Called with whatever an actor is told, once for each key.
-    watch: Box<Watch>,
+    watch: Box<WriteWatcher>,
     /// Called before an actor is ended; the end waits for its return.
     before_end: Box<dyn Fn() + Send + Sync>,
-    stage: Arc<(Mutex<Stage>, Condvar)>,
+    stage: Arc<(Mutex<FakeProcessTable>, Condvar)>,
 }
 
 #[derive(Debug, Default)]
-struct Stage {
-    actors: BTreeMap<String, Acting>,
+struct FakeProcessTable {
+    actors: BTreeMap<String, FakeProcess>,
     /// Which edition of the program is installed.
     edition: u64,
     /// How often its version was asked for.
@@ -54,20 +57,20 @@ struct Stage {
 }
 
 #[derive(Debug, Default)]
-struct Acting {
-    said: Vec<Heard>,
+struct FakeProcess {
+    said: Vec<ProcessOutput>,
     keys: BTreeSet<u64>,
 }
 
-impl Actors {
+impl FakeProcesses {
     /// Actors who say at once what this gives them.
-    pub fn new(play: impl Fn(Part<'_>) -> Vec<Heard> + Send + Sync + 'static) -> Self {
+    pub fn new(play: impl Fn(FakeLaunch<'_>) -> Vec<ProcessOutput> + Send + Sync + 'static) -> Self {
         Self::watched(play, |_, _| ())
     }
 
     /// The same, and somebody looks on when an actor is told something.
     pub fn watched(
-        play: impl Fn(Part<'_>) -> Vec<Heard> + Send + Sync + 'static,
+        play: impl Fn(FakeLaunch<'_>) -> Vec<ProcessOutput> + Send + Sync + 'static,
         watch: impl Fn(&str, &[u8]) + Send + Sync + 'static,
     ) -> Self {
         Self {
@@ -85,7 +88,7 @@ impl Actors {
     }
 
     /// Lets an actor say more.
-    pub fn says(&self, name: &str, more: Heard) {
+    pub fn says(&self, name: &str, more: ProcessOutput) {
         if let Some(acting) = self.stage().actors.get_mut(name) {
             acting.said.push(more);
         }
@@ -102,41 +105,45 @@ impl Actors {
         self.stage().checks
     }
 
-    fn stage(&self) -> MutexGuard<'_, Stage> {
+    fn stage(&self) -> MutexGuard<'_, FakeProcessTable> {
         lock(&self.stage.0)
     }
 }
 
-impl Processes for Actors {
+impl Processes for FakeProcesses {
     fn last_heard(&self, _name: &str) -> Option<Timestamp> {
         None
     }
 
-    fn start(&self, name: &str, start: &Start<'_>) -> Result<Process, StartError> {
+    fn start(&self, name: &str, start: &ProcessStart<'_>) -> Result<ProcessBinding, StartError> {
         let argv = &start.launch.argv;
         let said = match &argv[..] {
             [.., check] if check == CHECK => {
                 self.stage().checks += 1;
-                vec![Heard::Stdout(b"1.0.0\n".to_vec()), Heard::Exited(Exit::Code(0))]
+                vec![ProcessOutput::Stdout(b"1.0.0\n".to_vec()), ProcessOutput::Exited(ExitStatus::Code(0))]
             }
-            [.., session, prompt] => (self.play)(Part { session, prompt }),
+            [.., session, prompt] => (self.play)(FakeLaunch { session, prompt }),
             [..] => return Err(StartError::Program(argv.concat())),
         };
         let mut stage = self.stage();
-        stage.actors.entry(name.to_owned()).or_insert(Acting { said, keys: BTreeSet::new() });
+        stage.actors.entry(name.to_owned()).or_insert(FakeProcess { said, keys: BTreeSet::new() });
         Ok(process(name))
     }
 
-    fn find(&self, name: &str) -> Found {
-        if self.stage().actors.contains_key(name) { Found::Held(process(name)) } else { Found::Never }
+    fn find(&self, name: &str) -> ProcessLookup {
+        if self.stage().actors.contains_key(name) {
+            ProcessLookup::Held(process(name))
+        } else {
+            ProcessLookup::Never
+        }
     }
 
-    fn follow(&self, name: &str, _: Offsets) -> Result<Box<dyn Follow>, Lost> {
+    fn follow(&self, name: &str, _: OutputOffsets) -> Result<Box<dyn OutputFollower>, ProcessUnreachable> {
         let stage = self.stage.clone();
-        Ok(Box::new(Audience { stage, name: name.to_owned(), heard: 0 }))
+        Ok(Box::new(FakeFollow { stage, name: name.to_owned(), heard: 0 }))
     }
 
-    fn write(&self, name: &str, write: &Write<'_>) -> Result<(), Lost> {
+    fn write(&self, name: &str, write: &StdinWrite<'_>) -> Result<(), ProcessUnreachable> {
         let first = match self.stage().actors.get_mut(name) {
             Some(acting) => acting.keys.insert(write.key),
             None => return Err(gone()),
@@ -147,27 +154,27 @@ impl Processes for Actors {
         Ok(())
     }
 
-    fn signal(&self, name: &str, _: Signal) -> Result<(), Lost> {
-        self.says(name, Heard::Exited(Exit::Code(143)));
+    fn signal(&self, name: &str, _: ProcessSignal) -> Result<(), ProcessUnreachable> {
+        self.says(name, ProcessOutput::Exited(ExitStatus::Code(143)));
         Ok(())
     }
 
-    fn end(&self, name: &str) -> Result<Exit, Lost> {
+    fn end(&self, name: &str) -> Result<ExitStatus, ProcessUnreachable> {
         (self.before_end)();
         let ended = self.stage().actors.remove(name);
         self.stage.1.notify_all();
         let exited = ended.map(|acting| match acting.said.last() {
-            Some(Heard::Exited(exit)) => *exit,
+            Some(ProcessOutput::Exited(exit)) => *exit,
             Some(_) | None => KILLED,
         });
-        Ok(exited.unwrap_or(Exit::Unseen))
+        Ok(exited.unwrap_or(ExitStatus::Unseen))
     }
 
     fn names(&self) -> Vec<String> {
         self.stage().actors.keys().cloned().collect()
     }
 
-    fn files_of(&self, _: &Installation) -> Option<Vec<FileIdentity>> {
+    fn files_of(&self, _: &EngineInstallation) -> Option<Vec<FileIdentity>> {
         let edition = self.stage().edition;
         let path = PathBuf::from("actor");
         Some(vec![FileIdentity { path, inode: (1, edition), size: 1, modified: (0, 0) }])
@@ -175,14 +182,14 @@ impl Processes for Actors {
 }
 
 /// Who listens to one actor.
-struct Audience {
-    stage: Arc<(Mutex<Stage>, Condvar)>,
+struct FakeFollow {
+    stage: Arc<(Mutex<FakeProcessTable>, Condvar)>,
     name: String,
     heard: usize,
 }
 
-impl Follow for Audience {
-    fn next(&mut self, patience: Option<Duration>) -> Result<Heard, Lost> {
+impl OutputFollower for FakeFollow {
+    fn next(&mut self, patience: Option<Duration>) -> Result<ProcessOutput, ProcessUnreachable> {
         let mut stage = lock(&self.stage.0);
         loop {
             let acting = stage.actors.get(&self.name).ok_or_else(gone)?;
@@ -192,12 +199,12 @@ impl Follow for Audience {
             }
             stage = match patience {
                 None => self.stage.1.wait(stage).unwrap_or_else(PoisonError::into_inner),
-                Some(Duration::ZERO) => return Ok(Heard::Nothing),
+                Some(Duration::ZERO) => return Ok(ProcessOutput::Nothing),
                 Some(patience) => {
                     let waited = self.stage.1.wait_timeout(stage, patience);
                     let (stage, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
                     if timeout.timed_out() {
-                        return Ok(Heard::Nothing);
+                        return Ok(ProcessOutput::Nothing);
                     }
                     stage
                 }
@@ -206,20 +213,20 @@ impl Follow for Audience {
     }
 }
 
-fn process(name: &str) -> Process {
-    Process { keeper: name.to_owned(), pid: 4711, start_time: 1, boot_id: "stage".to_owned() }
+fn process(name: &str) -> ProcessBinding {
+    ProcessBinding { keeper: name.to_owned(), pid: 4711, start_time: 1, boot_id: "stage".to_owned() }
 }
 
-fn gone() -> Lost {
-    Lost { reason: "the actor is gone".to_owned() }
+fn gone() -> ProcessUnreachable {
+    ProcessUnreachable { reason: "the actor is gone".to_owned() }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl std::fmt::Debug for Actors {
+impl std::fmt::Debug for FakeProcesses {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Actors").field("stage", &self.stage).finish_non_exhaustive()
+        f.debug_struct("FakeProcesses").field("stage", &self.stage).finish_non_exhaustive()
     }
 }

@@ -3,11 +3,11 @@
 
 use serde_json::Value;
 
-use super::{keepers::Victim, story::Story};
+use super::{keepers::CrashVictim, story::TestScenario};
 
 /// What a person can tell of a run.
 #[derive(Clone, Debug, Default)]
-pub struct Account {
+pub struct ScenarioRecord {
     /// The run.
     pub run_id: String,
     /// What was answered, by interaction.
@@ -30,9 +30,9 @@ pub struct Account {
     pub problems: Vec<String>,
 }
 
-impl Account {
+impl ScenarioRecord {
     /// Compares what the daemon and the file say with what must be; `killed` are the run's processes that were killed.
-    pub fn judge(&mut self, story: &Story, killed: &[Victim]) {
+    pub fn judge(&mut self, story: &TestScenario, killed: &[CrashVictim]) {
         if !self.problems.is_empty() {
             return;
         }
@@ -58,7 +58,7 @@ impl Account {
     }
 
     /// No process was killed: everything happened, once, in order.
-    fn is_exact(&self, story: &Story) -> Vec<String> {
+    fn is_exact(&self, story: &TestScenario) -> Vec<String> {
         let mut wrong = vec![];
         if self.status() != story.end {
             wrong.push(format!("ended as {}, wanted {}", self.run, story.end));
@@ -78,14 +78,14 @@ impl Account {
 
     /// Processes were killed: nothing happened twice, nothing is missing without a word, and the end is one that the
     /// rules know (A10, A12, E7, E8).
-    fn is_allowed(&self, story: &Story, killed: &[Victim]) -> Vec<String> {
+    fn is_allowed(&self, story: &TestScenario, killed: &[CrashVictim]) -> Vec<String> {
         let mut wrong = vec![];
         let written = story.written();
         if !is_part_of(&written, &story.lines) {
             wrong.push(format!("wrote {written:?}, which is no part of {:?}", story.lines));
         }
         let code = self.run["error"]["code"].as_str().unwrap_or_default();
-        let (keeper, child) = (killed.contains(&Victim::Keeper), killed.contains(&Victim::Child));
+        let (keeper, child) = (killed.contains(&CrashVictim::Keeper), killed.contains(&CrashVictim::Child));
         let sticky = story.engine.contains("sticky");
         let allowed = match (self.status(), code) {
             ("succeeded", _) => story.mode != "chat",
@@ -151,12 +151,13 @@ mod tests {
     #[test]
     fn a_line_that_is_missing_without_a_word_is_a_problem() {
         let folder = tempfile::tempdir().unwrap();
-        let story = Story::new("a", "parrot", folder.path().to_owned()).appends().appends();
+        let story = TestScenario::new("a", "parrot", folder.path().to_owned()).appends().appends();
         std::fs::write(folder.path().join("log"), "a-1\n").unwrap();
         let ended = |turns: Value| {
             let turns = turns.as_array().cloned().unwrap();
-            let mut account = Account { run: json!({ "status": "succeeded" }), turns, ..Account::default() };
-            account.judge(&story, &[Victim::Keeper]);
+            let mut account =
+                ScenarioRecord { run: json!({ "status": "succeeded" }), turns, ..ScenarioRecord::default() };
+            account.judge(&story, &[CrashVictim::Keeper]);
             account.problems
         };
         assert_eq!(ended(json!([{ "execution_status": "completed" }])).len(), 1);
@@ -168,19 +169,19 @@ mod tests {
     #[test]
     fn codes_belong_to_their_deaths() {
         let folder = tempfile::tempdir().unwrap();
-        let ended = |engine: &str, code: &str, killed: Victim| {
-            let story = Story::new("a", engine, folder.path().to_owned());
+        let ended = |engine: &str, code: &str, killed: CrashVictim| {
+            let story = TestScenario::new("a", engine, folder.path().to_owned());
             let run = json!({ "status": "failed", "error": { "code": code } });
-            let mut account = Account { run, ..Account::default() };
+            let mut account = ScenarioRecord { run, ..ScenarioRecord::default() };
             account.judge(&story, &[killed]);
             account.problems.is_empty()
         };
-        assert!(ended("parrot", "ENGINE_FAILED", Victim::Child));
-        assert!(!ended("parrot", "ENGINE_FAILED", Victim::Keeper));
-        assert!(!ended("parrot", "RECOVERY_FAILED", Victim::Keeper), "an interactive run asks");
-        assert!(ended("parrot-sticky", "RECOVERY_FAILED", Victim::Keeper));
-        assert!(ended("parrot-sticky", "INTERACTION_PROCESS_LOST", Victim::Keeper));
-        assert!(!ended("parrot", "INTERACTION_PROCESS_LOST", Victim::Keeper));
-        assert!(!ended("parrot-sticky", "SESSION_RESUME_FAILED", Victim::Keeper));
+        assert!(ended("parrot", "ENGINE_FAILED", CrashVictim::Child));
+        assert!(!ended("parrot", "ENGINE_FAILED", CrashVictim::Keeper));
+        assert!(!ended("parrot", "RECOVERY_FAILED", CrashVictim::Keeper), "an interactive run asks");
+        assert!(ended("parrot-sticky", "RECOVERY_FAILED", CrashVictim::Keeper));
+        assert!(ended("parrot-sticky", "INTERACTION_PROCESS_LOST", CrashVictim::Keeper));
+        assert!(!ended("parrot", "INTERACTION_PROCESS_LOST", CrashVictim::Keeper));
+        assert!(!ended("parrot-sticky", "SESSION_RESUME_FAILED", CrashVictim::Keeper));
     }
 }

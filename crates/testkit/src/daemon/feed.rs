@@ -12,11 +12,11 @@ use std::{
 
 use serde_json::Value;
 
-use super::http::Client;
+use super::http::TestHttpClient;
 
 /// An event as the reader saw it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Seen {
+pub struct SeenEvent {
     /// The `id:` line.
     pub id: u64,
     /// The `data:` line.
@@ -25,14 +25,14 @@ pub struct Seen {
 
 /// A reader on a thread of its own.
 #[derive(Debug)]
-pub struct Feed {
-    shared: Arc<Shared>,
+pub struct EventReader {
+    shared: Arc<EventReaderState>,
     thread: Option<JoinHandle<()>>,
 }
 
 #[derive(Debug, Default)]
-struct Shared {
-    seen: Mutex<Vec<Seen>>,
+struct EventReaderState {
+    seen: Mutex<Vec<SeenEvent>>,
     more: Condvar,
     stop: AtomicBool,
     reconnections: Mutex<u64>,
@@ -44,17 +44,17 @@ const PAUSE: Duration = Duration::from_millis(20);
 const PATIENCE: Duration = Duration::from_secs(120);
 const SHORTLY: Duration = Duration::from_millis(100);
 
-impl Feed {
+impl EventReader {
     /// Reads from the first event on, from whoever `client` finds.
-    pub fn open(path: &str, client: impl Fn() -> io::Result<Client> + Send + 'static) -> Self {
-        let shared = Arc::new(Shared::default());
+    pub fn open(path: &str, client: impl Fn() -> io::Result<TestHttpClient> + Send + 'static) -> Self {
+        let shared = Arc::new(EventReaderState::default());
         let (reader, path) = (shared.clone(), path.to_owned());
         let thread = std::thread::spawn(move || reader.read_on(&path, client));
         Self { shared, thread: Some(thread) }
     }
 
     /// Everything that was seen.
-    pub fn seen(&self) -> Vec<Seen> {
+    pub fn seen(&self) -> Vec<SeenEvent> {
         self.shared.seen().clone()
     }
 
@@ -79,13 +79,13 @@ impl Feed {
 
     /// Waits until this event was seen; false if that takes too long.
     pub fn wait_for(&self, id: u64) -> bool {
-        let reached = |seen: &mut Vec<Seen>| seen.last().is_none_or(|last| last.id < id);
+        let reached = |seen: &mut Vec<SeenEvent>| seen.last().is_none_or(|last| last.id < id);
         let waited = self.shared.more.wait_timeout_while(self.shared.seen(), PATIENCE, reached);
         waited.is_ok_and(|(_, timeout)| !timeout.timed_out())
     }
 }
 
-impl Feed {
+impl EventReader {
     /// Ends the reader. Its daemon must be gone, or something must happen, for it to notice.
     pub fn stop(&mut self) {
         self.shared.stop.store(true, Ordering::Release);
@@ -95,15 +95,15 @@ impl Feed {
     }
 }
 
-impl Drop for Feed {
+impl Drop for EventReader {
     fn drop(&mut self) {
         // Not waited for: a reader that hears nothing sits there until its connection ends.
         self.shared.stop.store(true, Ordering::Release);
     }
 }
 
-impl Shared {
-    fn seen(&self) -> MutexGuard<'_, Vec<Seen>> {
+impl EventReaderState {
+    fn seen(&self) -> MutexGuard<'_, Vec<SeenEvent>> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -111,7 +111,7 @@ impl Shared {
         self.stop.load(Ordering::Acquire)
     }
 
-    fn read_on(&self, path: &str, client: impl Fn() -> io::Result<Client>) {
+    fn read_on(&self, path: &str, client: impl Fn() -> io::Result<TestHttpClient>) {
         while !self.stopped() {
             let _the_daemon_is_away = client().and_then(|client| self.read(path, &client));
             *self.reconnections.lock().unwrap_or_else(PoisonError::into_inner) += 1;
@@ -119,7 +119,7 @@ impl Shared {
         }
     }
 
-    fn read(&self, path: &str, client: &Client) -> io::Result<()> {
+    fn read(&self, path: &str, client: &TestHttpClient) -> io::Result<()> {
         let last = self.seen().last().map_or(0, |seen| seen.id).to_string();
         let headers = [("Accept", "text/event-stream"), ("Last-Event-ID", last.as_str())];
         let (status, mut reader) = client.stream(path, &headers)?;
@@ -144,7 +144,7 @@ impl Shared {
             } else if text.is_empty() {
                 if let Some(id) = id.take() {
                     let event = serde_json::from_str(&data).unwrap_or(Value::Null);
-                    self.seen().push(Seen { id, event });
+                    self.seen().push(SeenEvent { id, event });
                     self.more.notify_all();
                 }
                 data.clear();

@@ -11,13 +11,13 @@ use tempfile::TempDir;
 
 use super::{
     feed::pause,
-    http::Client,
-    process::{Running, signal},
+    http::TestHttpClient,
+    process::{TestDaemon, signal},
 };
 
 /// A home of its own, which goes with everything in it when it is dropped.
 #[derive(Debug)]
-pub struct Home {
+pub struct TestHome {
     folder: TempDir,
     program: PathBuf,
     env: Vec<(String, String)>,
@@ -25,7 +25,7 @@ pub struct Home {
 
 /// How an `abide` command ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct End {
+pub struct TestCommandOutput {
     /// Its exit code.
     pub code: Option<i32>,
     /// What it printed.
@@ -36,14 +36,14 @@ pub struct End {
 
 /// A process that belongs to a home.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Left {
+pub struct HomeProcess {
     /// Its number.
     pub pid: u32,
     /// How it was started.
     pub command: String,
 }
 
-impl Home {
+impl TestHome {
     /// An empty home for the daemon of that program.
     pub fn new(program: &Path) -> Self {
         let folder = tempfile::Builder::new().prefix("abide-").tempdir().expect("a folder can be made");
@@ -76,18 +76,18 @@ impl Home {
     }
 
     /// Starts the daemon and waits until it is ready or over.
-    pub fn start(&self) -> Running {
+    pub fn start(&self) -> TestDaemon {
         self.start_with(&[])
     }
 
     /// Starts the daemon and does not wait for it.
-    pub fn start_unseen(&self) -> Running {
-        Running::unseen(self.spawn(&[]))
+    pub fn start_unseen(&self) -> TestDaemon {
+        TestDaemon::unseen(self.spawn(&[]))
     }
 
     /// Starts it with more in its environment.
-    pub fn start_with(&self, env: &[(&str, &str)]) -> Running {
-        Running::new(self.spawn(env))
+    pub fn start_with(&self, env: &[(&str, &str)]) -> TestDaemon {
+        TestDaemon::new(self.spawn(env))
     }
 
     fn spawn(&self, env: &[(&str, &str)]) -> Child {
@@ -100,11 +100,15 @@ impl Home {
     }
 
     /// Runs an `abide` command in this home to its end.
-    pub fn run(&self, arguments: &[&str]) -> End {
+    pub fn run(&self, arguments: &[&str]) -> TestCommandOutput {
         let output = self.command().args(arguments).stdin(Stdio::null()).output();
         let output = output.expect("the program can be started");
         let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
-        End { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
+        TestCommandOutput {
+            code: output.status.code(),
+            stdout: text(output.stdout),
+            stderr: text(output.stderr),
+        }
     }
 
     #[expect(clippy::disallowed_methods, reason = "this is who starts daemons for tests from outside")]
@@ -118,12 +122,12 @@ impl Home {
     }
 
     /// Whoever asks the daemon that was last here; an error if there has been none.
-    pub fn client(&self) -> io::Result<Client> {
+    pub fn client(&self) -> io::Result<TestHttpClient> {
         client_of(self.path())
     }
 
     /// The same for somebody who may outlive this home, and must not keep it.
-    pub fn finder(&self) -> impl Fn() -> io::Result<Client> + Send + 'static {
+    pub fn finder(&self) -> impl Fn() -> io::Result<TestHttpClient> + Send + 'static {
         let path = self.path().to_owned();
         move || client_of(&path)
     }
@@ -160,25 +164,25 @@ impl Home {
     }
 
     /// The keeper of a run's attempt, if it lives: it works where it lies.
-    pub fn keeper_of(&self, run: &str, attempt: u32) -> Option<Left> {
+    pub fn keeper_of(&self, run: &str, attempt: u32) -> Option<HomeProcess> {
         let place = self.place_of(run, attempt);
         let works =
-            |left: &Left| fs::read_link(format!("/proc/{}/cwd", left.pid)).is_ok_and(|at| at == place);
+            |left: &HomeProcess| fs::read_link(format!("/proc/{}/cwd", left.pid)).is_ok_and(|at| at == place);
         self.processes().into_iter().find(|left| left.command.contains("__keeper") && works(left))
     }
 
     /// Sends a signal, named as by `kill`, to a process of this home.
-    pub fn signal(&self, process: &Left, name: &str) {
+    pub fn signal(&self, process: &HomeProcess, name: &str) {
         signal(process.pid, name);
     }
 
     /// Kills a process of this home.
-    pub fn kill(&self, process: &Left) {
+    pub fn kill(&self, process: &HomeProcess) {
         signal(process.pid, "KILL");
     }
 
     /// All processes that live in this home: its name stands in their environment, or they work in it.
-    pub fn processes(&self) -> Vec<Left> {
+    pub fn processes(&self) -> Vec<HomeProcess> {
         let mark = format!("ABIDE_HOME={}", self.path().display());
         let Ok(entries) = fs::read_dir("/proc") else { return vec![] };
         let pids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok());
@@ -191,13 +195,13 @@ impl Home {
             let command = fs::read(format!("/proc/{pid}/cmdline")).ok().filter(|_| ours)?;
             // What is dead and not yet reaped has no command line any more.
             let command = String::from_utf8_lossy(&command).replace('\0', " ").trim().to_owned();
-            (!command.is_empty()).then_some(Left { pid, command })
+            (!command.is_empty()).then_some(HomeProcess { pid, command })
         })
         .collect()
     }
 }
 
-impl Drop for Home {
+impl Drop for TestHome {
     fn drop(&mut self) {
         for _ in 0..LOOKS {
             let processes = self.processes();
@@ -224,12 +228,12 @@ fn names_in(folder: &Path) -> Vec<String> {
     folders.filter_map(|entry| entry.file_name().into_string().ok()).collect()
 }
 
-fn client_of(home: &Path) -> io::Result<Client> {
+fn client_of(home: &Path) -> io::Result<TestHttpClient> {
     let broken = |what: &str| io::Error::new(io::ErrorKind::InvalidData, what.to_owned());
     let text = fs::read_to_string(home.join("daemon.json"))?;
     let json: serde_json::Value = serde_json::from_str(&text)?;
     let address = json["listen"].as_str().and_then(|listen| listen.parse().ok());
     let address = address.ok_or_else(|| broken("the address cannot be read"))?;
     let token = fs::read_to_string(home.join("token"))?.trim().to_owned();
-    Ok(Client { address, token })
+    Ok(TestHttpClient { address, token })
 }

@@ -12,7 +12,7 @@ use serde_json::Value;
 
 /// Where to ask, and the secret to show.
 #[derive(Clone, Debug)]
-pub struct Client {
+pub struct TestHttpClient {
     /// Where the daemon listens.
     pub address: SocketAddr,
     /// The home's token.
@@ -21,7 +21,7 @@ pub struct Client {
 
 /// What the daemon answered.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Response {
+pub struct TestHttpResponse {
     /// The HTTP status.
     pub status: u16,
     /// The body; a text if it is no JSON.
@@ -31,19 +31,19 @@ pub struct Response {
 /// How long an answer may take: longer than anything on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-impl Client {
+impl TestHttpClient {
     /// Asks for something.
-    pub fn get(&self, path: &str) -> io::Result<Response> {
+    pub fn get(&self, path: &str) -> io::Result<TestHttpResponse> {
         self.request("GET", path, &[("Accept", "application/json")], None)
     }
 
     /// Wants something done.
-    pub fn post(&self, path: &str, body: &Value) -> io::Result<Response> {
+    pub fn post(&self, path: &str, body: &Value) -> io::Result<TestHttpResponse> {
         self.request("POST", path, &[], Some(body))
     }
 
     /// The same under a key, so that asking again does no harm.
-    pub fn post_once(&self, path: &str, key: &str, body: &Value) -> io::Result<Response> {
+    pub fn post_once(&self, path: &str, key: &str, body: &Value) -> io::Result<TestHttpResponse> {
         self.request("POST", path, &[("Idempotency-Key", key)], Some(body))
     }
 
@@ -63,7 +63,7 @@ impl Client {
         path: &str,
         headers: &[(&str, &str)],
         body: Option<&Value>,
-    ) -> io::Result<Response> {
+    ) -> io::Result<TestHttpResponse> {
         let body = body.map(Value::to_string);
         let mut connection = TcpStream::connect_timeout(&self.address, PATIENCE)?;
         connection.set_read_timeout(Some(PATIENCE))?;
@@ -75,7 +75,7 @@ impl Client {
         let mut text = String::new();
         reader.read_to_string(&mut text)?;
         let body = serde_json::from_str(&text).unwrap_or(Value::String(text));
-        Ok(Response { status, body })
+        Ok(TestHttpResponse { status, body })
     }
 
     fn head(&self, method: &str, path: &str, headers: &[(&str, &str)], body: Option<&str>) -> String {
@@ -110,7 +110,7 @@ fn head(reader: &mut impl BufRead) -> io::Result<u16> {
     }
 }
 
-impl Response {
+impl TestHttpResponse {
     /// A member of the body, by its pointer such as `/items/0/run_id`, as text; empty if there is none.
     pub fn text(&self, pointer: &str) -> &str {
         self.body.pointer(pointer).and_then(Value::as_str).unwrap_or_default()

@@ -3,31 +3,31 @@
 use std::{fs, path::Path};
 
 use super::{
-    home::{Home, Left},
+    home::{HomeProcess, TestHome},
     process::signal,
 };
 
 /// A living keeper of a run's attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Held {
+pub struct LiveKeeper {
     /// The run.
     pub run_id: String,
     /// The keeper's process.
-    pub keeper: Left,
+    pub keeper: HomeProcess,
     /// The processes that it has started.
     pub children: Vec<u32>,
 }
 
 /// Whom a crash takes besides or instead of the daemon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Victim {
+pub enum CrashVictim {
     /// A keeper, with or without its child: nothing can record how the child ended.
     Keeper,
     /// A child alone: its keeper records its end.
     Child,
 }
 
-impl Held {
+impl LiveKeeper {
     /// Kills the keeper, then what it held: as a power failure would.
     pub fn kill_whole(&self) {
         signal(self.keeper.pid, "KILL");
@@ -47,18 +47,18 @@ impl Held {
     }
 }
 
-impl Home {
+impl TestHome {
     /// Every living keeper that holds a run's process.
-    pub fn held(&self) -> Vec<Held> {
+    pub fn held(&self) -> Vec<LiveKeeper> {
         let processes = self.processes();
         let keepers = processes.iter().filter(|left| left.command.contains("__keeper"));
         keepers
             .filter_map(|keeper| {
                 let place = fs::read_link(format!("/proc/{}/cwd", keeper.pid)).ok()?;
                 let run_id = run_of(&place)?;
-                let is_child = |left: &&Left| parent(left.pid) == Some(keeper.pid);
+                let is_child = |left: &&HomeProcess| parent(left.pid) == Some(keeper.pid);
                 let children = processes.iter().filter(is_child).map(|left| left.pid).collect();
-                Some(Held { run_id, keeper: keeper.clone(), children })
+                Some(LiveKeeper { run_id, keeper: keeper.clone(), children })
             })
             .collect()
     }

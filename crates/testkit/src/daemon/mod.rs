@@ -12,10 +12,10 @@ mod keepers;
 mod process;
 mod story;
 
-pub use account::Account;
-pub use feed::{Feed, Seen};
-pub use home::{End, Home, Left};
-pub use http::{Client, Response};
-pub use keepers::{Held, Victim, run_of};
-pub use process::{Death, Running};
-pub use story::{Patience, Story, Voice};
+pub use account::ScenarioRecord;
+pub use feed::{EventReader, SeenEvent};
+pub use home::{HomeProcess, TestCommandOutput, TestHome};
+pub use http::{TestHttpClient, TestHttpResponse};
+pub use keepers::{CrashVictim, LiveKeeper, run_of};
+pub use process::{DaemonExit, TestDaemon};
+pub use story::{RetryLimits, ScenarioPlayer, TestScenario};

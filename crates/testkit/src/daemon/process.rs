@@ -8,7 +8,7 @@ use std::{
 
 /// A daemon that was started.
 #[derive(Debug)]
-pub struct Running {
+pub struct TestDaemon {
     child: Child,
     /// Held open: a daemon that cannot print is another story.
     _stdout: BufReader<ChildStdout>,
@@ -17,14 +17,14 @@ pub struct Running {
 
 /// How a daemon died.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Death {
+pub enum DaemonExit {
     /// Of SIGKILL.
     Killed,
     /// By itself, with this code.
     Exited(Option<i32>),
 }
 
-impl Running {
+impl TestDaemon {
     /// Waits until the daemon says where it is, or is over.
     pub(super) fn new(mut child: Child) -> Self {
         let stdout = child.stdout.take().expect("its output goes to a pipe");
@@ -51,18 +51,18 @@ impl Running {
     }
 
     /// How it died, if it did.
-    pub fn death(&mut self) -> Option<Death> {
+    pub fn death(&mut self) -> Option<DaemonExit> {
         self.child.try_wait().ok().flatten().map(death)
     }
 
     /// Kills it as a power failure would, and waits until it is gone.
-    pub fn kill(mut self) -> Death {
+    pub fn kill(mut self) -> DaemonExit {
         let _it_may_be_dead_already = self.child.kill();
         self.wait()
     }
 
     /// Asks it to go and leave everything to the keepers.
-    pub fn terminate(self) -> Death {
+    pub fn terminate(self) -> DaemonExit {
         signal(self.child.id(), "TERM");
         self.wait()
     }
@@ -73,8 +73,8 @@ impl Running {
     }
 
     /// Waits until it is gone by itself.
-    pub fn wait(mut self) -> Death {
-        self.child.wait().map_or(Death::Exited(None), death)
+    pub fn wait(mut self) -> DaemonExit {
+        self.child.wait().map_or(DaemonExit::Exited(None), death)
     }
 }
 
@@ -90,9 +90,9 @@ pub(super) fn signal(pid: u32, name: &str) {
         .status();
 }
 
-fn death(status: std::process::ExitStatus) -> Death {
+fn death(status: std::process::ExitStatus) -> DaemonExit {
     match (status.signal(), status.code()) {
-        (Some(9), _) => Death::Killed,
-        (_, code) => Death::Exited(code),
+        (Some(9), _) => DaemonExit::Killed,
+        (_, code) => DaemonExit::Exited(code),
     }
 }

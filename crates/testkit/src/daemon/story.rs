@@ -9,14 +9,14 @@ use std::{io, path::PathBuf, time::Duration};
 use serde_json::{Value, json};
 
 use super::{
-    account::Account,
+    account::ScenarioRecord,
     feed::pause,
-    http::{Client, Response},
+    http::{TestHttpClient, TestHttpResponse},
 };
 
 /// What a run is told, and what must have come of it at the end.
 #[derive(Clone, Debug)]
-pub struct Story {
+pub struct TestScenario {
     /// The key under which it is created, and the name of its workspace.
     pub name: String,
     /// Its engine.
@@ -41,7 +41,7 @@ pub struct Story {
 
 /// How often something is tried before it is called hopeless, and how long is waited in between.
 #[derive(Clone, Copy, Debug)]
-pub struct Patience {
+pub struct RetryLimits {
     /// How often.
     pub tries: u64,
     /// How long.
@@ -50,15 +50,15 @@ pub struct Patience {
 
 /// Someone who lives a story.
 #[derive(Debug)]
-pub struct Voice<F> {
+pub struct ScenarioPlayer<F> {
     client: F,
-    patience: Patience,
+    patience: RetryLimits,
 }
 
 /// The file in the workspace to which lines are appended.
 const FILE: &str = "log";
 
-impl Story {
+impl TestScenario {
     /// A story in which nothing is asked yet.
     pub fn new(name: &str, engine: &str, workspace: PathBuf) -> Self {
         Self {
@@ -162,27 +162,27 @@ fn answer(question: &str) -> String {
 }
 
 /// What became of a request.
-enum Asked {
-    Answered(Response),
+enum RequestResult {
+    Answered(TestHttpResponse),
     Hopeless,
 }
 
-impl<F: Fn() -> io::Result<Client>> Voice<F> {
+impl<F: Fn() -> io::Result<TestHttpClient>> ScenarioPlayer<F> {
     /// Somebody who asks whoever `client` finds.
-    pub fn new(client: F, patience: Patience) -> Self {
+    pub fn new(client: F, patience: RetryLimits) -> Self {
         Self { client, patience }
     }
 
     /// Lives a story to its end, and judges it: none of its processes was killed.
-    pub fn live(&self, story: &Story) -> Account {
+    pub fn live(&self, story: &TestScenario) -> ScenarioRecord {
         let mut account = self.tell(story);
         account.judge(story, &[]);
         account
     }
 
     /// Lives a story to its end without judging it.
-    pub fn tell(&self, story: &Story) -> Account {
-        let mut account = Account::default();
+    pub fn tell(&self, story: &TestScenario) -> ScenarioRecord {
+        let mut account = ScenarioRecord::default();
         if self.begin(story, &mut account) {
             self.go_on(story, &mut account);
         }
@@ -192,34 +192,34 @@ impl<F: Fn() -> io::Result<Client>> Voice<F> {
         account
     }
 
-    fn begin(&self, story: &Story, account: &mut Account) -> bool {
+    fn begin(&self, story: &TestScenario, account: &mut ScenarioRecord) -> bool {
         let request = story.request();
-        let create = |client: &Client| client.post_once("/v1/runs", &story.name, &request);
-        let Asked::Answered(created) = self.insist(account, "create", &[200, 201], create) else {
+        let create = |client: &TestHttpClient| client.post_once("/v1/runs", &story.name, &request);
+        let RequestResult::Answered(created) = self.insist(account, "create", &[200, 201], create) else {
             return false;
         };
         created.text("/run_id").clone_into(&mut account.run_id);
         for (number, text) in story.messages.iter().enumerate() {
             let path = format!("/v1/runs/{}/messages", account.run_id);
             let body = json!({ "message_id": format!("{}-m{number}", story.name), "text": text });
-            let send = |client: &Client| client.post(&path, &body);
+            let send = |client: &TestHttpClient| client.post(&path, &body);
             match self.insist(account, "message", &[202, TOO_LATE], send) {
-                Asked::Answered(taken) if taken.status == TOO_LATE => {
+                RequestResult::Answered(taken) if taken.status == TOO_LATE => {
                     account.stale += 1;
                     return true;
                 }
-                Asked::Answered(_) => {}
-                Asked::Hopeless => return false,
+                RequestResult::Answered(_) => {}
+                RequestResult::Hopeless => return false,
             }
         }
         true
     }
 
-    fn go_on(&self, story: &Story, account: &mut Account) {
+    fn go_on(&self, story: &TestScenario, account: &mut ScenarioRecord) {
         let path = format!("/v1/runs/{}", account.run_id);
         for _ in 0..self.patience.tries {
-            let look = |client: &Client| client.get(&path);
-            let Asked::Answered(run) = self.insist(account, "look", &[200], look) else { return };
+            let look = |client: &TestHttpClient| client.get(&path);
+            let RequestResult::Answered(run) = self.insist(account, "look", &[200], look) else { return };
             let turns = run.body["turn_index"].as_u64().unwrap_or_default();
             match run.text("/status") {
                 "waiting_user" => {
@@ -227,7 +227,7 @@ impl<F: Fn() -> io::Result<Client>> Voice<F> {
                     self.answer(&pending, account);
                 }
                 "idle" if turns > story.messages.len() as u64 => {
-                    let cancel = |client: &Client| client.post(&format!("{path}/cancel"), &json!({}));
+                    let cancel = |client: &TestHttpClient| client.post(&format!("{path}/cancel"), &json!({}));
                     self.insist(account, "cancel", &[200, TOO_LATE], cancel);
                 }
                 "succeeded" | "failed" | "canceled" => return,
@@ -241,12 +241,13 @@ impl<F: Fn() -> io::Result<Client>> Voice<F> {
         account.problems.push(format!("{}: {} never ends", story.name, account.run_id));
     }
 
-    fn answer(&self, interaction: &str, account: &mut Account) {
+    fn answer(&self, interaction: &str, account: &mut ScenarioRecord) {
         if account.answers.iter().any(|(known, _)| known == interaction) {
             return;
         }
         let path = format!("/v1/runs/{}/interactions", account.run_id);
-        let Asked::Answered(listed) = self.insist(account, "questions", &[200], |client| client.get(&path))
+        let RequestResult::Answered(listed) =
+            self.insist(account, "questions", &[200], |client| client.get(&path))
         else {
             return;
         };
@@ -262,21 +263,21 @@ impl<F: Fn() -> io::Result<Client>> Voice<F> {
         };
         let path = format!("/v1/interactions/{interaction}/reply");
         let body = json!({ "text": text, "idempotency_key": interaction });
-        let reply = |client: &Client| client.post(&path, &body);
+        let reply = |client: &TestHttpClient| client.post(&path, &body);
         match self.insist(account, "reply", &[200, TOO_LATE], reply) {
-            Asked::Answered(replied) if replied.status == TOO_LATE => account.stale += 1,
-            Asked::Answered(_) => account.answers.push((interaction.to_owned(), text)),
-            Asked::Hopeless => {}
+            RequestResult::Answered(replied) if replied.status == TOO_LATE => account.stale += 1,
+            RequestResult::Answered(_) => account.answers.push((interaction.to_owned(), text)),
+            RequestResult::Hopeless => {}
         }
     }
 
     /// Looks at everything that there is of the run in the end.
-    fn look_back(&self, account: &mut Account) {
+    fn look_back(&self, account: &mut ScenarioRecord) {
         let path = format!("/v1/runs/{}", account.run_id);
-        let list = |account: &mut Account, what: &str, path: &str| -> Option<Value> {
+        let list = |account: &mut ScenarioRecord, what: &str, path: &str| -> Option<Value> {
             match self.insist(account, what, &[200], |client| client.get(path)) {
-                Asked::Answered(response) => Some(response.body),
-                Asked::Hopeless => None,
+                RequestResult::Answered(response) => Some(response.body),
+                RequestResult::Hopeless => None,
             }
         };
         let items = |body: Value| body["items"].as_array().cloned().unwrap_or_default();
@@ -289,27 +290,27 @@ impl<F: Fn() -> io::Result<Client>> Voice<F> {
     /// Asks until there is an answer. A daemon that is away, not ready or busy is asked again.
     fn insist(
         &self,
-        account: &mut Account,
+        account: &mut ScenarioRecord,
         what: &str,
         good: &[u16],
-        ask: impl Fn(&Client) -> io::Result<Response>,
-    ) -> Asked {
+        ask: impl Fn(&TestHttpClient) -> io::Result<TestHttpResponse>,
+    ) -> RequestResult {
         for _ in 0..self.patience.tries {
             match (self.client)().and_then(|client| ask(&client)) {
                 Ok(response) if good.contains(&response.status) => {
                     account.acknowledged += 1;
-                    return Asked::Answered(response);
+                    return RequestResult::Answered(response);
                 }
                 Ok(response) if !AGAIN.contains(&response.status) => {
                     account.problems.push(format!("{what}: {} {}", response.status, response.body));
-                    return Asked::Hopeless;
+                    return RequestResult::Hopeless;
                 }
                 Ok(_) | Err(_) => account.retries += 1,
             }
             pause(self.patience.pause);
         }
         account.problems.push(format!("{what}: nobody answers"));
-        Asked::Hopeless
+        RequestResult::Hopeless
     }
 }
 

@@ -3,52 +3,66 @@
 use std::collections::BTreeSet;
 
 use abide_domain::{
-    approval::Verdict, effect::Session, engine::ProfileKind, failure::FailureCode, interaction::Purpose,
+    approval::ApprovalVerdict, effect::LaunchSession, engine::ProfileKind, failure::FailureCode,
+    interaction::GatePurpose,
 };
-use abide_ports::engine::{Ability, Answer, Engine, Observed, Sandbox, Status, Unsupported, What};
+use abide_ports::engine::{
+    Engine, EngineAbility, EngineSessionStatus, FactKind, GateAnswer, ProbeResult, SandboxMode,
+    UnsupportedOperation,
+};
 
-use super::story::{Story, handle};
+use super::story::{RecordedProcess, handle};
 
 /// A session id that every engine takes for one.
 const ID: &str = "01a1e0b7-8feb-7f42-a76c-eeeb075097aa";
 
 pub(super) fn what_is_not_claimed_is_refused(engine: &dyn Engine) {
     let (name, abilities, installation) = (engine.name(), engine.abilities(), engine.installation());
-    let story = Story::new("claims", b"");
-    let mut interpreter = engine.interpreter(&story.order(&installation, &Session::New));
-    let answer = Answer { gate: "g", text: "yes", verdict: None };
+    let story = RecordedProcess::new("claims", b"");
+    let mut interpreter = engine.interpreter(&story.order(&installation, &LaunchSession::New));
+    let answer = GateAnswer { gate: "g", text: "yes", verdict: None };
     for (ability, outcome) in [
-        (Ability::Hold, interpreter.say("hello")),
-        (Ability::Gates, interpreter.answer(&answer)),
-        (Ability::Steer, interpreter.steer("left")),
+        (EngineAbility::Hold, interpreter.say("hello")),
+        (EngineAbility::Gates, interpreter.answer(&answer)),
+        (EngineAbility::Steer, interpreter.steer("left")),
     ] {
         if !abilities.has(ability) {
-            assert_eq!(outcome, Err(Unsupported::Lacks { ability }), "{name} lacks {}", ability.name());
+            assert_eq!(
+                outcome,
+                Err(UnsupportedOperation::Lacks { ability }),
+                "{name} lacks {}",
+                ability.name()
+            );
         }
     }
     let named = engine.name_session(ID);
     assert_eq!(
         named.is_some(),
-        abilities.has(Ability::NamedSessions),
+        abilities.has(EngineAbility::NamedSessions),
         "{name}: whether we may name sessions"
     );
     assert!(named.is_none_or(|handle| handle.engine == name), "{name}: a handle is its own");
-    let resumed = engine.launch(&story.order(&installation, &Session::Resumed(handle(engine, ID))));
-    if abilities.has(Ability::Resume) {
+    let resumed = engine.launch(&story.order(&installation, &LaunchSession::Resumed(handle(engine, ID))));
+    if abilities.has(EngineAbility::Resume) {
         assert!(resumed.is_ok(), "{name} claims to resume: {resumed:?}");
     } else {
-        assert_eq!(resumed, Err(Unsupported::Lacks { ability: Ability::Resume }), "{name} lacks resume");
+        assert_eq!(
+            resumed,
+            Err(UnsupportedOperation::Lacks { ability: EngineAbility::Resume }),
+            "{name} lacks resume"
+        );
     }
     assert!(
-        abilities.has(Ability::Resume) || abilities.has(Ability::Hold),
+        abilities.has(EngineAbility::Resume) || abilities.has(EngineAbility::Hold),
         "{name}: an engine that can neither resume nor be held cannot have a second turn"
     );
 }
 
 /// What is claimed works: in the recorded stories there is a moment for each such ability, and then it can be used.
-pub(super) fn what_is_claimed_can_be_used(engine: &dyn Engine, stories: &[Story]) {
-    let used: BTreeSet<Ability> = stories.iter().flat_map(|story| uses(engine, story)).collect();
-    for ability in [Ability::Hold, Ability::Gates, Ability::Steer, Ability::Progress] {
+pub(super) fn what_is_claimed_can_be_used(engine: &dyn Engine, stories: &[RecordedProcess]) {
+    let used: BTreeSet<EngineAbility> = stories.iter().flat_map(|story| uses(engine, story)).collect();
+    for ability in [EngineAbility::Hold, EngineAbility::Gates, EngineAbility::Steer, EngineAbility::Progress]
+    {
         assert!(
             used.contains(&ability) || !engine.abilities().has(ability),
             "{} claims {}, and no recorded story shows it",
@@ -59,58 +73,60 @@ pub(super) fn what_is_claimed_can_be_used(engine: &dyn Engine, stories: &[Story]
 }
 
 /// The abilities that could be used while a recorded process ran.
-fn uses(engine: &dyn Engine, story: &Story) -> Vec<Ability> {
+fn uses(engine: &dyn Engine, story: &RecordedProcess) -> Vec<EngineAbility> {
     let (installation, session) = (engine.installation(), story.session(engine));
     let mut interpreter = engine.interpreter(&story.order(&installation, &session));
     let mut used = Vec::new();
     for line in story.stdout.split_inclusive(|byte| *byte == b'\n') {
         for said in interpreter.feed(line) {
             match said.what {
-                What::Progress(_) => used.push(Ability::Progress),
-                What::Gate { gate, purpose, .. } => {
-                    let verdict = matches!(purpose, Purpose::Approval).then_some(Verdict::Approved);
-                    let answer = Answer { gate: &gate, text: "yes", verdict };
-                    used.extend(says_something(interpreter.answer(&answer)).then_some(Ability::Gates));
+                FactKind::Progress(_) => used.push(EngineAbility::Progress),
+                FactKind::Gate { gate, purpose, .. } => {
+                    let verdict =
+                        matches!(purpose, GatePurpose::Approval).then_some(ApprovalVerdict::Approved);
+                    let answer = GateAnswer { gate: &gate, text: "yes", verdict };
+                    used.extend(says_something(interpreter.answer(&answer)).then_some(EngineAbility::Gates));
                 }
-                What::Ended { .. } if interpreter.status() == Status::BetweenTurns => {
-                    used.extend(says_something(interpreter.say("more")).then_some(Ability::Hold));
+                FactKind::Ended { .. } if interpreter.status() == EngineSessionStatus::BetweenTurns => {
+                    used.extend(says_something(interpreter.say("more")).then_some(EngineAbility::Hold));
                 }
-                What::Session { .. }
-                | What::Text(_)
-                | What::Warning(_)
-                | What::Withdrawn { .. }
-                | What::Write(_)
-                | What::Finishing
-                | What::Ended { .. }
-                | What::Unknown(_) => {}
+                FactKind::Session { .. }
+                | FactKind::Text(_)
+                | FactKind::Warning(_)
+                | FactKind::Withdrawn { .. }
+                | FactKind::Write(_)
+                | FactKind::Finishing
+                | FactKind::Ended { .. }
+                | FactKind::Unknown(_) => {}
             }
         }
-        if interpreter.status() == Status::Working {
-            used.extend(says_something(interpreter.steer("left")).then_some(Ability::Steer));
+        if interpreter.status() == EngineSessionStatus::Working {
+            used.extend(says_something(interpreter.steer("left")).then_some(EngineAbility::Steer));
         }
     }
     used
 }
 
-fn says_something(bytes: Result<Vec<u8>, Unsupported>) -> bool {
+fn says_something(bytes: Result<Vec<u8>, UnsupportedOperation>) -> bool {
     bytes.is_ok_and(|bytes| !bytes.is_empty())
 }
 
 /// Settings that make a difference on turn 1 make the same difference on turn 2 (A4).
 pub(super) fn settings_hold_on_every_turn(engine: &dyn Engine) {
     let (name, installation) = (engine.name(), engine.installation());
-    let mut sessions = vec![Session::New];
-    sessions.extend(engine.name_session(ID).map(Session::Named));
-    if engine.abilities().has(Ability::Resume) {
-        sessions.push(Session::Resumed(handle(engine, ID)));
+    let mut sessions = vec![LaunchSession::New];
+    sessions.extend(engine.name_session(ID).map(LaunchSession::Named));
+    if engine.abilities().has(EngineAbility::Resume) {
+        sessions.push(LaunchSession::Resumed(handle(engine, ID)));
     }
-    let story = Story::new("settings", b"");
-    let sandboxes = [None, Some(Sandbox::ReadOnly), Some(Sandbox::WorkspaceWrite), Some(Sandbox::FullAccess)];
-    let differences = |session: &Session| -> Vec<bool> {
+    let story = RecordedProcess::new("settings", b"");
+    let sandboxes =
+        [None, Some(SandboxMode::ReadOnly), Some(SandboxMode::WorkspaceWrite), Some(SandboxMode::FullAccess)];
+    let differences = |session: &LaunchSession| -> Vec<bool> {
         let plain = story.order(&installation, session);
         let mut variants = vec![plain];
-        variants.extend(sandboxes.map(|sandbox| abide_ports::engine::Order { sandbox, ..plain }));
-        variants.push(abide_ports::engine::Order { model: Some("a-model"), ..plain });
+        variants.extend(sandboxes.map(|sandbox| abide_ports::engine::LaunchContext { sandbox, ..plain }));
+        variants.push(abide_ports::engine::LaunchContext { model: Some("a-model"), ..plain });
         let seen = variants.iter().map(|order| {
             // A setting may stand in the command, or be said by the protocol later on.
             (
@@ -135,17 +151,17 @@ pub(super) fn a_missing_program_is_explained(engine: &dyn Engine) {
     for check in &checks {
         assert!(check.argv.starts_with(&installation.command), "{name}: a check runs the configured command");
     }
-    let missing = Observed::NotFound { reason: "no such file".to_owned() };
+    let missing = ProbeResult::NotFound { reason: "no such file".to_owned() };
     let health = engine.judge(&vec![missing; checks.len()]);
     let trouble = health.trouble.expect("a missing program is trouble");
     assert_eq!(trouble.code, FailureCode::EngineNotFound, "{name}");
     assert!(trouble.message.contains(name), "{name}: the message names the engine: {}", trouble.message);
     assert_eq!(health.version, None, "{name}: a missing program has no version");
     // Whatever a check shows, judging it is not fatal.
-    let empty = Observed::Ran { code: Some(0), stdout: String::new(), stderr: String::new() };
-    let failing = Observed::Ran { code: Some(1), stdout: String::new(), stderr: "no".to_owned() };
-    let unavailable = Observed::Unavailable { reason: "no memory".to_owned() };
-    for odd in [empty, failing, unavailable, Observed::TimedOut] {
+    let empty = ProbeResult::Ran { code: Some(0), stdout: String::new(), stderr: String::new() };
+    let failing = ProbeResult::Ran { code: Some(1), stdout: String::new(), stderr: "no".to_owned() };
+    let unavailable = ProbeResult::Unavailable { reason: "no memory".to_owned() };
+    for odd in [empty, failing, unavailable, ProbeResult::TimedOut] {
         let health = engine.judge(&vec![odd.clone(); checks.len()]);
         assert_eq!(health.trouble, None, "{name}: a failed probe never rejects the run (A3): {odd:?}");
         assert_eq!(
@@ -158,8 +174,8 @@ pub(super) fn a_missing_program_is_explained(engine: &dyn Engine) {
 
 pub(super) fn the_same_order_gives_the_same_launch(engine: &dyn Engine) {
     let (name, installation) = (engine.name(), engine.installation());
-    let story = Story::new("same", b"");
-    let order = story.order(&installation, &Session::New);
+    let story = RecordedProcess::new("same", b"");
+    let order = story.order(&installation, &LaunchSession::New);
     let launch = engine.launch(&order).expect("a first turn can be started");
     assert_eq!(Ok(&launch), engine.launch(&order).as_ref(), "{name}");
     assert!(launch.argv.starts_with(&installation.command), "{name}: the configured command is run");

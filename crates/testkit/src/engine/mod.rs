@@ -1,6 +1,6 @@
 //! The suite that every engine adapter must pass, on bytes that real programs printed.
 //!
-//! A test walks the registry and gives each engine its [`Story`]s. Nothing here knows an engine by its name.
+//! A test walks the registry and gives each engine its [`RecordedProcess`]s. Nothing here knows an engine by its name.
 
 mod claims;
 mod story;
@@ -8,13 +8,13 @@ mod stress;
 
 use std::collections::BTreeSet;
 
-use abide_domain::event::Ending;
-use abide_ports::engine::{Engine, Said, What};
+use abide_domain::event::TurnOutcome;
+use abide_ports::engine::{Engine, EngineFact, FactKind};
 
-pub use story::{Story, told};
+pub use story::{RecordedProcess, told};
 
 /// Checks everything that the contract says. Panics with the claim that is broken.
-pub fn check(engine: &dyn Engine, stories: &[Story]) {
+pub fn check(engine: &dyn Engine, stories: &[RecordedProcess]) {
     claims::what_is_not_claimed_is_refused(engine);
     claims::what_is_claimed_can_be_used(engine, stories);
     claims::settings_hold_on_every_turn(engine);
@@ -33,22 +33,24 @@ pub fn check(engine: &dyn Engine, stories: &[Story]) {
 }
 
 /// What must hold for everything that a process ever said.
-pub(crate) fn sound(facts: &[Said], story: &str) {
+pub(crate) fn sound(facts: &[EngineFact], story: &str) {
     let mut ended = BTreeSet::new();
     let mut has_session = false;
     let mut last = None;
-    for Said { at, what } in facts {
+    for EngineFact { at, what } in facts {
         assert!(last.is_none_or(|last| last < *at), "{story}: positions grow, at {what:?}");
         last = Some(*at);
         match what {
-            What::Session { value, .. } => {
+            FactKind::Session { value, .. } => {
                 assert!(!value.is_empty(), "{story}: a session has a name");
                 has_session = true;
             }
-            What::Gate { .. } => assert!(has_session, "{story}: a handle is announced before any question"),
-            What::Ended { turn, ending } => {
+            FactKind::Gate { .. } => {
+                assert!(has_session, "{story}: a handle is announced before any question")
+            }
+            FactKind::Ended { turn, ending } => {
                 assert!(
-                    !matches!(ending, Ending::Asked { .. }) || has_session,
+                    !matches!(ending, TurnOutcome::Asked { .. }) || has_session,
                     "{story}: a handle is announced before any question"
                 );
                 assert!(
@@ -57,20 +59,21 @@ pub(crate) fn sound(facts: &[Said], story: &str) {
                 );
                 ended.insert(*turn);
             }
-            What::Text(_)
-            | What::Progress(_)
-            | What::Warning(_)
-            | What::Withdrawn { .. }
-            | What::Write(_)
-            | What::Finishing
-            | What::Unknown(_) => {}
+            FactKind::Text(_)
+            | FactKind::Progress(_)
+            | FactKind::Warning(_)
+            | FactKind::Withdrawn { .. }
+            | FactKind::Write(_)
+            | FactKind::Finishing
+            | FactKind::Unknown(_) => {}
         }
     }
     assert!(!ended.is_empty(), "{story}: the end is said");
-    let about_a_turn = |what: &What| !matches!(what, What::Unknown(_) | What::Warning(_) | What::Write(_));
+    let about_a_turn =
+        |what: &FactKind| !matches!(what, FactKind::Unknown(_) | FactKind::Warning(_) | FactKind::Write(_));
     let after_last_end = facts
         .iter()
-        .skip_while(|said| !matches!(&said.what, What::Ended { turn, .. } if ended.last() == Some(turn)));
+        .skip_while(|said| !matches!(&said.what, FactKind::Ended { turn, .. } if ended.last() == Some(turn)));
     assert_eq!(
         after_last_end.filter(|said| about_a_turn(&said.what)).count(),
         1,

@@ -3,18 +3,19 @@
 use std::{collections::BTreeMap, fmt::Write as _};
 
 use abide_domain::{
-    effect::Session,
-    engine::{Handle, HandleType, ProfileKind},
-    process::Exit,
+    effect::LaunchSession,
+    engine::{EngineSessionHandle, HandleType, ProfileKind},
+    process::ExitStatus,
     settings::ExecutionMode,
 };
 use abide_ports::engine::{
-    Cause, Departure, Engine, Installation, Order, Prompted, ReaderCheckpoint, Said, What,
+    Engine, EngineFact, EngineInstallation, ExitCause, FactKind, LaunchContext, ProcessExit, PromptSource,
+    ReaderCheckpoint,
 };
 
 /// A recorded process.
 #[derive(Clone, Debug)]
-pub struct Story {
+pub struct RecordedProcess {
     /// What it shows.
     pub name: String,
     /// Its standard output.
@@ -22,9 +23,9 @@ pub struct Story {
     /// Its standard error.
     pub stderr: Vec<u8>,
     /// How it went.
-    pub exit: Exit,
+    pub exit: ExitStatus,
     /// Who made it go.
-    pub cause: Cause,
+    pub cause: ExitCause,
     /// The way of waiting that it was started for.
     pub kind: ProfileKind,
     /// The session id that it was told to resume.
@@ -33,15 +34,15 @@ pub struct Story {
     pub mode: ExecutionMode,
 }
 
-impl Story {
+impl RecordedProcess {
     /// A process that printed this and left with 0.
     pub fn new(name: &str, stdout: &[u8]) -> Self {
         Self {
             name: name.to_owned(),
             stdout: stdout.to_vec(),
             stderr: vec![],
-            exit: Exit::Code(0),
-            cause: Cause::Itself,
+            exit: ExitStatus::Code(0),
+            cause: ExitCause::Itself,
             kind: ProfileKind::Resumable,
             resumes: None,
             mode: ExecutionMode::Interactive,
@@ -56,11 +57,13 @@ impl Story {
         let known: BTreeMap<&str, &str> = notes.lines().filter_map(|line| line.split_once(' ')).collect();
         for (key, value) in known {
             match (key, value) {
-                ("exit", "unseen") => self.exit = Exit::Unseen,
-                ("exit", code) => self.exit = Exit::Code(code.parse().expect("an exit code is a number")),
-                ("cause", "itself") => self.cause = Cause::Itself,
-                ("cause", "dismissed") => self.cause = Cause::Dismissed,
-                ("cause", "interrupted") => self.cause = Cause::Interrupted,
+                ("exit", "unseen") => self.exit = ExitStatus::Unseen,
+                ("exit", code) => {
+                    self.exit = ExitStatus::Code(code.parse().expect("an exit code is a number"))
+                }
+                ("cause", "itself") => self.cause = ExitCause::Itself,
+                ("cause", "dismissed") => self.cause = ExitCause::Dismissed,
+                ("cause", "interrupted") => self.cause = ExitCause::Interrupted,
                 ("kind", "resumable") => self.kind = ProfileKind::Resumable,
                 ("kind", "sticky_process") => self.kind = ProfileKind::StickyProcess,
                 ("resumes", id) => self.resumes = Some(id.to_owned()),
@@ -74,26 +77,26 @@ impl Story {
     }
 
     /// Everything that the process says, told to a new interpreter in one piece.
-    pub fn play(&self, engine: &dyn Engine) -> Vec<Said> {
+    pub fn play(&self, engine: &dyn Engine) -> Vec<EngineFact> {
         self.play_in_pieces(engine, usize::MAX)
     }
 
     /// The same in pieces of this size.
-    pub(crate) fn play_in_pieces(&self, engine: &dyn Engine, size: usize) -> Vec<Said> {
+    pub(crate) fn play_in_pieces(&self, engine: &dyn Engine, size: usize) -> Vec<EngineFact> {
         let (installation, session) = (engine.installation(), self.session(engine));
         let mut interpreter = engine.interpreter(&self.order(&installation, &session));
         let mut facts = vec![];
         for piece in self.stdout.chunks(size.min(self.stdout.len().max(1))) {
             facts.extend(interpreter.feed(piece));
         }
-        let departure = Departure { exit: self.exit, stderr: &self.stderr, cause: self.cause };
+        let departure = ProcessExit { exit: self.exit, stderr: &self.stderr, cause: self.cause };
         facts.extend(interpreter.end(&departure));
         assert_eq!(interpreter.end(&departure), [], "{}: nothing is said after the end", self.name);
         facts
     }
 
     /// The same by two interpreters: one that is fed up to this byte, and one that goes on from its checkpoint.
-    pub(crate) fn play_restored(&self, engine: &dyn Engine, at: usize) -> Vec<Said> {
+    pub(crate) fn play_restored(&self, engine: &dyn Engine, at: usize) -> Vec<EngineFact> {
         let (installation, session) = (engine.installation(), self.session(engine));
         let order = self.order(&installation, &session);
         let (mut first, mut second) = (engine.interpreter(&order), engine.interpreter(&order));
@@ -107,20 +110,24 @@ impl Story {
         assert!(first.restore(&foreign).is_err(), "{}: another version is refused", self.name);
         let from = usize::try_from(checkpoint.offset).expect("an offset fits");
         facts.extend(second.feed(&self.stdout[from..]));
-        let departure = Departure { exit: self.exit, stderr: &self.stderr, cause: self.cause };
+        let departure = ProcessExit { exit: self.exit, stderr: &self.stderr, cause: self.cause };
         facts.extend(second.end(&departure));
         facts
     }
 
-    pub(crate) fn session(&self, engine: &dyn Engine) -> Session {
+    pub(crate) fn session(&self, engine: &dyn Engine) -> LaunchSession {
         match &self.resumes {
-            None => Session::New,
-            Some(id) => Session::Resumed(handle(engine, id)),
+            None => LaunchSession::New,
+            Some(id) => LaunchSession::Resumed(handle(engine, id)),
         }
     }
 
-    pub(crate) fn order<'a>(&self, installation: &'a Installation, session: &'a Session) -> Order<'a> {
-        Order {
+    pub(crate) fn order<'a>(
+        &self,
+        installation: &'a EngineInstallation,
+        session: &'a LaunchSession,
+    ) -> LaunchContext<'a> {
+        LaunchContext {
             installation,
             kind: self.kind,
             session,
@@ -134,14 +141,14 @@ impl Story {
             skill: None,
             session_since: None,
             resume_detail: "",
-            prompted: Prompted::ByMessage,
+            prompted: PromptSource::ByMessage,
         }
     }
 }
 
 /// A handle of that engine.
-pub(crate) fn handle(engine: &dyn Engine, id: &str) -> Handle {
-    Handle {
+pub(crate) fn handle(engine: &dyn Engine, id: &str) -> EngineSessionHandle {
+    EngineSessionHandle {
         engine: engine.name().to_owned(),
         handle_type: HandleType::SessionId,
         handle_value: id.to_owned(),
@@ -150,21 +157,21 @@ pub(crate) fn handle(engine: &dyn Engine, id: &str) -> Handle {
 }
 
 /// What was said, one fact a line, for snapshots and people.
-pub fn told(facts: &[Said]) -> String {
+pub fn told(facts: &[EngineFact]) -> String {
     let mut told = String::new();
-    for Said { at, what } in facts {
+    for EngineFact { at, what } in facts {
         let (offset, index) = (at.0 >> 8, at.0 & 0xff);
         let what = match what {
-            What::Write(bytes) => format!("Write({:?})", String::from_utf8_lossy(bytes)),
-            What::Session { .. }
-            | What::Text(_)
-            | What::Progress(_)
-            | What::Warning(_)
-            | What::Gate { .. }
-            | What::Withdrawn { .. }
-            | What::Finishing
-            | What::Ended { .. }
-            | What::Unknown(_) => format!("{what:?}"),
+            FactKind::Write(bytes) => format!("Write({:?})", String::from_utf8_lossy(bytes)),
+            FactKind::Session { .. }
+            | FactKind::Text(_)
+            | FactKind::Progress(_)
+            | FactKind::Warning(_)
+            | FactKind::Gate { .. }
+            | FactKind::Withdrawn { .. }
+            | FactKind::Finishing
+            | FactKind::Ended { .. }
+            | FactKind::Unknown(_) => format!("{what:?}"),
         };
         let _never_fails = writeln!(told, "{offset}.{index} {what}");
     }

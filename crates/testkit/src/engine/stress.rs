@@ -1,12 +1,16 @@
 //! Bytes as they come in real life: cut anywhere, unfinished, unknown, huge, broken.
 
-use abide_domain::{engine::ProfileKind, event::Ending, process::Exit};
-use abide_ports::engine::{Engine, Said, Speech, What};
+use abide_domain::{engine::ProfileKind, event::TurnOutcome, process::ExitStatus};
+use abide_ports::engine::{Engine, EngineFact, FactKind, OutputFormat};
 
-use super::{sound, story::Story};
-use crate::dice::Dice;
+use super::{sound, story::RecordedProcess};
+use crate::dice::SeededRng;
 
-pub(super) fn cutting_elsewhere_changes_nothing(engine: &dyn Engine, story: &Story, facts: &[Said]) {
+pub(super) fn cutting_elsewhere_changes_nothing(
+    engine: &dyn Engine,
+    story: &RecordedProcess,
+    facts: &[EngineFact],
+) {
     for size in [1, 2, 3, 7, 61, 1021, 8192] {
         assert_eq!(story.play_in_pieces(engine, size), facts, "{}: cut by {size}", story.name);
     }
@@ -15,8 +19,8 @@ pub(super) fn cutting_elsewhere_changes_nothing(engine: &dyn Engine, story: &Sto
 /// A reader that is restored from a checkpoint anywhere says what one says that has read everything.
 pub(super) fn a_restored_reader_goes_on_as_if_it_had_read_everything(
     engine: &dyn Engine,
-    story: &Story,
-    facts: &[Said],
+    story: &RecordedProcess,
+    facts: &[EngineFact],
 ) {
     let length = story.stdout.len();
     let step = (length / 61).max(1);
@@ -26,20 +30,24 @@ pub(super) fn a_restored_reader_goes_on_as_if_it_had_read_everything(
 }
 
 /// A process that is killed anywhere in its speech ends its turn once, and not well unless it had finished.
-pub(super) fn death_at_any_byte_is_one_end(engine: &dyn Engine, story: &Story) {
+pub(super) fn death_at_any_byte_is_one_end(engine: &dyn Engine, story: &RecordedProcess) {
     let length = story.stdout.len();
     let step = (length / 97).max(1);
     for at in (0..length).step_by(step) {
         let mut cut = story.clone();
         cut.stdout.truncate(at);
-        cut.exit = Exit::Code(137);
+        cut.exit = ExitStatus::Code(137);
         cut.name = format!("{} killed at byte {at}", story.name);
         let facts = cut.play(engine);
         sound(&facts, &cut.name);
     }
 }
 
-pub(super) fn unknown_lines_are_kept_whole(engine: &dyn Engine, story: &Story, facts: &[Said]) {
+pub(super) fn unknown_lines_are_kept_whole(
+    engine: &dyn Engine,
+    story: &RecordedProcess,
+    facts: &[EngineFact],
+) {
     let huge = format!("{{\"type\":\"abide.unheard_of\",\"blob\":\"{}\"}}", "ü€𐍈x".repeat(300_000));
     let strange = ["{\"type\":\"abide.unheard_of\",\"n\":[1,{\"two\":null}]}", "plain words, no JSON", &huge];
     let mut mixed = story.clone();
@@ -51,19 +59,21 @@ pub(super) fn unknown_lines_are_kept_whole(engine: &dyn Engine, story: &Story, f
     // A program that is held speaks a protocol, whatever it prints otherwise.
     let speech = match story.kind {
         ProfileKind::Resumable => engine.speech(),
-        ProfileKind::StickyProcess => Speech::Lines,
+        ProfileKind::StickyProcess => OutputFormat::Lines,
     };
-    let ending = |facts: &[Said]| -> Vec<_> {
-        let ends = facts.iter().filter(|said| matches!(said.what, What::Ended { .. }));
+    let ending = |facts: &[EngineFact]| -> Vec<_> {
+        let ends = facts.iter().filter(|said| matches!(said.what, FactKind::Ended { .. }));
         ends.map(|said| said.what.clone()).collect()
     };
     match speech {
-        Speech::Lines => assert_eq!(ending(&said), ending(facts), "{}: the end is the same", mixed.name),
+        OutputFormat::Lines => {
+            assert_eq!(ending(&said), ending(facts), "{}: the end is the same", mixed.name)
+        }
         // The strange lines are part of the answer, so only its kind is the same.
-        Speech::Prose => {
-            let kinds = |facts: &[Said]| -> Vec<_> {
+        OutputFormat::Prose => {
+            let kinds = |facts: &[EngineFact]| -> Vec<_> {
                 let ends = facts.iter().map(|said| {
-                    if let What::Ended { ending, .. } = &said.what {
+                    if let FactKind::Ended { ending, .. } = &said.what {
                         Some(std::mem::discriminant(ending))
                     } else {
                         None
@@ -76,23 +86,23 @@ pub(super) fn unknown_lines_are_kept_whole(engine: &dyn Engine, story: &Story, f
     }
     for line in strange {
         let kept = said.iter().any(|said| match speech {
-            Speech::Lines => matches!(&said.what, What::Unknown(whole) if whole == line),
-            Speech::Prose => matches!(&said.what, What::Text(whole) if whole == line),
+            OutputFormat::Lines => matches!(&said.what, FactKind::Unknown(whole) if whole == line),
+            OutputFormat::Prose => matches!(&said.what, FactKind::Text(whole) if whole == line),
         });
         assert!(kept, "{}: a line of {} bytes is kept whole", mixed.name, line.len());
     }
 }
 
 pub(super) fn empty_output_is_no_success(engine: &dyn Engine) {
-    for exit in [Exit::Code(0), Exit::Code(1), Exit::Code(137), Exit::Unseen] {
-        let mut silent = Story::new("nothing is printed", b"");
+    for exit in [ExitStatus::Code(0), ExitStatus::Code(1), ExitStatus::Code(137), ExitStatus::Unseen] {
+        let mut silent = RecordedProcess::new("nothing is printed", b"");
         silent.exit = exit;
         no_success(engine, &silent);
     }
 }
 
 pub(super) fn garbage_is_survived_and_is_no_success(engine: &dyn Engine) {
-    let mut dice = Dice::new(4870);
+    let mut dice = SeededRng::new(4870);
     for round in 0..40 {
         let size = dice.below(6_000);
         let mut bytes: Vec<u8> = (0..size).map(|_| dice.below(256) as u8).collect();
@@ -103,16 +113,16 @@ pub(super) fn garbage_is_survived_and_is_no_success(engine: &dyn Engine) {
                 *b"{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":[[[\n{\"type\":\"result\"}\n{\"type\":7}\n",
             );
         }
-        no_success(engine, &Story::new(&format!("garbage {round}"), &bytes));
+        no_success(engine, &RecordedProcess::new(&format!("garbage {round}"), &bytes));
     }
 }
 
-fn no_success(engine: &dyn Engine, story: &Story) {
+fn no_success(engine: &dyn Engine, story: &RecordedProcess) {
     let facts = story.play(engine);
     sound(&facts, &story.name);
     for said in facts {
-        if let What::Ended { ending, .. } = said.what {
-            let failed = matches!(ending, Ending::Failed { .. });
+        if let FactKind::Ended { ending, .. } = said.what {
+            let failed = matches!(ending, TurnOutcome::Failed { .. });
             assert!(failed, "{}: {}: {ending:?} is no failure", engine.name(), story.name);
         }
     }

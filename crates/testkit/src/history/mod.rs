@@ -9,35 +9,35 @@ mod words;
 use std::collections::BTreeMap;
 
 use abide_domain::{
-    event::{Event, NewRun},
-    id::{Fresh, RunId},
-    run::{self, News, Run, RunState},
-    time::{Stamp, Timestamp},
+    event::{NewRun, RunEvent},
+    id::{IdSeed, RunId},
+    run::{self, ApplyOutcome, Run, RunState},
+    time::{EventStamp, Timestamp},
 };
-use abide_ports::store::{Change, Commit};
+use abide_ports::store::{JournalCommit, RunChange};
 
-use crate::dice::Dice;
+use crate::dice::SeededRng;
 
 /// When every history begins.
 const BEGINNING: i64 = 1_790_000_000_000_000;
 
 /// Somebody to whom things happen.
 #[derive(Clone, Debug)]
-pub struct Author {
-    dice: Dice,
+pub struct HistoryGenerator {
+    dice: SeededRng,
     name: u16,
     now: i64,
     counter: u32,
     runs: BTreeMap<RunId, Run>,
     /// What must happen next.
-    next: Option<(RunId, Event)>,
+    next: Option<(RunId, RunEvent)>,
     most_runs: usize,
 }
 
-impl Author {
+impl HistoryGenerator {
     /// The author of this seed. The name keeps the ids of authors on one store apart.
     pub fn new(seed: u64, name: u16) -> Self {
-        let dice = Dice::new(seed ^ (u64::from(name) << 48));
+        let dice = SeededRng::new(seed ^ (u64::from(name) << 48));
         Self { dice, name, now: BEGINNING, counter: 0, runs: BTreeMap::new(), next: None, most_runs: 16 }
     }
 
@@ -54,18 +54,18 @@ impl Author {
     }
 
     /// The next commit: one change or a few, about one run or several.
-    pub fn commit(&mut self) -> Commit {
+    pub fn commit(&mut self) -> JournalCommit {
         let changes = if self.dice.chance(70) { 1 } else { 1 + self.dice.below(4) };
-        Commit { changes: (0..changes).map(|_| self.change()).collect() }
+        JournalCommit { changes: (0..changes).map(|_| self.change()).collect() }
     }
 
     /// So many commits.
-    pub fn commits(&mut self, count: usize) -> Vec<Commit> {
+    pub fn commits(&mut self, count: usize) -> Vec<JournalCommit> {
         (0..count).map(|_| self.commit()).collect()
     }
 
     /// The next thing that happens to any of the runs, or the beginning of a new one.
-    pub fn change(&mut self) -> Change {
+    pub fn change(&mut self) -> RunChange {
         const TRIES: usize = 40;
         if let Some((run_id, event)) = self.next.take()
             && let Some(change) = self.happens(run_id, event)
@@ -89,19 +89,20 @@ impl Author {
     }
 
     /// A new run.
-    pub fn create(&mut self) -> Change {
+    pub fn create(&mut self) -> RunChange {
         let new = self.new_run();
         let run_id = new.run_id;
-        self.happens(run_id, Event::RunCreated(Box::new(new))).expect("a new run is never refused")
+        self.happens(run_id, RunEvent::RunCreated(Box::new(new))).expect("a new run is never refused")
     }
 
     /// What an event comes to, unless it is refused or changes nothing.
-    pub fn happens(&mut self, run_id: RunId, event: Event) -> Option<Change> {
+    pub fn happens(&mut self, run_id: RunId, event: RunEvent) -> Option<RunChange> {
         let stamp = self.stamp();
         let before = self.runs.get(&run_id);
-        let step = run::apply(before, &stamp, &event).ok().filter(|step| step.news == News::Changed)?;
+        let step =
+            run::apply(before, &stamp, &event).ok().filter(|step| step.news == ApplyOutcome::Changed)?;
         self.next = step.then.clone().map(|event| (run_id, event));
-        let change = Change::new(before, stamp, event, step);
+        let change = RunChange::new(before, stamp, event, step);
         self.runs.insert(run_id, Run::clone(&change.run));
         Some(change)
     }
@@ -111,16 +112,16 @@ impl Author {
         self.runs.remove(&run_id);
     }
 
-    fn stamp(&mut self) -> Stamp {
+    fn stamp(&mut self) -> EventStamp {
         self.now += 1 + self.dice.below(3_000_000) as i64;
-        Stamp { at: Timestamp(self.now), fresh: self.fresh() }
+        EventStamp { at: Timestamp(self.now), fresh: self.fresh() }
     }
 
     /// Grows with time and never repeats, like the real ones; the lowest bits are left to the domain.
-    fn fresh(&mut self) -> Fresh {
+    fn fresh(&mut self) -> IdSeed {
         self.counter += 1;
         let (time, name) = (self.now as u128 / 1000, u128::from(self.name));
-        Fresh((time << 80) | (name << 64) | (u128::from(self.counter) << 16))
+        IdSeed((time << 80) | (name << 64) | (u128::from(self.counter) << 16))
     }
 
     fn new_run(&mut self) -> NewRun {

@@ -3,19 +3,19 @@
 use std::collections::BTreeMap;
 
 use abide_domain::{
-    engine::{Handle, HandleType},
-    event::Idempotency,
-    failure::{Failure, FailureCode},
-    inbound::{Message, MessageKey},
-    interaction::{Choice, Kind, Policy, Question},
-    process::Process,
-    settings::{ExecutionMode, OnBusy, Settings, Unanswered},
+    engine::{EngineSessionHandle, HandleType},
+    event::IdempotencyClaim,
+    failure::{FailureCode, RunFailure},
+    inbound::{InboundMessage, MessageKey},
+    interaction::{DecisionPolicy, InteractionKind, InteractionOption, Question},
+    process::ProcessBinding,
+    settings::{ExecutionMode, OnBusy, RunSettings, UnansweredPolicy},
     time::Seconds,
 };
 
-use super::Author;
+use super::HistoryGenerator;
 
-impl Author {
+impl HistoryGenerator {
     pub(super) fn text(&mut self) -> String {
         let texts =
             ["ok", "", "it's \"quoted\" \\ and\nbroken\tup", "naïve 你好 🦀", "nul \0 inside", "%_'; --"];
@@ -28,27 +28,27 @@ impl Author {
         self.dice.pick(&["chat:1", "chat:2", "chat 'three' \0 \\"]).to_owned()
     }
 
-    pub(super) fn message(&mut self) -> Message {
+    pub(super) fn message(&mut self) -> InboundMessage {
         self.counter += 1;
         let channel = self.dice.pick(&["api", "feishu", "q'uote\0"]).to_owned();
         let message_id = format!("m{}-{}", self.name, self.counter);
-        Message { key: MessageKey { channel, message_id }, text: self.text() }
+        InboundMessage { key: MessageKey { channel, message_id }, text: self.text() }
     }
 
-    pub(super) fn idempotency(&mut self) -> Option<Idempotency> {
+    pub(super) fn idempotency(&mut self) -> Option<IdempotencyClaim> {
         self.counter += 1;
         let key = format!("key {}-{}", self.name, self.counter);
-        self.dice.chance(50).then(|| Idempotency { key, fingerprint: self.text() })
+        self.dice.chance(50).then(|| IdempotencyClaim { key, fingerprint: self.text() })
     }
 
-    pub(super) fn settings(&mut self) -> Settings {
+    pub(super) fn settings(&mut self) -> RunSettings {
         let modes = [ExecutionMode::Auto, ExecutionMode::Interactive, ExecutionMode::Chat];
-        Settings {
+        RunSettings {
             engine: "parrot".to_owned(),
             workspace: self.text(),
             execution_mode: self.dice.pick(&modes),
             conversation_ref: self.dice.chance(80).then(|| self.conversation()),
-            unanswered: self.dice.pick(&[Unanswered::Strict, Unanswered::AutoDecide]),
+            unanswered: self.dice.pick(&[UnansweredPolicy::Strict, UnansweredPolicy::AutoDecide]),
             session_timeout_sec: Seconds(1200),
             turn_timeout_sec: self.dice.chance(30).then_some(Seconds(600)),
             on_busy: self.on_busy(),
@@ -65,30 +65,41 @@ impl Author {
     }
 
     pub(super) fn question(&mut self) -> Question {
-        let kinds = [Kind::ChooseOne, Kind::Confirm, Kind::FillFields, Kind::OpenText, Kind::RiskAck];
+        let kinds = [
+            InteractionKind::ChooseOne,
+            InteractionKind::Confirm,
+            InteractionKind::FillFields,
+            InteractionKind::OpenText,
+            InteractionKind::RiskAck,
+        ];
         Question {
             kind: self.dice.pick(&kinds),
             prompt: self.text(),
-            options: vec![Choice { label: self.text(), safe: self.dice.chance(50) }],
+            options: vec![InteractionOption { label: self.text(), safe: self.dice.chance(50) }],
             ui_hints: self.dice.chance(20).then(|| "{\"colour\": \"red\"}".to_owned()),
             default_decision_policy: self.dice.pick(&[
-                Policy::EngineJudgement,
-                Policy::SafeDefault,
-                Policy::Abort,
+                DecisionPolicy::EngineJudgement,
+                DecisionPolicy::SafeDefault,
+                DecisionPolicy::Abort,
             ]),
             context: None,
             hidden: None,
         }
     }
 
-    pub(super) fn process(&mut self) -> Process {
+    pub(super) fn process(&mut self) -> ProcessBinding {
         let pid = 1 + self.dice.below(30_000) as u32;
-        Process { keeper: "keeper".to_owned(), pid, start_time: self.dice.number(), boot_id: self.text() }
+        ProcessBinding {
+            keeper: "keeper".to_owned(),
+            pid,
+            start_time: self.dice.number(),
+            boot_id: self.text(),
+        }
     }
 
-    pub(super) fn handle(&mut self) -> Handle {
+    pub(super) fn handle(&mut self) -> EngineSessionHandle {
         let handle_value = format!("session-{}", self.name);
-        Handle {
+        EngineSessionHandle {
             engine: "parrot".to_owned(),
             handle_type: HandleType::SessionId,
             handle_value,
@@ -96,7 +107,7 @@ impl Author {
         }
     }
 
-    pub(super) fn failure(&mut self) -> Failure {
-        Failure::new(FailureCode::EngineFailed, self.text())
+    pub(super) fn failure(&mut self) -> RunFailure {
+        RunFailure::new(FailureCode::EngineFailed, self.text())
     }
 }

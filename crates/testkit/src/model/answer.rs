@@ -4,21 +4,21 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::gate::Gate;
+use super::gate::TestGate;
 
 #[derive(Debug, Clone)]
-pub struct Answer {
-    pub(super) what: What,
-    pub(super) manner: Manner,
-    pub(super) usage: Option<Usage>,
+pub struct ScriptedAnswer {
+    pub(super) what: AnswerContent,
+    pub(super) manner: AnswerPacing,
+    pub(super) usage: Option<AnswerUsage>,
     /// The reason to stop that is told instead of the true one; only on chat completions.
     pub(super) finish: Option<String>,
-    pub(super) form: Form,
+    pub(super) form: AnswerForm,
 }
 
 /// In how many pieces an answer comes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) enum Form {
+pub(super) enum AnswerForm {
     /// As many as the request asks for.
     #[default]
     AsAsked,
@@ -28,14 +28,14 @@ pub(super) enum Form {
 
 /// What an answer is said to have cost. Without it, the request's own length and a constant are told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Usage {
+pub struct AnswerUsage {
     pub input: u64,
     pub output: u64,
 }
 
 #[derive(Debug, Clone)]
-pub(super) enum What {
-    Parts(Vec<Part>),
+pub(super) enum AnswerContent {
+    Parts(Vec<AnswerPart>),
     /// The wire's own way of failing with this text.
     Status {
         code: u16,
@@ -50,7 +50,7 @@ pub(super) enum What {
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Part {
+pub(super) enum AnswerPart {
     Say(String),
     Call {
         tool: String,
@@ -61,68 +61,68 @@ pub(super) enum Part {
 }
 
 #[derive(Debug, Clone, Default)]
-pub(super) struct Manner {
+pub(super) struct AnswerPacing {
     /// Waited for before anything is sent, the status line included.
-    pub before: Option<Gate>,
+    pub before: Option<TestGate>,
     /// A time that passes before anything is sent.
     pub delay: Duration,
     /// Waited for when half of the events are out.
-    pub midway: Option<Gate>,
+    pub midway: Option<TestGate>,
     /// Time between two events.
     pub pause: Duration,
     /// The connection breaks when this many bytes of the body are out.
     pub cut: Option<usize>,
 }
 
-impl Answer {
+impl ScriptedAnswer {
     /// Text.
     pub fn say(text: impl Into<String>) -> Self {
-        Self::parts(vec![Part::Say(text.into())])
+        Self::parts(vec![AnswerPart::Say(text.into())])
     }
 
     /// One call of a tool.
     pub fn call(tool: impl Into<String>, args: Value) -> Self {
-        Self::parts(vec![Part::Call { tool: tool.into(), args }])
+        Self::parts(vec![AnswerPart::Call { tool: tool.into(), args }])
     }
 
     /// One call of whatever shell the program offers, in its own spelling.
     pub fn shell(command: impl Into<String>) -> Self {
-        Self::parts(vec![Part::Shell(command.into())])
+        Self::parts(vec![AnswerPart::Shell(command.into())])
     }
 
     /// A failure, told as the wire tells failures.
     pub fn status(code: u16, message: impl Into<String>) -> Self {
-        let what = What::Status { code, message: message.into(), retry_after: None };
+        let what = AnswerContent::Status { code, message: message.into(), retry_after: None };
         Self::new(what)
     }
 
     /// A status with any body at all, such as a proxy's page or half a JSON object.
     pub fn raw(code: u16, body: impl Into<String>) -> Self {
-        Self::new(What::Raw { code, body: body.into() })
+        Self::new(AnswerContent::Raw { code, body: body.into() })
     }
 
     /// And then this text, in the same answer.
     #[must_use]
     pub fn then_say(self, text: impl Into<String>) -> Self {
-        self.and(Part::Say(text.into()))
+        self.and(AnswerPart::Say(text.into()))
     }
 
     /// And then this call, in the same answer.
     #[must_use]
     pub fn then_call(self, tool: impl Into<String>, args: Value) -> Self {
-        self.and(Part::Call { tool: tool.into(), args })
+        self.and(AnswerPart::Call { tool: tool.into(), args })
     }
 
     /// And then this command, in the same answer.
     #[must_use]
     pub fn then_shell(self, command: impl Into<String>) -> Self {
-        self.and(Part::Shell(command.into()))
+        self.and(AnswerPart::Shell(command.into()))
     }
 
     /// Tells the program when it may try again; only for a failure.
     #[must_use]
     pub fn retry_after(mut self, seconds: u64) -> Self {
-        if let What::Status { retry_after, .. } = &mut self.what {
+        if let AnswerContent::Status { retry_after, .. } = &mut self.what {
             *retry_after = Some(seconds);
         }
         self
@@ -131,7 +131,7 @@ impl Answer {
     /// Says what it has cost.
     #[must_use]
     pub fn costing(mut self, input: u64, output: u64) -> Self {
-        self.usage = Some(Usage { input, output });
+        self.usage = Some(AnswerUsage { input, output });
         self
     }
 
@@ -145,20 +145,20 @@ impl Answer {
     /// It comes as one JSON object even when a stream was asked for.
     #[must_use]
     pub fn in_one_piece(mut self) -> Self {
-        self.form = Form::Whole;
+        self.form = AnswerForm::Whole;
         self
     }
 
     /// Nothing of it is sent before the gate opens.
     #[must_use]
-    pub fn held(mut self, gate: &Gate) -> Self {
+    pub fn held(mut self, gate: &TestGate) -> Self {
         self.manner.before = Some(gate.clone());
         self
     }
 
     /// Half of its events are sent, the rest when the gate opens.
     #[must_use]
-    pub fn held_midway(mut self, gate: &Gate) -> Self {
+    pub fn held_midway(mut self, gate: &TestGate) -> Self {
         self.manner.midway = Some(gate.clone());
         self
     }
@@ -189,16 +189,16 @@ impl Answer {
         Self::say(schema.map_or_else(|| "STUB".to_owned(), |schema| fitting(schema).to_string()))
     }
 
-    fn parts(parts: Vec<Part>) -> Self {
-        Self::new(What::Parts(parts))
+    fn parts(parts: Vec<AnswerPart>) -> Self {
+        Self::new(AnswerContent::Parts(parts))
     }
 
-    fn new(what: What) -> Self {
-        Self { what, manner: Manner::default(), usage: None, finish: None, form: Form::AsAsked }
+    fn new(what: AnswerContent) -> Self {
+        Self { what, manner: AnswerPacing::default(), usage: None, finish: None, form: AnswerForm::AsAsked }
     }
 
-    fn and(mut self, part: Part) -> Self {
-        if let What::Parts(parts) = &mut self.what {
+    fn and(mut self, part: AnswerPart) -> Self {
+        if let AnswerContent::Parts(parts) = &mut self.what {
             parts.push(part);
         }
         self

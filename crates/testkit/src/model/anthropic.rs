@@ -3,15 +3,15 @@
 use serde_json::{Value, json};
 
 use super::{
-    heard::{Message, Role, ToolCall, ToolResult},
+    heard::{MessageRole, ReceivedMessage, ReceivedToolCall, ReceivedToolResult},
     json::{list, pieces, text},
-    reply::{Reply, Said, chunks},
+    reply::{PreparedReply, ReplyPart, chunks},
     sse,
-    wire::Read,
+    wire::ParsedRequest,
 };
 
-pub(super) fn read(body: &Value) -> Read {
-    Read {
+pub(super) fn read(body: &Value) -> ParsedRequest {
+    ParsedRequest {
         model: text(body, "model"),
         system: pieces(&body["system"]),
         messages: list(body, "messages").iter().map(message).collect(),
@@ -20,25 +20,25 @@ pub(super) fn read(body: &Value) -> Read {
     }
 }
 
-fn message(message: &Value) -> Message {
+fn message(message: &Value) -> ReceivedMessage {
     let role = match message["role"].as_str().unwrap_or_default() {
-        "assistant" => Role::Assistant,
-        "system" => Role::System,
-        _ => Role::User,
+        "assistant" => MessageRole::Assistant,
+        "system" => MessageRole::System,
+        _ => MessageRole::User,
     };
-    let mut read = Message::new(role);
+    let mut read = ReceivedMessage::new(role);
     if let Some(plain) = message["content"].as_str() {
         read.blocks.push(plain.to_owned());
     }
     for block in list(message, "content") {
         match block["type"].as_str().unwrap_or_default() {
             "text" => read.blocks.push(text(block, "text")),
-            "tool_use" => read.tool_calls.push(ToolCall {
+            "tool_use" => read.tool_calls.push(ReceivedToolCall {
                 id: text(block, "id"),
                 tool: text(block, "name"),
                 args: block["input"].clone(),
             }),
-            "tool_result" => read.tool_results.push(ToolResult {
+            "tool_result" => read.tool_results.push(ReceivedToolResult {
                 id: text(block, "tool_use_id"),
                 text: pieces(&block["content"]).join("\n"),
             }),
@@ -48,7 +48,7 @@ fn message(message: &Value) -> Message {
     read
 }
 
-pub(super) fn stream(reply: &Reply<'_>) -> Vec<String> {
+pub(super) fn stream(reply: &PreparedReply<'_>) -> Vec<String> {
     let mut begun = envelope(reply);
     begun["content"] = json!([]);
     begun["stop_reason"] = json!(null);
@@ -56,11 +56,11 @@ pub(super) fn stream(reply: &Reply<'_>) -> Vec<String> {
     let mut events = vec![json!({ "type": "message_start", "message": begun })];
     for (index, said) in reply.said.iter().enumerate() {
         let (block, deltas): (Value, Vec<Value>) = match said {
-            Said::Text(said) => {
+            ReplyPart::Text(said) => {
                 let delta = |chunk| json!({ "type": "text_delta", "text": chunk });
                 (json!({ "type": "text", "text": "" }), chunks(said).into_iter().map(delta).collect())
             }
-            Said::Call { args, .. } => {
+            ReplyPart::Call { args, .. } => {
                 let mut block = content(said);
                 block["input"] = json!({});
                 let args = args.to_string();
@@ -80,13 +80,13 @@ pub(super) fn stream(reply: &Reply<'_>) -> Vec<String> {
     events.iter().map(sse::typed).collect()
 }
 
-pub(super) fn whole(reply: &Reply<'_>) -> Value {
+pub(super) fn whole(reply: &PreparedReply<'_>) -> Value {
     let mut message = envelope(reply);
     message["content"] = reply.said.iter().map(content).collect();
     message
 }
 
-fn envelope(reply: &Reply<'_>) -> Value {
+fn envelope(reply: &PreparedReply<'_>) -> Value {
     json!({
         "id": format!("msg_{}", reply.mark), "type": "message", "role": "assistant", "model": reply.model,
         "stop_reason": stop_reason(reply), "stop_sequence": null,
@@ -97,17 +97,17 @@ fn envelope(reply: &Reply<'_>) -> Value {
     })
 }
 
-fn content(said: &Said) -> Value {
+fn content(said: &ReplyPart) -> Value {
     match said {
-        Said::Text(said) => json!({ "type": "text", "text": said }),
+        ReplyPart::Text(said) => json!({ "type": "text", "text": said }),
         // The service's own ids begin like this, and some programs look.
-        Said::Call { id, tool, args } => {
+        ReplyPart::Call { id, tool, args } => {
             json!({ "type": "tool_use", "id": id.replace("call_", "toolu_"), "name": tool, "input": args })
         }
     }
 }
 
-fn stop_reason(reply: &Reply<'_>) -> &'static str {
+fn stop_reason(reply: &PreparedReply<'_>) -> &'static str {
     if reply.calls() { "tool_use" } else { "end_turn" }
 }
 
@@ -131,10 +131,10 @@ pub(super) fn error(code: u16, message: &str) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{answer::Part, heard::Heard, json::unfolded, wire::Wire};
+    use crate::model::{answer::AnswerPart, heard::ReceivedRequest, json::unfolded, wire::ModelProtocol};
 
-    fn heard() -> Heard {
-        Wire::Anthropic.hear(
+    fn heard() -> ReceivedRequest {
+        ModelProtocol::Anthropic.hear(
             "/v1/messages",
             json!({
                 "model": "m", "stream": true, "max_tokens": 100,
@@ -173,7 +173,7 @@ mod tests {
     fn a_text_beside_a_result_is_what_is_asked() {
         let result = json!({ "type": "tool_result", "tool_use_id": "t1", "content": "aborted" });
         let call = json!({ "type": "tool_use", "id": "t1", "name": "Bash", "input": {} });
-        let heard = Wire::Anthropic.hear(
+        let heard = ModelProtocol::Anthropic.hear(
             "/v1/messages",
             json!({ "messages": [
                 { "role": "user", "content": "go" },
@@ -187,8 +187,8 @@ mod tests {
     #[test]
     fn a_stream_adds_up_to_the_answer() {
         let heard = heard();
-        let parts = [Part::Say("one moment, please".to_owned()), Part::Shell("ls".to_owned())];
-        let reply = Reply::new(&heard, 1, &parts, None);
+        let parts = [AnswerPart::Say("one moment, please".to_owned()), AnswerPart::Shell("ls".to_owned())];
+        let reply = PreparedReply::new(&heard, 1, &parts, None);
         let events = sse::parsed(&stream(&reply).concat());
         let joined = |index: u64, field: &str| -> String {
             let of = events.iter().filter(|event| event["index"] == index);

@@ -3,16 +3,16 @@
 use serde_json::{Value, json};
 
 use super::{
-    heard::{Heard, Message, Role, ToolCall, ToolResult},
+    heard::{MessageRole, ReceivedMessage, ReceivedRequest, ReceivedToolCall, ReceivedToolResult},
     json::{folded, list, pieces, text, unfolded},
-    reply::{Reply, Said, chunks},
+    reply::{PreparedReply, ReplyPart, chunks},
     sse,
-    wire::Read,
+    wire::ParsedRequest,
 };
 
-pub(super) fn read(body: &Value) -> Read {
+pub(super) fn read(body: &Value) -> ParsedRequest {
     let name = |tool: &Value| tool["function"]["name"].as_str().map(str::to_owned);
-    Read {
+    ParsedRequest {
         model: text(body, "model"),
         system: Vec::new(),
         messages: list(body, "messages").iter().map(message).collect(),
@@ -21,28 +21,28 @@ pub(super) fn read(body: &Value) -> Read {
     }
 }
 
-fn message(message: &Value) -> Message {
+fn message(message: &Value) -> ReceivedMessage {
     let blocks = pieces(&message["content"]);
     match message["role"].as_str().unwrap_or_default() {
         "assistant" => {
-            let call = |call: &Value| ToolCall {
+            let call = |call: &Value| ReceivedToolCall {
                 id: text(call, "id"),
                 tool: text(&call["function"], "name"),
                 args: unfolded(&text(&call["function"], "arguments")),
             };
             let tool_calls = list(message, "tool_calls").iter().map(call).collect();
-            Message { blocks, tool_calls, ..Message::new(Role::Assistant) }
+            ReceivedMessage { blocks, tool_calls, ..ReceivedMessage::new(MessageRole::Assistant) }
         }
         "tool" => {
-            let result = ToolResult { id: text(message, "tool_call_id"), text: blocks.join("\n") };
-            Message { tool_results: vec![result], ..Message::new(Role::Tool) }
+            let result = ReceivedToolResult { id: text(message, "tool_call_id"), text: blocks.join("\n") };
+            ReceivedMessage { tool_results: vec![result], ..ReceivedMessage::new(MessageRole::Tool) }
         }
-        "user" => Message { blocks, ..Message::new(Role::User) },
-        _ => Message { blocks, ..Message::new(Role::System) },
+        "user" => ReceivedMessage { blocks, ..ReceivedMessage::new(MessageRole::User) },
+        _ => ReceivedMessage { blocks, ..ReceivedMessage::new(MessageRole::System) },
     }
 }
 
-pub(super) fn stream(reply: &Reply<'_>, heard: &Heard) -> Vec<String> {
+pub(super) fn stream(reply: &PreparedReply<'_>, heard: &ReceivedRequest) -> Vec<String> {
     let chunk = |choices: Value| {
         json!({
             "id": format!("chatcmpl-{}", reply.mark), "object": "chat.completion.chunk", "created": 0,
@@ -54,10 +54,10 @@ pub(super) fn stream(reply: &Reply<'_>, heard: &Heard) -> Vec<String> {
     let mut calls = 0;
     for said in &reply.said {
         match said {
-            Said::Text(said) => {
+            ReplyPart::Text(said) => {
                 events.extend(chunks(said).into_iter().map(|chunk| delta(json!({ "content": chunk }))));
             }
-            Said::Call { id, tool, args } => {
+            ReplyPart::Call { id, tool, args } => {
                 let function = json!({ "name": tool, "arguments": "" });
                 let begun = json!({ "index": calls, "id": id, "type": "function", "function": function });
                 events.push(delta(json!({ "tool_calls": [begun] })));
@@ -80,10 +80,10 @@ pub(super) fn stream(reply: &Reply<'_>, heard: &Heard) -> Vec<String> {
     pieces
 }
 
-pub(super) fn whole(reply: &Reply<'_>) -> Value {
+pub(super) fn whole(reply: &PreparedReply<'_>) -> Value {
     let calls = reply.said.iter().filter_map(|said| match said {
-        Said::Text(_) => None,
-        Said::Call { id, tool, args } => {
+        ReplyPart::Text(_) => None,
+        ReplyPart::Call { id, tool, args } => {
             let function = json!({ "name": tool, "arguments": folded(args) });
             Some(json!({ "id": id, "type": "function", "function": function }))
         }
@@ -109,12 +109,12 @@ pub(super) fn error(code: u16, message: &str) -> Value {
     json!({ "error": { "message": message, "type": kind, "param": null, "code": null } })
 }
 
-fn finish<'a>(reply: &'a Reply<'_>) -> &'a str {
+fn finish<'a>(reply: &'a PreparedReply<'_>) -> &'a str {
     let own = if reply.calls() { "tool_calls" } else { "stop" };
     reply.finish.as_deref().unwrap_or(own)
 }
 
-fn usage(reply: &Reply<'_>) -> Value {
+fn usage(reply: &PreparedReply<'_>) -> Value {
     let usage = reply.usage;
     json!({
         "prompt_tokens": usage.input, "completion_tokens": usage.output,
@@ -125,12 +125,12 @@ fn usage(reply: &Reply<'_>) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{answer::Part, wire::Wire};
+    use crate::model::{answer::AnswerPart, wire::ModelProtocol};
 
-    fn heard() -> Heard {
+    fn heard() -> ReceivedRequest {
         let call = json!({ "id": "c1", "type": "function",
             "function": { "name": "run_shell_command", "arguments": "{\"command\":\"ls\"}" } });
-        Wire::Chat.hear(
+        ModelProtocol::Chat.hear(
             "/v1/chat/completions",
             json!({
                 "model": "m", "stream": true, "stream_options": { "include_usage": true },
@@ -155,16 +155,16 @@ mod tests {
         assert_eq!(heard.user_texts(), ["list it"]);
         assert_eq!(heard.tools, ["run_shell_command"]);
         let args = json!({ "command": "ls" });
-        let call = ToolCall { id: "c1".to_owned(), tool: "run_shell_command".to_owned(), args };
+        let call = ReceivedToolCall { id: "c1".to_owned(), tool: "run_shell_command".to_owned(), args };
         assert_eq!(heard.tool_calls(), [call]);
-        assert_eq!(heard.returned(), [ToolResult { id: "c1".to_owned(), text: "a b".to_owned() }]);
+        assert_eq!(heard.returned(), [ReceivedToolResult { id: "c1".to_owned(), text: "a b".to_owned() }]);
     }
 
     #[test]
     fn a_stream_adds_up_to_the_answer() {
         let heard = heard();
-        let parts = [Part::Say("one moment, please".to_owned()), Part::Shell("ls -l".to_owned())];
-        let reply = Reply::new(&heard, 1, &parts, None);
+        let parts = [AnswerPart::Say("one moment, please".to_owned()), AnswerPart::Shell("ls -l".to_owned())];
+        let reply = PreparedReply::new(&heard, 1, &parts, None);
         let mut events = sse::parsed(&stream(&reply, &heard).concat());
         assert_eq!(events.pop(), Some(json!("[DONE]")));
         let usage = events.pop().unwrap();

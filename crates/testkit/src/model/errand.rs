@@ -1,12 +1,12 @@
 //! Errands: requests that an agent program makes for a purpose of its own, such as titles, memories and verdicts.
 //!
 //! Most offer no tools and are known by that. The others are known by how they begin, as real programs were seen to
-//! write them; a new kind is one line here, or [`Script::turns_are`](super::Script::turns_are) in the test.
+//! write them; a new kind is one line here, or [`ModelScript::turns_are`](super::ModelScript::turns_are) in the test.
 
-use super::heard::Heard;
+use super::heard::ReceivedRequest;
 
 /// Whether no person and no tool is waiting for the answer.
-pub(super) fn is_one(heard: &Heard) -> bool {
+pub(super) fn is_one(heard: &ReceivedRequest) -> bool {
     let newest = heard.messages.last();
     let told = newest.is_some_and(|message| message.blocks.iter().any(|block| is_order(block)));
     told || (heard.tools.is_empty() && newest.is_none_or(|message| message.tool_results.is_empty()))

@@ -5,14 +5,14 @@
 use serde_json::Value;
 
 use super::{
-    heard::Heard,
+    heard::ReceivedRequest,
     json::{list, text},
-    wire::Wire,
+    wire::ModelProtocol,
 };
 
 /// What a real service would refuse about this request, each as a sentence.
-pub(super) fn faults(heard: &Heard) -> Vec<String> {
-    if heard.wire != Wire::Chat {
+pub(super) fn faults(heard: &ReceivedRequest) -> Vec<String> {
+    if heard.wire != ModelProtocol::Chat {
         return Vec::new();
     }
     let mut faults = Vec::new();
@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     fn check(request: Value) -> Vec<String> {
-        faults(&Wire::Chat.hear("/v1/chat/completions", request))
+        faults(&ModelProtocol::Chat.hear("/v1/chat/completions", request))
     }
 
     #[test]

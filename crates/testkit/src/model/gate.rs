@@ -2,21 +2,21 @@
 
 use std::sync::Arc;
 
-use super::watched::Watched;
+use super::watched::WatchedValue;
 
 /// Clones are the same gate. Once open it stays open.
 #[derive(Debug, Clone)]
-pub struct Gate(Arc<Watched<State>>);
+pub struct TestGate(Arc<WatchedValue<GateState>>);
 
 #[derive(Debug, Default)]
-struct State {
+struct GateState {
     open: bool,
     arrived: usize,
 }
 
-impl Gate {
+impl TestGate {
     pub fn new() -> Self {
-        Self(Arc::new(Watched::new(State::default())))
+        Self(Arc::new(WatchedValue::new(GateState::default())))
     }
 
     /// Lets everything through that stands here or will come.
@@ -55,7 +55,7 @@ impl Gate {
     }
 }
 
-impl Default for Gate {
+impl Default for TestGate {
     fn default() -> Self {
         Self::new()
     }

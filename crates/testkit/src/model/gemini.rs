@@ -3,19 +3,19 @@
 use serde_json::{Value, json};
 
 use super::{
-    heard::{Message, Role, ToolCall, ToolResult},
+    heard::{MessageRole, ReceivedMessage, ReceivedToolCall, ReceivedToolResult},
     json::{list, pieces, text},
-    reply::{Reply, Said, chunks},
+    reply::{PreparedReply, ReplyPart, chunks},
     sse,
-    wire::Read,
+    wire::ParsedRequest,
 };
 
-pub(super) fn read(path: &str, body: &Value) -> Read {
+pub(super) fn read(path: &str, body: &Value) -> ParsedRequest {
     let model = path.rsplit_once("/models/").and_then(|(_, call)| call.split_once(':'));
     let config = &body["generationConfig"];
     let schema = ["responseJsonSchema", "responseSchema"].iter().map(|name| config[*name].clone());
     let declared = list(body, "tools").iter().flat_map(|tool| list(tool, "functionDeclarations"));
-    Read {
+    ParsedRequest {
         model: model.map_or("", |(model, _)| model).to_owned(),
         system: pieces(&body["systemInstruction"]["parts"]),
         messages: list(body, "contents").iter().map(message).collect(),
@@ -24,14 +24,14 @@ pub(super) fn read(path: &str, body: &Value) -> Read {
     }
 }
 
-fn message(content: &Value) -> Message {
-    let role = if content["role"] == "model" { Role::Assistant } else { Role::User };
-    let mut message = Message::new(role);
+fn message(content: &Value) -> ReceivedMessage {
+    let role = if content["role"] == "model" { MessageRole::Assistant } else { MessageRole::User };
+    let mut message = ReceivedMessage::new(role);
     for part in list(content, "parts").iter().filter(|part| part["thought"] != true) {
         message.blocks.extend(part["text"].as_str().map(str::to_owned));
         let (call, response) = (&part["functionCall"], &part["functionResponse"]);
         if call.is_object() {
-            message.tool_calls.push(ToolCall {
+            message.tool_calls.push(ReceivedToolCall {
                 id: id(call),
                 tool: text(call, "name"),
                 args: call["args"].clone(),
@@ -41,7 +41,7 @@ fn message(content: &Value) -> Message {
             let output = &response["response"];
             let said = ["output", "error"].iter().find_map(|name| output[*name].as_str());
             let text = said.map_or_else(|| output.to_string(), str::to_owned);
-            message.tool_results.push(ToolResult { id: id(response), text });
+            message.tool_results.push(ReceivedToolResult { id: id(response), text });
         }
     }
     message
@@ -52,12 +52,14 @@ fn id(part: &Value) -> String {
     part["id"].as_str().map_or_else(|| text(part, "name"), str::to_owned)
 }
 
-pub(super) fn stream(reply: &Reply<'_>) -> Vec<String> {
+pub(super) fn stream(reply: &PreparedReply<'_>) -> Vec<String> {
     let mut parts = Vec::new();
     for said in &reply.said {
         match said {
-            Said::Text(said) => parts.extend(chunks(said).into_iter().map(|chunk| json!({ "text": chunk }))),
-            Said::Call { .. } => parts.push(part(said)),
+            ReplyPart::Text(said) => {
+                parts.extend(chunks(said).into_iter().map(|chunk| json!({ "text": chunk })))
+            }
+            ReplyPart::Call { .. } => parts.push(part(said)),
         }
     }
     let mut events: Vec<Value> = parts.into_iter().map(|part| candidate(reply, json!([part]))).collect();
@@ -67,20 +69,22 @@ pub(super) fn stream(reply: &Reply<'_>) -> Vec<String> {
     events.iter().map(sse::data).collect()
 }
 
-pub(super) fn whole(reply: &Reply<'_>) -> Value {
+pub(super) fn whole(reply: &PreparedReply<'_>) -> Value {
     let mut answer = candidate(reply, reply.said.iter().map(part).collect());
     answer["candidates"][0]["finishReason"] = json!("STOP");
     answer
 }
 
-fn part(said: &Said) -> Value {
+fn part(said: &ReplyPart) -> Value {
     match said {
-        Said::Text(said) => json!({ "text": said }),
-        Said::Call { id, tool, args } => json!({ "functionCall": { "id": id, "name": tool, "args": args } }),
+        ReplyPart::Text(said) => json!({ "text": said }),
+        ReplyPart::Call { id, tool, args } => {
+            json!({ "functionCall": { "id": id, "name": tool, "args": args } })
+        }
     }
 }
 
-fn candidate(reply: &Reply<'_>, parts: Value) -> Value {
+fn candidate(reply: &PreparedReply<'_>, parts: Value) -> Value {
     let usage = reply.usage;
     json!({
         "candidates": [{ "index": 0, "content": { "role": "model", "parts": parts } }],
@@ -110,10 +114,10 @@ pub(super) fn error(code: u16, message: &str) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{answer::Part, heard::Heard, wire::Wire};
+    use crate::model::{answer::AnswerPart, heard::ReceivedRequest, wire::ModelProtocol};
 
-    fn heard() -> Heard {
-        Wire::Gemini.hear(
+    fn heard() -> ReceivedRequest {
+        ModelProtocol::Gemini.hear(
             "/v1beta/models/gemini-2.5-flash:streamGenerateContent",
             json!({
                 "systemInstruction": { "role": "user", "parts": [{ "text": "be brief" }] },
@@ -148,8 +152,8 @@ mod tests {
     #[test]
     fn a_stream_adds_up_to_the_answer() {
         let heard = heard();
-        let parts = [Part::Say("one moment, please".to_owned()), Part::Shell("ls".to_owned())];
-        let reply = Reply::new(&heard, 1, &parts, None);
+        let parts = [AnswerPart::Say("one moment, please".to_owned()), AnswerPart::Shell("ls".to_owned())];
+        let reply = PreparedReply::new(&heard, 1, &parts, None);
         let events = sse::parsed(&stream(&reply).concat());
         let parts = || events.iter().flat_map(|event| list(&event["candidates"][0]["content"], "parts"));
         let text: String = parts().filter_map(|part| part["text"].as_str()).collect();

@@ -4,14 +4,14 @@
 
 use serde_json::Value;
 
-use super::{prose, wire::Wire};
+use super::{prose, wire::ModelProtocol};
 
 /// One request to the model.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Heard {
+pub struct ReceivedRequest {
     /// Its place among everything that this server heard, from 0.
     pub at: usize,
-    pub wire: Wire,
+    pub wire: ModelProtocol,
     /// Whether the answer is to be streamed.
     pub streaming: bool,
     /// The key that came with it, wherever the wire puts it.
@@ -19,7 +19,7 @@ pub struct Heard {
     pub model: String,
     /// The instructions, joined when there are several.
     pub system: String,
-    pub messages: Vec<Message>,
+    pub messages: Vec<ReceivedMessage>,
     /// Names of the tools on offer.
     pub tools: Vec<String>,
     /// The JSON schema that the answer must obey, where one was given.
@@ -29,16 +29,16 @@ pub struct Heard {
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub struct Message {
-    pub role: Role,
+pub struct ReceivedMessage {
+    pub role: MessageRole,
     /// The pieces of text, as the program cut them.
     pub blocks: Vec<String>,
-    pub tool_calls: Vec<ToolCall>,
-    pub tool_results: Vec<ToolResult>,
+    pub tool_calls: Vec<ReceivedToolCall>,
+    pub tool_results: Vec<ReceivedToolResult>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Role {
+pub enum MessageRole {
     /// Instructions among the messages; some wires call it developer.
     System,
     /// A person, or the program in their name.
@@ -49,7 +49,7 @@ pub enum Role {
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub struct ToolCall {
+pub struct ReceivedToolCall {
     pub id: String,
     pub tool: String,
     /// Parsed where it was a string holding JSON, and the string itself where it holds something else.
@@ -57,15 +57,15 @@ pub struct ToolCall {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ToolResult {
+pub struct ReceivedToolResult {
     pub id: String,
     pub text: String,
 }
 
-impl Heard {
+impl ReceivedRequest {
     /// What people wrote, oldest first, one entry for each message; the program's own additions are left out.
     pub fn user_texts(&self) -> Vec<String> {
-        self.messages.iter().filter_map(Message::prose).collect()
+        self.messages.iter().filter_map(ReceivedMessage::prose).collect()
     }
 
     /// How many messages people wrote.
@@ -90,29 +90,29 @@ impl Heard {
     }
 
     /// What tools have reported since the model last spoke, unless a person has spoken after them.
-    pub fn returned(&self) -> Vec<ToolResult> {
+    pub fn returned(&self) -> Vec<ReceivedToolResult> {
         if self.newest_result().is_none() || self.asked().is_some() {
             return Vec::new();
         }
-        let spoke = self.messages.iter().rposition(|message| message.role == Role::Assistant);
+        let spoke = self.messages.iter().rposition(|message| message.role == MessageRole::Assistant);
         let since = spoke.map_or(0, |at| at + 1);
         self.messages[since..].iter().flat_map(|message| message.tool_results.clone()).collect()
     }
 
     /// Everything that tools have reported, oldest first.
-    pub fn tool_results(&self) -> Vec<ToolResult> {
+    pub fn tool_results(&self) -> Vec<ReceivedToolResult> {
         self.messages.iter().flat_map(|message| message.tool_results.clone()).collect()
     }
 
     /// Every call that the model is said to have made, oldest first.
-    pub fn tool_calls(&self) -> Vec<ToolCall> {
+    pub fn tool_calls(&self) -> Vec<ReceivedToolCall> {
         self.messages.iter().flat_map(|message| message.tool_calls.clone()).collect()
     }
 
     /// What the model is said to have said, oldest first.
     pub fn assistant_texts(&self) -> Vec<String> {
-        let said = self.messages.iter().filter(|message| message.role == Role::Assistant);
-        said.map(Message::text).filter(|text| !text.is_empty()).collect()
+        let said = self.messages.iter().filter(|message| message.role == MessageRole::Assistant);
+        said.map(ReceivedMessage::text).filter(|text| !text.is_empty()).collect()
     }
 
     /// Whether a tool of this name may be called.
@@ -122,7 +122,7 @@ impl Heard {
 
     /// Whether `text` occurs anywhere in the request.
     pub fn mentions(&self, text: &str) -> bool {
-        let said = |message: &Message| {
+        let said = |message: &ReceivedMessage| {
             message.blocks.iter().any(|block| block.contains(text))
                 || message.tool_results.iter().any(|result| result.text.contains(text))
         };
@@ -145,9 +145,9 @@ impl Heard {
     }
 }
 
-impl Message {
+impl ReceivedMessage {
     /// A message that holds nothing yet.
-    pub fn new(role: Role) -> Self {
+    pub fn new(role: MessageRole) -> Self {
         Self { role, blocks: Vec::new(), tool_calls: Vec::new(), tool_results: Vec::new() }
     }
 
@@ -158,7 +158,7 @@ impl Message {
 
     /// The part of it that a person wrote, if any.
     fn prose(&self) -> Option<String> {
-        if self.role != Role::User {
+        if self.role != MessageRole::User {
             return None;
         }
         let written: Vec<String> = self.blocks.iter().filter_map(|block| prose::written(block)).collect();
@@ -172,10 +172,10 @@ mod tests {
 
     use super::*;
 
-    fn heard(messages: Vec<Message>) -> Heard {
-        Heard {
+    fn heard(messages: Vec<ReceivedMessage>) -> ReceivedRequest {
+        ReceivedRequest {
             at: 0,
-            wire: Wire::Chat,
+            wire: ModelProtocol::Chat,
             streaming: false,
             key: None,
             model: "m".to_owned(),
@@ -187,13 +187,16 @@ mod tests {
         }
     }
 
-    fn user(blocks: &[&str]) -> Message {
-        Message { blocks: blocks.iter().map(|&block| block.to_owned()).collect(), ..Message::new(Role::User) }
+    fn user(blocks: &[&str]) -> ReceivedMessage {
+        ReceivedMessage {
+            blocks: blocks.iter().map(|&block| block.to_owned()).collect(),
+            ..ReceivedMessage::new(MessageRole::User)
+        }
     }
 
-    fn result(text: &str) -> Message {
-        let result = ToolResult { id: "c1".to_owned(), text: text.to_owned() };
-        Message { tool_results: vec![result], ..Message::new(Role::Tool) }
+    fn result(text: &str) -> ReceivedMessage {
+        let result = ReceivedToolResult { id: "c1".to_owned(), text: text.to_owned() };
+        ReceivedMessage { tool_results: vec![result], ..ReceivedMessage::new(MessageRole::Tool) }
     }
 
     #[test]
@@ -201,16 +204,24 @@ mod tests {
         let asking = heard(vec![user(&["go"])]);
         assert_eq!(asking.asked(), Some("go".to_owned()));
         assert_eq!(asking.returned(), []);
-        let reported = heard(vec![user(&["go"]), Message::new(Role::Assistant), result("done")]);
+        let reported =
+            heard(vec![user(&["go"]), ReceivedMessage::new(MessageRole::Assistant), result("done")]);
         assert_eq!(reported.asked(), None);
-        assert_eq!(reported.returned(), [ToolResult { id: "c1".to_owned(), text: "done".to_owned() }]);
+        assert_eq!(
+            reported.returned(),
+            [ReceivedToolResult { id: "c1".to_owned(), text: "done".to_owned() }]
+        );
         assert_eq!(reported.last_user(), "go");
     }
 
     #[test]
     fn a_text_after_an_aborted_tool_is_asked() {
-        let heard =
-            heard(vec![user(&["go"]), Message::new(Role::Assistant), result("aborted"), user(&["go on"])]);
+        let heard = heard(vec![
+            user(&["go"]),
+            ReceivedMessage::new(MessageRole::Assistant),
+            result("aborted"),
+            user(&["go on"]),
+        ]);
         assert!(heard.asks("on"));
         assert_eq!(heard.returned(), []);
         assert_eq!(heard.user_texts(), ["go", "go on"]);

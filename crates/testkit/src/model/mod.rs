@@ -1,6 +1,6 @@
 //! A model that is not one: a server on the loopback interface that real agent programs talk to in tests.
 //!
-//! It speaks the four wires of today's agent programs, streaming or not, says what a [`Script`] tells it to say, and
+//! It speaks the four wires of today's agent programs, streaming or not, says what a [`ModelScript`] tells it to say, and
 //! remembers everything that it heard. It answers at once, costs nothing and never varies, so a test can prove what an
 //! agent program sends, repeats, forgets or does after a crash. It owns a thread and a runtime, so tests without async
 //! use it as well.
@@ -39,11 +39,11 @@ mod tool;
 mod watched;
 mod wire;
 
-pub use answer::{Answer, Usage};
-pub use gate::Gate;
-pub use heard::{Heard, Message, Role, ToolCall, ToolResult};
+pub use answer::{AnswerUsage, ScriptedAnswer};
+pub use gate::TestGate;
+pub use heard::{MessageRole, ReceivedMessage, ReceivedRequest, ReceivedToolCall, ReceivedToolResult};
 pub use order::faults;
-pub use record::{End, Exchange, Treatment, Visit};
-pub use script::Script;
+pub use record::{AnswerEnd, AnswerSource, ModelExchange, OtherRequest};
+pub use script::ModelScript;
 pub use server::ModelServer;
-pub use wire::Wire;
+pub use wire::ModelProtocol;

@@ -5,13 +5,13 @@
 use std::collections::HashSet;
 
 use super::{
-    heard::{Heard, Message, Role},
-    wire::Wire,
+    heard::{MessageRole, ReceivedMessage, ReceivedRequest},
+    wire::ModelProtocol,
 };
 
 /// What a real service would refuse about this request, each as a sentence.
-pub fn faults(heard: &Heard) -> Vec<String> {
-    if heard.wire == Wire::Gemini {
+pub fn faults(heard: &ReceivedRequest) -> Vec<String> {
+    if heard.wire == ModelProtocol::Gemini {
         // This service pairs by name and place, and its program is known to repeat a result after a resume.
         return Vec::new();
     }
@@ -30,10 +30,10 @@ pub fn faults(heard: &Heard) -> Vec<String> {
                 )),
             }
         }
-        let continues = message.role == Role::Tool || !message.tool_results.is_empty();
+        let continues = message.role == MessageRole::Tool || !message.tool_results.is_empty();
         // A wire that carries each call in an item of its own may put several in a row before the first result.
-        let calls_on = message.role == Role::Assistant && heard.wire == Wire::Responses;
-        if !owed.is_empty() && !calls_on && (!continues || message.role == Role::Assistant) {
+        let calls_on = message.role == MessageRole::Assistant && heard.wire == ModelProtocol::Responses;
+        if !owed.is_empty() && !calls_on && (!continues || message.role == MessageRole::Assistant) {
             faults.push(format!("messages[{index}]: calls {} have no result before it", owed.join(", ")));
             owed.clear();
         }
@@ -43,7 +43,7 @@ pub fn faults(heard: &Heard) -> Vec<String> {
             } else if !seen.insert(&call.id) {
                 faults.push(format!("messages[{index}]: the id {} is used twice", call.id));
             }
-            if call.args.is_string() && heard.wire == Wire::Chat {
+            if call.args.is_string() && heard.wire == ModelProtocol::Chat {
                 faults.push(format!("messages[{index}]: the arguments of {} are not JSON", told(&call.id)));
             }
             owed.push(&call.id);
@@ -53,10 +53,10 @@ pub fn faults(heard: &Heard) -> Vec<String> {
     if !owed.is_empty() {
         faults.push(format!("calls {} have no result at the end", owed.join(", ")));
     }
-    match heard.messages.iter().rfind(|message| message.role != Role::System) {
+    match heard.messages.iter().rfind(|message| message.role != MessageRole::System) {
         None => faults.push("there is no message".to_owned()),
         // Elsewhere a program may begin the model's answer for it.
-        Some(last) if last.role == Role::Assistant && heard.wire == Wire::Chat => {
+        Some(last) if last.role == MessageRole::Assistant && heard.wire == ModelProtocol::Chat => {
             faults.push("the model has the last word".to_owned());
         }
         Some(_) => {}
@@ -64,16 +64,16 @@ pub fn faults(heard: &Heard) -> Vec<String> {
     faults
 }
 
-fn emptiness(index: usize, message: &Message) -> Option<String> {
+fn emptiness(index: usize, message: &ReceivedMessage) -> Option<String> {
     let empty = message.tool_calls.is_empty() && message.tool_results.is_empty() && message.text().is_empty();
     match message.role {
-        Role::Assistant if empty => {
+        MessageRole::Assistant if empty => {
             Some(format!("messages[{index}]: an assistant says nothing and calls nothing"))
         }
-        Role::Tool if message.tool_results.iter().any(|result| result.id.is_empty()) => {
+        MessageRole::Tool if message.tool_results.iter().any(|result| result.id.is_empty()) => {
             Some(format!("messages[{index}]: a result names no call"))
         }
-        Role::System | Role::User | Role::Assistant | Role::Tool => None,
+        MessageRole::System | MessageRole::User | MessageRole::Assistant | MessageRole::Tool => None,
     }
 }
 
@@ -89,7 +89,7 @@ mod tests {
 
     fn check(messages: Value) -> Vec<String> {
         let raw = json!({ "model": "m", "messages": messages });
-        faults(&Wire::Chat.hear("/v1/chat/completions", raw))
+        faults(&ModelProtocol::Chat.hear("/v1/chat/completions", raw))
     }
 
     fn assistant(ids: &[&str]) -> Value {

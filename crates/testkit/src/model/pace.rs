@@ -8,38 +8,38 @@ use axum::body::{Body, Bytes};
 use futures_util::stream;
 
 use super::{
-    answer::Manner,
-    gate::Gate,
-    record::{End, Ending},
+    answer::AnswerPacing,
+    gate::TestGate,
+    record::{AnswerEnd, AnswerEndGuard},
 };
 
 #[derive(Debug)]
-enum Step {
+enum BodyStep {
     Send(Bytes),
     Pause(Duration),
-    Stand(Gate),
+    Stand(TestGate),
     Break,
 }
 
 /// A body that is sent as `manner` says, and whose end is recorded.
-pub(super) fn body(pieces: Vec<String>, manner: &Manner, ending: Ending) -> Body {
+pub(super) fn body(pieces: Vec<String>, manner: &AnswerPacing, ending: AnswerEndGuard) -> Body {
     let steps = steps(pieces, manner);
     Body::from_stream(stream::unfold((steps, ending), |(mut steps, mut ending)| async move {
         loop {
             match steps.pop_front() {
                 None => {
-                    ending.will_be(End::Whole);
+                    ending.will_be(AnswerEnd::Whole);
                     return None;
                 }
-                Some(Step::Send(bytes)) => {
+                Some(BodyStep::Send(bytes)) => {
                     return Some((Ok(bytes), (steps, ending)));
                 }
-                Some(Step::Pause(pause)) => tokio::time::sleep(pause).await,
-                Some(Step::Stand(gate)) => gate.pass().await,
-                Some(Step::Break) => {
+                Some(BodyStep::Pause(pause)) => tokio::time::sleep(pause).await,
+                Some(BodyStep::Stand(gate)) => gate.pass().await,
+                Some(BodyStep::Break) => {
                     // The pieces so far are still with the connection, which sends them when it finds nothing to do.
                     tokio::time::sleep(FLUSH).await;
-                    ending.will_be(End::Cut);
+                    ending.will_be(AnswerEnd::Cut);
                     return Some((Err(io::Error::other("cut as scripted")), (VecDeque::new(), ending)));
                 }
             }
@@ -49,30 +49,30 @@ pub(super) fn body(pieces: Vec<String>, manner: &Manner, ending: Ending) -> Body
 
 const FLUSH: Duration = Duration::from_millis(5);
 
-fn steps(pieces: Vec<String>, manner: &Manner) -> VecDeque<Step> {
+fn steps(pieces: Vec<String>, manner: &AnswerPacing) -> VecDeque<BodyStep> {
     let half = pieces.len() / 2;
     let mut left = manner.cut.unwrap_or(usize::MAX);
     let mut steps = VecDeque::new();
     for (index, piece) in pieces.into_iter().enumerate() {
         if index > 0 && !manner.pause.is_zero() {
-            steps.push_back(Step::Pause(manner.pause));
+            steps.push_back(BodyStep::Pause(manner.pause));
         }
         if index == half
             && let Some(gate) = &manner.midway
         {
-            steps.push_back(Step::Stand(gate.clone()));
+            steps.push_back(BodyStep::Stand(gate.clone()));
         }
         let mut bytes = Bytes::from(piece);
         bytes.truncate(left);
         left -= bytes.len();
-        steps.push_back(Step::Send(bytes));
+        steps.push_back(BodyStep::Send(bytes));
         if left == 0 {
             break;
         }
     }
     // An answer that is shorter than its cut is cut at its end: what would have ended it properly is missing.
     if manner.cut.is_some() {
-        steps.push_back(Step::Break);
+        steps.push_back(BodyStep::Break);
     }
     steps
 }

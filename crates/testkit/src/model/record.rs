@@ -1,18 +1,18 @@
 //! The memory of a server: what came in, how it was treated, and how it ended.
 
-use super::{heard::Heard, watched::Watched};
+use super::{heard::ReceivedRequest, watched::WatchedValue};
 
 /// A request to the model and what became of it.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Exchange {
-    pub heard: Heard,
-    pub treatment: Treatment,
-    pub end: End,
+pub struct ModelExchange {
+    pub heard: ReceivedRequest,
+    pub treatment: AnswerSource,
+    pub end: AnswerEnd,
 }
 
 /// Who decided the answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Treatment {
+pub enum AnswerSource {
     /// A turn that a rule or the queue answered.
     Scripted,
     /// A turn that got the default answer.
@@ -29,7 +29,7 @@ pub enum Treatment {
 
 /// How an answer ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum End {
+pub enum AnswerEnd {
     /// It has not yet.
     Open,
     /// All of it went out.
@@ -42,26 +42,26 @@ pub enum End {
 
 /// A request for something else than an answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Visit {
+pub struct OtherRequest {
     pub method: String,
     pub path: String,
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Record {
-    pub exchanges: Vec<Exchange>,
-    pub visits: Vec<Visit>,
+pub(super) struct ExchangeLog {
+    pub exchanges: Vec<ModelExchange>,
+    pub visits: Vec<OtherRequest>,
 }
 
 /// Writes how an answer ended, even when it is dropped half way.
 #[derive(Debug)]
-pub(super) struct Ending {
-    record: std::sync::Arc<Watched<Record>>,
+pub(super) struct AnswerEndGuard {
+    record: std::sync::Arc<WatchedValue<ExchangeLog>>,
     at: usize,
-    end: End,
+    end: AnswerEnd,
 }
 
-impl Treatment {
+impl AnswerSource {
     /// Whether it was a turn of a conversation, as opposed to a side request or a refused one.
     pub fn is_turn(&self) -> bool {
         match self {
@@ -71,17 +71,17 @@ impl Treatment {
     }
 }
 
-impl Ending {
-    pub(super) fn new(record: std::sync::Arc<Watched<Record>>, at: usize) -> Self {
-        Self { record, at, end: End::Abandoned }
+impl AnswerEndGuard {
+    pub(super) fn new(record: std::sync::Arc<WatchedValue<ExchangeLog>>, at: usize) -> Self {
+        Self { record, at, end: AnswerEnd::Abandoned }
     }
 
-    pub(super) fn will_be(&mut self, end: End) {
+    pub(super) fn will_be(&mut self, end: AnswerEnd) {
         self.end = end;
     }
 }
 
-impl Drop for Ending {
+impl Drop for AnswerEndGuard {
     fn drop(&mut self) {
         let (at, end) = (self.at, self.end);
         self.record.update(|record| record.exchanges[at].end = end);

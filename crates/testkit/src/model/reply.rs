@@ -3,59 +3,64 @@
 use serde_json::Value;
 
 use super::{
-    answer::{Part, Usage},
-    heard::Heard,
+    answer::{AnswerPart, AnswerUsage},
+    heard::ReceivedRequest,
     tool,
 };
 
 #[derive(Debug)]
-pub(super) struct Reply<'a> {
+pub(super) struct PreparedReply<'a> {
     pub model: &'a str,
     /// What makes its ids its own: no two replies of a test have the same mark.
     pub mark: String,
-    pub said: Vec<Said>,
-    pub usage: Usage,
+    pub said: Vec<ReplyPart>,
+    pub usage: AnswerUsage,
     /// The reason to stop that is told instead of the true one.
     pub finish: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Said {
+pub(super) enum ReplyPart {
     Text(String),
     Call { id: String, tool: String, args: Value },
 }
 
-impl<'a> Reply<'a> {
-    pub(super) fn new(heard: &'a Heard, port: u16, parts: &[Part], usage: Option<Usage>) -> Self {
+impl<'a> PreparedReply<'a> {
+    pub(super) fn new(
+        heard: &'a ReceivedRequest,
+        port: u16,
+        parts: &[AnswerPart],
+        usage: Option<AnswerUsage>,
+    ) -> Self {
         // The port is part of the mark because a session may outlive one server and go on with another.
         let mark = format!("{port}_{}", heard.at);
         let mut said = Vec::new();
         for (index, part) in parts.iter().enumerate() {
             let id = format!("call_{mark}_{index}");
             match part {
-                Part::Say(text) => said.push(Said::Text(text.clone())),
-                Part::Call { tool, args } => {
-                    said.push(Said::Call { id, tool: tool.clone(), args: args.clone() });
+                AnswerPart::Say(text) => said.push(ReplyPart::Text(text.clone())),
+                AnswerPart::Call { tool, args } => {
+                    said.push(ReplyPart::Call { id, tool: tool.clone(), args: args.clone() });
                 }
-                Part::Shell(command) => said.push(match tool::shell(heard, command) {
-                    Some((tool, args)) => Said::Call { id, tool, args },
-                    None => Said::Text(format!("NO SHELL among {}", heard.tools.join(", "))),
+                AnswerPart::Shell(command) => said.push(match tool::shell(heard, command) {
+                    Some((tool, args)) => ReplyPart::Call { id, tool, args },
+                    None => ReplyPart::Text(format!("NO SHELL among {}", heard.tools.join(", "))),
                 }),
             }
         }
-        let usage = usage.unwrap_or_else(|| Usage { input: tokens(&heard.raw), output: 10 });
+        let usage = usage.unwrap_or_else(|| AnswerUsage { input: tokens(&heard.raw), output: 10 });
         Self { model: &heard.model, mark, said, usage, finish: None }
     }
 
     pub(super) fn calls(&self) -> bool {
-        self.said.iter().any(|said| matches!(said, Said::Call { .. }))
+        self.said.iter().any(|said| matches!(said, ReplyPart::Call { .. }))
     }
 
     /// All that is said, without the calls.
     pub(super) fn text(&self) -> String {
         let text = self.said.iter().filter_map(|said| match said {
-            Said::Text(text) => Some(text.as_str()),
-            Said::Call { .. } => None,
+            ReplyPart::Text(text) => Some(text.as_str()),
+            ReplyPart::Call { .. } => None,
         });
         text.collect()
     }

@@ -3,22 +3,25 @@
 use serde_json::{Value, json};
 
 use super::{
-    heard::{Heard, Message, Role, ToolCall, ToolResult},
+    heard::{MessageRole, ReceivedMessage, ReceivedRequest, ReceivedToolCall, ReceivedToolResult},
     json::{folded, list, pieces, text, unfolded},
-    reply::{Reply, Said, chunks},
+    reply::{PreparedReply, ReplyPart, chunks},
     sse,
-    wire::Read,
+    wire::ParsedRequest,
 };
 
-pub(super) fn read(body: &Value) -> Read {
-    let mut read = Read {
+pub(super) fn read(body: &Value) -> ParsedRequest {
+    let mut read = ParsedRequest {
         model: text(body, "model"),
         schema: Some(body["text"]["format"]["schema"].clone()).filter(Value::is_object),
-        ..Read::default()
+        ..ParsedRequest::default()
     };
     read.system.extend(body["instructions"].as_str().map(str::to_owned));
     if let Some(prompt) = body["input"].as_str() {
-        read.messages.push(Message { blocks: vec![prompt.to_owned()], ..Message::new(Role::User) });
+        read.messages.push(ReceivedMessage {
+            blocks: vec![prompt.to_owned()],
+            ..ReceivedMessage::new(MessageRole::User)
+        });
     }
     read.messages.extend(list(body, "input").iter().filter_map(item));
     read.tools = list(body, "tools").iter().flat_map(tools).collect();
@@ -26,19 +29,19 @@ pub(super) fn read(body: &Value) -> Read {
 }
 
 /// An item of the input. Reasoning and whatever is not known says nothing to anybody.
-fn item(item: &Value) -> Option<Message> {
+fn item(item: &Value) -> Option<ReceivedMessage> {
     let call = |args: Value| {
-        let call = ToolCall { id: text(item, "call_id"), tool: text(item, "name"), args };
-        Message { tool_calls: vec![call], ..Message::new(Role::Assistant) }
+        let call = ReceivedToolCall { id: text(item, "call_id"), tool: text(item, "name"), args };
+        ReceivedMessage { tool_calls: vec![call], ..ReceivedMessage::new(MessageRole::Assistant) }
     };
     match item["type"].as_str().unwrap_or("message") {
         "message" => {
             let role = match item["role"].as_str()? {
-                "assistant" => Role::Assistant,
-                "user" => Role::User,
-                _ => Role::System,
+                "assistant" => MessageRole::Assistant,
+                "user" => MessageRole::User,
+                _ => MessageRole::System,
             };
-            Some(Message { blocks: pieces(&item["content"]), ..Message::new(role) })
+            Some(ReceivedMessage { blocks: pieces(&item["content"]), ..ReceivedMessage::new(role) })
         }
         "function_call" => Some(call(unfolded(&text(item, "arguments")))),
         "custom_tool_call" => Some(call(item["input"].clone())),
@@ -46,8 +49,8 @@ fn item(item: &Value) -> Option<Message> {
             // Either a text, or a list of pieces, or an object that holds one of them.
             let output = &item["output"];
             let content = if output.is_object() { &output["content"] } else { output };
-            let result = ToolResult { id: text(item, "call_id"), text: pieces(content).join("\n") };
-            Some(Message { tool_results: vec![result], ..Message::new(Role::Tool) })
+            let result = ReceivedToolResult { id: text(item, "call_id"), text: pieces(content).join("\n") };
+            Some(ReceivedMessage { tool_results: vec![result], ..ReceivedMessage::new(MessageRole::Tool) })
         }
         _ => None,
     }
@@ -63,11 +66,11 @@ fn tools(tool: &Value) -> Vec<String> {
 }
 
 /// Whether the request offers this tool as one that takes free text.
-fn is_custom(heard: &Heard, name: &str) -> bool {
+fn is_custom(heard: &ReceivedRequest, name: &str) -> bool {
     list(&heard.raw, "tools").iter().any(|tool| tool["type"] == "custom" && tool["name"] == name)
 }
 
-pub(super) fn stream(reply: &Reply<'_>, heard: &Heard) -> Vec<String> {
+pub(super) fn stream(reply: &PreparedReply<'_>, heard: &ReceivedRequest) -> Vec<String> {
     let id = format!("resp_{}", reply.mark);
     let mut events = vec![json!({ "type": "response.created", "response": { "id": id } })];
     let items = items(reply, heard);
@@ -75,7 +78,7 @@ pub(super) fn stream(reply: &Reply<'_>, heard: &Heard) -> Vec<String> {
         let mut begun = item.clone();
         begun["status"] = json!("in_progress");
         let deltas = match &reply.said[index] {
-            Said::Text(said) => {
+            ReplyPart::Text(said) => {
                 begun["content"] = json!([]);
                 let delta = |chunk| {
                     json!({
@@ -85,7 +88,7 @@ pub(super) fn stream(reply: &Reply<'_>, heard: &Heard) -> Vec<String> {
                 };
                 chunks(said).into_iter().map(delta).collect()
             }
-            Said::Call { .. } => Vec::new(),
+            ReplyPart::Call { .. } => Vec::new(),
         };
         events.push(json!({ "type": "response.output_item.added", "output_index": index, "item": begun }));
         events.extend(deltas);
@@ -98,21 +101,21 @@ pub(super) fn stream(reply: &Reply<'_>, heard: &Heard) -> Vec<String> {
     events.iter().map(sse::typed).collect()
 }
 
-pub(super) fn whole(reply: &Reply<'_>, heard: &Heard) -> Value {
+pub(super) fn whole(reply: &PreparedReply<'_>, heard: &ReceivedRequest) -> Value {
     response(reply, &items(reply, heard))
 }
 
-fn items(reply: &Reply<'_>, heard: &Heard) -> Vec<Value> {
-    let item = |(index, said): (usize, &Said)| match said {
-        Said::Text(said) => json!({
+fn items(reply: &PreparedReply<'_>, heard: &ReceivedRequest) -> Vec<Value> {
+    let item = |(index, said): (usize, &ReplyPart)| match said {
+        ReplyPart::Text(said) => json!({
             "type": "message", "id": format!("msg_{}_{index}", reply.mark), "role": "assistant",
             "status": "completed", "content": [{ "type": "output_text", "text": said, "annotations": [] }],
         }),
-        Said::Call { id, tool, args } if is_custom(heard, tool) => json!({
+        ReplyPart::Call { id, tool, args } if is_custom(heard, tool) => json!({
             "type": "custom_tool_call", "id": format!("ctc_{}_{index}", reply.mark), "status": "completed",
             "call_id": id, "name": tool, "input": folded(args),
         }),
-        Said::Call { id, tool, args } => json!({
+        ReplyPart::Call { id, tool, args } => json!({
             "type": "function_call", "id": format!("fc_{}_{index}", reply.mark), "status": "completed",
             "call_id": id, "name": tool, "arguments": folded(args),
         }),
@@ -120,7 +123,7 @@ fn items(reply: &Reply<'_>, heard: &Heard) -> Vec<Value> {
     reply.said.iter().enumerate().map(item).collect()
 }
 
-fn response(reply: &Reply<'_>, items: &[Value]) -> Value {
+fn response(reply: &PreparedReply<'_>, items: &[Value]) -> Value {
     let usage = reply.usage;
     json!({
         "id": format!("resp_{}", reply.mark), "object": "response", "created_at": 0, "status": "completed",
@@ -136,11 +139,11 @@ fn response(reply: &Reply<'_>, items: &[Value]) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{answer::Part, wire::Wire};
+    use crate::model::{answer::AnswerPart, wire::ModelProtocol};
 
-    fn heard() -> Heard {
+    fn heard() -> ReceivedRequest {
         let message = |role: &str, text: &str| json!({ "type": "message", "role": role, "content": [{ "type": "input_text", "text": text }] });
-        Wire::Responses.hear(
+        ModelProtocol::Responses.hear(
             "/v1/responses",
             json!({
                 "model": "m", "stream": true, "store": false,
@@ -181,9 +184,10 @@ mod tests {
     #[test]
     fn a_stream_adds_up_to_the_answer() {
         let heard = heard();
-        let patch = Part::Call { tool: "apply_patch".to_owned(), args: json!("*** Begin Patch") };
-        let parts = [Part::Say("one moment, please".to_owned()), Part::Shell("ls".to_owned()), patch];
-        let reply = Reply::new(&heard, 1, &parts, None);
+        let patch = AnswerPart::Call { tool: "apply_patch".to_owned(), args: json!("*** Begin Patch") };
+        let parts =
+            [AnswerPart::Say("one moment, please".to_owned()), AnswerPart::Shell("ls".to_owned()), patch];
+        let reply = PreparedReply::new(&heard, 1, &parts, None);
         let events = sse::parsed(&stream(&reply, &heard).concat());
         let of = |kind: &'static str| events.iter().filter(move |event| event["type"] == kind);
         let text: String =

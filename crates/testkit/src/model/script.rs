@@ -6,49 +6,51 @@
 use std::collections::VecDeque;
 use std::fmt;
 
-use super::{answer::Answer, errand, form, heard::Heard, order, record::Treatment, stub};
+use super::{
+    answer::ScriptedAnswer, errand, form, heard::ReceivedRequest, order, record::AnswerSource, stub,
+};
 
 /// Its functions look at nothing but the request, so that the same requests always get the same answers; they are
 /// called while the server's memory is locked and must not ask the server.
-pub struct Script {
-    rules: Vec<Rule>,
-    queue: VecDeque<Answer>,
-    otherwise: Answering,
-    turn: Matching,
+pub struct ModelScript {
+    rules: Vec<ScriptRule>,
+    queue: VecDeque<ScriptedAnswer>,
+    otherwise: AnswerFunction,
+    turn: RequestMatcher,
     key: Option<String>,
-    order: Order,
+    order: OrderCheck,
 }
 
-type Matching = Box<dyn Fn(&Heard) -> bool + Send>;
-type Answering = Box<dyn Fn(&Heard) -> Option<Answer> + Send>;
+type RequestMatcher = Box<dyn Fn(&ReceivedRequest) -> bool + Send>;
+type AnswerFunction = Box<dyn Fn(&ReceivedRequest) -> Option<ScriptedAnswer> + Send>;
 
-struct Rule {
-    kind: Kind,
-    answering: Answering,
-    left: Uses,
+struct ScriptRule {
+    kind: RuleKind,
+    answering: AnswerFunction,
+    left: RuleUses,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum RuleKind {
     Turn,
     Side,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Uses {
+enum RuleUses {
     Endless,
     Left(usize),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Order {
+enum OrderCheck {
     Ignored,
     Checked,
 }
 
-impl Script {
+impl ModelScript {
     /// A script that answers every turn with `STUB users=… last=<…> history=[…]` and obeys directives such as
-    /// `[[shell:ls]]` in the prompt; see [`Script::otherwise`] for another default.
+    /// `[[shell:ls]]` in the prompt; see [`ModelScript::otherwise`] for another default.
     pub fn new() -> Self {
         Self {
             rules: Vec::new(),
@@ -56,51 +58,65 @@ impl Script {
             otherwise: Box::new(|heard| Some(stub::answer(heard))),
             turn: Box::new(|heard| !errand::is_one(heard)),
             key: None,
-            order: Order::Ignored,
+            order: OrderCheck::Ignored,
         }
     }
 
     /// Turns that match are answered like this, every time.
     #[must_use]
-    pub fn when(self, matches: impl Fn(&Heard) -> bool + Send + 'static, answer: Answer) -> Self {
-        self.rule(Kind::Turn, Uses::Endless, move |heard| matches(heard).then(|| answer.clone()))
+    pub fn when(
+        self,
+        matches: impl Fn(&ReceivedRequest) -> bool + Send + 'static,
+        answer: ScriptedAnswer,
+    ) -> Self {
+        self.rule(RuleKind::Turn, RuleUses::Endless, move |heard| matches(heard).then(|| answer.clone()))
     }
 
     /// The first turn that matches is answered like this, later ones are left to the rest of the script.
     #[must_use]
-    pub fn once(self, matches: impl Fn(&Heard) -> bool + Send + 'static, answer: Answer) -> Self {
-        self.rule(Kind::Turn, Uses::Left(1), move |heard| matches(heard).then(|| answer.clone()))
+    pub fn once(
+        self,
+        matches: impl Fn(&ReceivedRequest) -> bool + Send + 'static,
+        answer: ScriptedAnswer,
+    ) -> Self {
+        self.rule(RuleKind::Turn, RuleUses::Left(1), move |heard| matches(heard).then(|| answer.clone()))
     }
 
     /// The function is asked about each turn that no earlier rule answered.
     #[must_use]
-    pub fn decide(self, answering: impl Fn(&Heard) -> Option<Answer> + Send + 'static) -> Self {
-        self.rule(Kind::Turn, Uses::Endless, answering)
+    pub fn decide(
+        self,
+        answering: impl Fn(&ReceivedRequest) -> Option<ScriptedAnswer> + Send + 'static,
+    ) -> Self {
+        self.rule(RuleKind::Turn, RuleUses::Endless, answering)
     }
 
     /// The function is asked about each side request that no earlier rule answered.
     #[must_use]
-    pub fn aside(self, answering: impl Fn(&Heard) -> Option<Answer> + Send + 'static) -> Self {
-        self.rule(Kind::Side, Uses::Endless, answering)
+    pub fn aside(
+        self,
+        answering: impl Fn(&ReceivedRequest) -> Option<ScriptedAnswer> + Send + 'static,
+    ) -> Self {
+        self.rule(RuleKind::Side, RuleUses::Endless, answering)
     }
 
     /// The next turn that no rule answers gets this; several are given in order.
     #[must_use]
-    pub fn then(mut self, answer: Answer) -> Self {
+    pub fn then(mut self, answer: ScriptedAnswer) -> Self {
         self.queue.push_back(answer);
         self
     }
 
     /// What is answered when rules and queue have nothing.
     #[must_use]
-    pub fn otherwise(mut self, answer: Answer) -> Self {
+    pub fn otherwise(mut self, answer: ScriptedAnswer) -> Self {
         self.otherwise = Box::new(move |_| Some(answer.clone()));
         self
     }
 
     /// Says which requests are turns; the others are side requests.
     #[must_use]
-    pub fn turns_are(mut self, matches: impl Fn(&Heard) -> bool + Send + 'static) -> Self {
+    pub fn turns_are(mut self, matches: impl Fn(&ReceivedRequest) -> bool + Send + 'static) -> Self {
         self.turn = Box::new(matches);
         self
     }
@@ -115,63 +131,66 @@ impl Script {
     /// Requests whose messages are in an order or a form that real services refuse are refused, with the reason.
     #[must_use]
     pub fn demand_order(mut self) -> Self {
-        self.order = Order::Checked;
+        self.order = OrderCheck::Checked;
         self
     }
 
-    pub(super) fn answer(&mut self, heard: &Heard) -> (Answer, Treatment) {
+    pub(super) fn answer(&mut self, heard: &ReceivedRequest) -> (ScriptedAnswer, AnswerSource) {
         if self.key.is_some() && self.key != heard.key {
-            return (Answer::status(401, "the key is not the one that is demanded"), Treatment::Unauthorised);
+            return (
+                ScriptedAnswer::status(401, "the key is not the one that is demanded"),
+                AnswerSource::Unauthorised,
+            );
         }
-        if self.order == Order::Checked {
+        if self.order == OrderCheck::Checked {
             let mut faults = order::faults(heard);
             faults.extend(form::faults(heard));
             if !faults.is_empty() {
-                return (Answer::status(400, faults.join("; ")), Treatment::Faulty(faults));
+                return (ScriptedAnswer::status(400, faults.join("; ")), AnswerSource::Faulty(faults));
             }
         }
-        let kind = if (self.turn)(heard) { Kind::Turn } else { Kind::Side };
-        for rule in self.rules.iter_mut().filter(|rule| rule.kind == kind && rule.left != Uses::Left(0)) {
+        let kind = if (self.turn)(heard) { RuleKind::Turn } else { RuleKind::Side };
+        for rule in self.rules.iter_mut().filter(|rule| rule.kind == kind && rule.left != RuleUses::Left(0)) {
             if let Some(answer) = (rule.answering)(heard) {
-                if let Uses::Left(left) = &mut rule.left {
+                if let RuleUses::Left(left) = &mut rule.left {
                     *left -= 1;
                 }
                 let treatment =
-                    if kind == Kind::Turn { Treatment::Scripted } else { Treatment::ScriptedSide };
+                    if kind == RuleKind::Turn { AnswerSource::Scripted } else { AnswerSource::ScriptedSide };
                 return (answer, treatment);
             }
         }
-        if kind == Kind::Side {
-            return (Answer::harmless(heard.schema.as_ref()), Treatment::Side);
+        if kind == RuleKind::Side {
+            return (ScriptedAnswer::harmless(heard.schema.as_ref()), AnswerSource::Side);
         }
         if let Some(answer) = self.queue.pop_front() {
-            return (answer, Treatment::Scripted);
+            return (answer, AnswerSource::Scripted);
         }
-        let answer = (self.otherwise)(heard).unwrap_or_else(|| Answer::harmless(None));
-        (answer, Treatment::Default)
+        let answer = (self.otherwise)(heard).unwrap_or_else(|| ScriptedAnswer::harmless(None));
+        (answer, AnswerSource::Default)
     }
 
     fn rule(
         mut self,
-        kind: Kind,
-        left: Uses,
-        answering: impl Fn(&Heard) -> Option<Answer> + Send + 'static,
+        kind: RuleKind,
+        left: RuleUses,
+        answering: impl Fn(&ReceivedRequest) -> Option<ScriptedAnswer> + Send + 'static,
     ) -> Self {
-        self.rules.push(Rule { kind, answering: Box::new(answering), left });
+        self.rules.push(ScriptRule { kind, answering: Box::new(answering), left });
         self
     }
 }
 
-impl Default for Script {
+impl Default for ModelScript {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl fmt::Debug for Script {
+impl fmt::Debug for ModelScript {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { rules, queue, otherwise: _, turn: _, key, order } = self;
-        let mut told = f.debug_struct("Script");
+        let mut told = f.debug_struct("ModelScript");
         told.field("rules", &rules.len()).field("queue", queue).field("key", key).field("order", order);
         told.finish_non_exhaustive()
     }

@@ -13,29 +13,29 @@ use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
 use super::{
-    answer::{Form, What},
-    heard::Heard,
+    answer::{AnswerContent, AnswerForm},
+    heard::ReceivedRequest,
     pace,
-    record::{End, Ending, Exchange, Record, Treatment, Visit},
-    reply::{self, Reply},
-    script::Script,
-    watched::Watched,
-    wire::{Want, Wire},
+    record::{AnswerEnd, AnswerEndGuard, AnswerSource, ExchangeLog, ModelExchange, OtherRequest},
+    reply::{self, PreparedReply},
+    script::ModelScript,
+    watched::WatchedValue,
+    wire::{AnswerMode, ModelProtocol},
 };
 
 /// A model server. It ends, and every connection with it, when it is dropped.
 #[derive(Debug)]
 pub struct ModelServer {
-    shared: Arc<Shared>,
+    shared: Arc<ModelServerState>,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct ModelServerState {
     port: u16,
-    script: Mutex<Script>,
-    record: Arc<Watched<Record>>,
+    script: Mutex<ModelScript>,
+    record: Arc<WatchedValue<ExchangeLog>>,
 }
 
 /// Agent programs send whole conversations, files included.
@@ -43,7 +43,7 @@ const LONGEST_REQUEST: usize = 256 << 20;
 
 impl ModelServer {
     /// Starts on a free port.
-    pub fn start(script: Script) -> Self {
+    pub fn start(script: ModelScript) -> Self {
         Self::start_on(0, script)
     }
 
@@ -51,13 +51,13 @@ impl ModelServer {
     ///
     /// # Panics
     /// When the port is not to be had.
-    pub fn start_on(port: u16, script: Script) -> Self {
+    pub fn start_on(port: u16, script: ModelScript) -> Self {
         let listener = TcpListener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
         let listener = listener.expect("a port on the loopback interface is free");
         listener.set_nonblocking(true).expect("a socket of ours can be told not to block");
         let port = listener.local_addr().expect("a bound socket has an address").port();
-        let record = Arc::new(Watched::new(Record::default()));
-        let shared = Arc::new(Shared { port, script: Mutex::new(script), record });
+        let record = Arc::new(WatchedValue::new(ExchangeLog::default()));
+        let shared = Arc::new(ModelServerState { port, script: Mutex::new(script), record });
         let (stop, stopped) = oneshot::channel();
         let state = Arc::clone(&shared);
         let thread = std::thread::Builder::new().name("model".to_owned()).spawn(move || {
@@ -88,39 +88,39 @@ impl ModelServer {
     }
 
     /// Answers by another script from now on.
-    pub fn follow(&self, script: Script) {
+    pub fn follow(&self, script: ModelScript) {
         *self.shared.script.lock().unwrap_or_else(PoisonError::into_inner) = script;
     }
 
     /// Every request so far and what became of it.
-    pub fn exchanges(&self) -> Vec<Exchange> {
+    pub fn exchanges(&self) -> Vec<ModelExchange> {
         self.shared.record.read(|record| record.exchanges.clone())
     }
 
     /// Every request so far, side requests and refused ones included.
-    pub fn heard(&self) -> Vec<Heard> {
+    pub fn heard(&self) -> Vec<ReceivedRequest> {
         self.those(|_| true)
     }
 
     /// The requests that were turns of a conversation.
-    pub fn turns(&self) -> Vec<Heard> {
+    pub fn turns(&self) -> Vec<ReceivedRequest> {
         self.those(|exchange| exchange.treatment.is_turn())
     }
 
     /// The requests that programs made for purposes of their own.
-    pub fn sides(&self) -> Vec<Heard> {
-        self.those(|exchange| matches!(exchange.treatment, Treatment::Side | Treatment::ScriptedSide))
+    pub fn sides(&self) -> Vec<ReceivedRequest> {
+        self.those(|exchange| matches!(exchange.treatment, AnswerSource::Side | AnswerSource::ScriptedSide))
     }
 
     /// What was wrong with the order of messages, over all requests.
     pub fn faults(&self) -> Vec<String> {
         let faults = self.exchanges().into_iter().filter_map(|exchange| match exchange.treatment {
-            Treatment::Faulty(faults) => Some(faults),
-            Treatment::Scripted
-            | Treatment::Default
-            | Treatment::ScriptedSide
-            | Treatment::Side
-            | Treatment::Unauthorised => None,
+            AnswerSource::Faulty(faults) => Some(faults),
+            AnswerSource::Scripted
+            | AnswerSource::Default
+            | AnswerSource::ScriptedSide
+            | AnswerSource::Side
+            | AnswerSource::Unauthorised => None,
         });
         faults.flatten().collect()
     }
@@ -131,7 +131,7 @@ impl ModelServer {
     }
 
     /// Requests for anything else than an answer.
-    pub fn visits(&self) -> Vec<Visit> {
+    pub fn visits(&self) -> Vec<OtherRequest> {
         self.shared.record.read(|record| record.visits.clone())
     }
 
@@ -140,7 +140,7 @@ impl ModelServer {
     ///
     /// # Panics
     /// When none comes.
-    pub fn wait_for(&self, wanted: impl Fn(&Heard) -> bool) -> Heard {
+    pub fn wait_for(&self, wanted: impl Fn(&ReceivedRequest) -> bool) -> ReceivedRequest {
         let found = self
             .shared
             .record
@@ -152,7 +152,7 @@ impl ModelServer {
     ///
     /// # Panics
     /// When none comes.
-    pub async fn wait_for_async(&self, wanted: impl Fn(&Heard) -> bool) -> Heard {
+    pub async fn wait_for_async(&self, wanted: impl Fn(&ReceivedRequest) -> bool) -> ReceivedRequest {
         let record = &self.shared.record;
         let found = record
             .wait_async(|record| {
@@ -166,13 +166,13 @@ impl ModelServer {
     ///
     /// # Panics
     /// When none ever is.
-    pub fn wait_until(&self, wanted: impl Fn(&Exchange) -> bool) -> Exchange {
+    pub fn wait_until(&self, wanted: impl Fn(&ModelExchange) -> bool) -> ModelExchange {
         let found = self.shared.record.wait(|record| first(record, &wanted));
         self.present(found)
     }
 
     /// Blocks until the request with this number has come, however long that takes.
-    pub fn await_exchange(&self, at: usize) -> Exchange {
+    pub fn await_exchange(&self, at: usize) -> ModelExchange {
         loop {
             if let Some(exchange) = self.shared.record.wait(|record| record.exchanges.get(at).cloned()) {
                 return exchange;
@@ -180,15 +180,15 @@ impl ModelServer {
         }
     }
 
-    fn present(&self, found: Option<Exchange>) -> Exchange {
+    fn present(&self, found: Option<ModelExchange>) -> ModelExchange {
         let Some(exchange) = found else {
-            let heard: Vec<String> = self.heard().iter().map(Heard::last_user).collect();
+            let heard: Vec<String> = self.heard().iter().map(ReceivedRequest::last_user).collect();
             panic!("what was waited for never came; heard so far: {heard:?}");
         };
         exchange
     }
 
-    fn those(&self, wanted: impl Fn(&Exchange) -> bool) -> Vec<Heard> {
+    fn those(&self, wanted: impl Fn(&ModelExchange) -> bool) -> Vec<ReceivedRequest> {
         self.shared.record.read(|record| {
             record
                 .exchanges
@@ -208,65 +208,65 @@ impl Drop for ModelServer {
     }
 }
 
-fn first(record: &Record, wanted: impl Fn(&Exchange) -> bool) -> Option<Exchange> {
+fn first(record: &ExchangeLog, wanted: impl Fn(&ModelExchange) -> bool) -> Option<ModelExchange> {
     record.exchanges.iter().find(|exchange| wanted(exchange)).cloned()
 }
 
-async fn serve(State(shared): State<Arc<Shared>>, request: Request) -> Response {
+async fn serve(State(shared): State<Arc<ModelServerState>>, request: Request) -> Response {
     let (parts, body) = request.into_parts();
     let path = parts.uri.path().to_owned();
     let Ok(body) = to_bytes(body, LONGEST_REQUEST).await else {
         return plain(StatusCode::PAYLOAD_TOO_LARGE, json!({ "error": "too long" }));
     };
     let raw: Value = serde_json::from_slice(&body).unwrap_or_default();
-    let wanted = if parts.method == Method::POST { Wire::of(&path, &raw) } else { None };
+    let wanted = if parts.method == Method::POST { ModelProtocol::of(&path, &raw) } else { None };
     let Some((wire, want)) = wanted.filter(|_| raw.is_object()) else {
-        let visit = Visit { method: parts.method.to_string(), path: path.clone() };
+        let visit = OtherRequest { method: parts.method.to_string(), path: path.clone() };
         shared.record.update(|record| record.visits.push(visit));
         return other(&path);
     };
     let key = key(&parts.headers, &parts.uri);
-    if want == Want::Count {
-        let visit = Visit { method: parts.method.to_string(), path };
+    if want == AnswerMode::Count {
+        let visit = OtherRequest { method: parts.method.to_string(), path };
         shared.record.update(|record| record.visits.push(visit));
         return plain(StatusCode::OK, wire.count(reply::tokens(&raw)));
     }
-    let heard = Heard { streaming: want == Want::Stream, key, ..wire.hear(&path, raw) };
+    let heard = ReceivedRequest { streaming: want == AnswerMode::Stream, key, ..wire.hear(&path, raw) };
     answer(&shared, heard).await
 }
 
-async fn answer(shared: &Shared, mut heard: Heard) -> Response {
+async fn answer(shared: &ModelServerState, mut heard: ReceivedRequest) -> Response {
     let (answer, heard) = shared.record.update(|record| {
         heard.at = record.exchanges.len();
         let mut script = shared.script.lock().unwrap_or_else(PoisonError::into_inner);
         let (answer, treatment) = script.answer(&heard);
-        record.exchanges.push(Exchange { heard: heard.clone(), treatment, end: End::Open });
+        record.exchanges.push(ModelExchange { heard: heard.clone(), treatment, end: AnswerEnd::Open });
         (answer, heard)
     });
-    let ending = Ending::new(Arc::clone(&shared.record), heard.at);
+    let ending = AnswerEndGuard::new(Arc::clone(&shared.record), heard.at);
     tokio::time::sleep(answer.manner.delay).await;
     if let Some(gate) = &answer.manner.before {
         gate.pass().await;
     }
     let mut response = Response::builder();
     let (kind, pieces) = match answer.what {
-        What::Parts(parts) => {
-            let mut reply = Reply::new(&heard, shared.port, &parts, answer.usage);
+        AnswerContent::Parts(parts) => {
+            let mut reply = PreparedReply::new(&heard, shared.port, &parts, answer.usage);
             reply.finish = answer.finish;
-            if heard.streaming && answer.form == Form::AsAsked {
+            if heard.streaming && answer.form == AnswerForm::AsAsked {
                 ("text/event-stream", heard.wire.stream(&reply, &heard))
             } else {
                 ("application/json", vec![heard.wire.whole(&reply, &heard).to_string()])
             }
         }
-        What::Status { code, message, retry_after } => {
+        AnswerContent::Status { code, message, retry_after } => {
             response = response.status(code);
             if let Some(seconds) = retry_after {
                 response = response.header(header::RETRY_AFTER, seconds);
             }
             ("application/json", vec![heard.wire.error(code, &message).to_string()])
         }
-        What::Raw { code, body } => {
+        AnswerContent::Raw { code, body } => {
             response = response.status(code);
             ("text/plain", vec![body])
         }

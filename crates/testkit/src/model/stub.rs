@@ -9,19 +9,19 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::{
-    answer::Answer,
-    heard::{Heard, ToolResult},
+    answer::ScriptedAnswer,
+    heard::{ReceivedRequest, ReceivedToolResult},
 };
 
-pub(super) fn answer(heard: &Heard) -> Answer {
+pub(super) fn answer(heard: &ReceivedRequest) -> ScriptedAnswer {
     if heard.asked().is_none() {
-        return Answer::say(tale(heard));
+        return ScriptedAnswer::say(tale(heard));
     }
     directed(heard)
 }
 
 /// What was heard, in a line.
-fn tale(heard: &Heard) -> String {
+fn tale(heard: &ReceivedRequest) -> String {
     let texts = heard.user_texts();
     let tale = format!(
         "STUB users={} last=<{}> history=[{}]",
@@ -37,7 +37,7 @@ fn tale(heard: &Heard) -> String {
     format!("TOOLRESULT: {} || {tale}", results.join(" ; "))
 }
 
-fn shortened(result: &ToolResult) -> String {
+fn shortened(result: &ReceivedToolResult) -> String {
     let line = result.text.split_whitespace().collect::<Vec<_>>().join(" ");
     match line.char_indices().nth(LONGEST_RESULT) {
         Some((end, _)) => format!("{}…", &line[..end]),
@@ -47,24 +47,24 @@ fn shortened(result: &ToolResult) -> String {
 
 const LONGEST_RESULT: usize = 400;
 
-fn directed(heard: &Heard) -> Answer {
+fn directed(heard: &ReceivedRequest) -> ScriptedAnswer {
     let prompt = heard.last_block();
-    let plain = || Answer::say(tale(heard));
+    let plain = || ScriptedAnswer::say(tale(heard));
     let mut answer = match (directive(&prompt, "http"), directive(&prompt, "say")) {
         (Some(code), _) => match code.parse() {
-            Ok(code) => Answer::status(code, format!("scripted failure {code}")),
-            Err(_) => Answer::say(format!("NO STATUS {code}")),
+            Ok(code) => ScriptedAnswer::status(code, format!("scripted failure {code}")),
+            Err(_) => ScriptedAnswer::say(format!("NO STATUS {code}")),
         },
-        (None, Some(text)) => Answer::say(text),
+        (None, Some(text)) => ScriptedAnswer::say(text),
         (None, None) => match (directive(&prompt, "shell"), call(&prompt)) {
-            (Some(command), _) => Answer::shell(command),
-            (None, Some((tool, args))) => Answer::call(tool, args),
+            (Some(command), _) => ScriptedAnswer::shell(command),
+            (None, Some((tool, args))) => ScriptedAnswer::call(tool, args),
             (None, None) => plain(),
         },
     };
     if let Some(seconds) = directive(&prompt, "sleep").and_then(|text| text.parse::<u64>().ok()) {
         let ticks: String = (0..seconds * 2).map(|tick| format!("tick{tick:<4}    ")).collect();
-        answer = Answer::say(ticks).then_say(tale(heard)).slow(Duration::from_millis(500));
+        answer = ScriptedAnswer::say(ticks).then_say(tale(heard)).slow(Duration::from_millis(500));
     }
     if prompt.contains("[[cut]]") {
         answer = answer.cut_after(CUT);

@@ -2,17 +2,17 @@
 
 use serde_json::{Value, json};
 
-use super::heard::Heard;
+use super::heard::ReceivedRequest;
 
 /// The call that runs `command`, if the request offers a shell of a known kind.
-pub(super) fn shell(heard: &Heard, command: &str) -> Option<(String, Value)> {
+pub(super) fn shell(heard: &ReceivedRequest, command: &str) -> Option<(String, Value)> {
     let (tool, spelling) = SHELLS.iter().find(|(tool, _)| heard.offers(tool))?;
     let args = match spelling {
-        Spelling::Cmd => json!({ "cmd": command }),
-        Spelling::Command => json!({ "command": command, "description": "as scripted" }),
-        Spelling::Bare => json!({ "command": command }),
-        Spelling::Argv => json!({ "command": ["bash", "-lc", command] }),
-        Spelling::Foreground => {
+        ShellCallFormat::Cmd => json!({ "cmd": command }),
+        ShellCallFormat::Command => json!({ "command": command, "description": "as scripted" }),
+        ShellCallFormat::Bare => json!({ "command": command }),
+        ShellCallFormat::Argv => json!({ "command": ["bash", "-lc", command] }),
+        ShellCallFormat::Foreground => {
             json!({ "command": command, "description": "as scripted", "is_background": false })
         }
     };
@@ -20,7 +20,7 @@ pub(super) fn shell(heard: &Heard, command: &str) -> Option<(String, Value)> {
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Spelling {
+enum ShellCallFormat {
     Cmd,
     Command,
     Bare,
@@ -29,11 +29,11 @@ enum Spelling {
 }
 
 /// The shells of the programs that were looked at, newest tool first where a program offers two.
-const SHELLS: &[(&str, Spelling)] = &[
-    ("exec_command", Spelling::Cmd),
-    ("shell_command", Spelling::Bare),
-    ("Bash", Spelling::Command),
-    ("bash", Spelling::Command),
-    ("run_shell_command", Spelling::Foreground),
-    ("shell", Spelling::Argv),
+const SHELLS: &[(&str, ShellCallFormat)] = &[
+    ("exec_command", ShellCallFormat::Cmd),
+    ("shell_command", ShellCallFormat::Bare),
+    ("Bash", ShellCallFormat::Command),
+    ("bash", ShellCallFormat::Command),
+    ("run_shell_command", ShellCallFormat::Foreground),
+    ("shell", ShellCallFormat::Argv),
 ];

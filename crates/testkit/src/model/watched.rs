@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 #[derive(Debug)]
-pub(super) struct Watched<T> {
+pub(super) struct WatchedValue<T> {
     value: Mutex<T>,
     moved: Condvar,
     moves: watch::Sender<u64>,
@@ -16,7 +16,7 @@ pub(super) struct Watched<T> {
 /// busy; it only turns a test that hangs into one that fails.
 const PATIENCE: Duration = Duration::from_secs(180);
 
-impl<T> Watched<T> {
+impl<T> WatchedValue<T> {
     pub(super) fn new(value: T) -> Self {
         Self { value: Mutex::new(value), moved: Condvar::new(), moves: watch::Sender::new(0) }
     }

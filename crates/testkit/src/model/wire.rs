@@ -6,13 +6,13 @@ use serde_json::Value;
 
 use super::{
     anthropic, chat, gemini,
-    heard::{Heard, Message, Role},
-    reply::Reply,
+    heard::{MessageRole, ReceivedMessage, ReceivedRequest},
+    reply::PreparedReply,
     responses,
 };
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Wire {
+pub enum ModelProtocol {
     /// OpenAI's responses.
     Responses,
     /// OpenAI's chat completions, which many services imitate.
@@ -25,7 +25,7 @@ pub enum Wire {
 
 /// What a request wants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Want {
+pub(super) enum AnswerMode {
     /// An answer in pieces.
     Stream,
     /// An answer in one piece.
@@ -36,22 +36,22 @@ pub(super) enum Want {
 
 /// The parts of a request that each wire spells in its own way.
 #[derive(Debug, Default)]
-pub(super) struct Read {
+pub(super) struct ParsedRequest {
     pub model: String,
     /// Instructions that stand apart from the messages.
     pub system: Vec<String>,
-    pub messages: Vec<Message>,
+    pub messages: Vec<ReceivedMessage>,
     pub tools: Vec<String>,
     pub schema: Option<Value>,
 }
 
-impl Wire {
+impl ModelProtocol {
     /// What a POST to `path` with this body wants, and on which wire.
-    pub(super) fn of(path: &str, body: &Value) -> Option<(Self, Want)> {
+    pub(super) fn of(path: &str, body: &Value) -> Option<(Self, AnswerMode)> {
         let path = path.trim_end_matches('/');
-        let flagged = if body["stream"] == true { Want::Stream } else { Want::Whole };
+        let flagged = if body["stream"] == true { AnswerMode::Stream } else { AnswerMode::Whole };
         if path.ends_with("/messages/count_tokens") {
-            return Some((Self::Anthropic, Want::Count));
+            return Some((Self::Anthropic, AnswerMode::Count));
         }
         if path.ends_with("/messages") {
             return Some((Self::Anthropic, flagged));
@@ -64,23 +64,34 @@ impl Wire {
         }
         let (_, method) = path.rsplit_once(':').filter(|(model, _)| model.contains("/models/"))?;
         match method {
-            "streamGenerateContent" => Some((Self::Gemini, Want::Stream)),
-            "generateContent" => Some((Self::Gemini, Want::Whole)),
-            "countTokens" => Some((Self::Gemini, Want::Count)),
+            "streamGenerateContent" => Some((Self::Gemini, AnswerMode::Stream)),
+            "generateContent" => Some((Self::Gemini, AnswerMode::Whole)),
+            "countTokens" => Some((Self::Gemini, AnswerMode::Count)),
             _ => None,
         }
     }
 
     /// A request as it was meant, the first of its server and without a key.
-    pub(super) fn hear(self, path: &str, raw: Value) -> Heard {
-        let Read { model, mut system, messages, tools, schema } = self.read(path, &raw);
-        let among = messages.iter().filter(|message| message.role == Role::System);
-        system.extend(among.map(Message::text));
+    pub(super) fn hear(self, path: &str, raw: Value) -> ReceivedRequest {
+        let ParsedRequest { model, mut system, messages, tools, schema } = self.read(path, &raw);
+        let among = messages.iter().filter(|message| message.role == MessageRole::System);
+        system.extend(among.map(ReceivedMessage::text));
         let system = system.join("\n\n");
-        Heard { at: 0, wire: self, streaming: false, key: None, model, system, messages, tools, schema, raw }
+        ReceivedRequest {
+            at: 0,
+            wire: self,
+            streaming: false,
+            key: None,
+            model,
+            system,
+            messages,
+            tools,
+            schema,
+            raw,
+        }
     }
 
-    fn read(self, path: &str, body: &Value) -> Read {
+    fn read(self, path: &str, body: &Value) -> ParsedRequest {
         match self {
             Self::Responses => responses::read(body),
             Self::Chat => chat::read(body),
@@ -90,7 +101,7 @@ impl Wire {
     }
 
     /// An answer in pieces, each of which is one event on the wire.
-    pub(super) fn stream(self, reply: &Reply<'_>, heard: &Heard) -> Vec<String> {
+    pub(super) fn stream(self, reply: &PreparedReply<'_>, heard: &ReceivedRequest) -> Vec<String> {
         match self {
             Self::Responses => responses::stream(reply, heard),
             Self::Chat => chat::stream(reply, heard),
@@ -100,7 +111,7 @@ impl Wire {
     }
 
     /// An answer in one piece.
-    pub(super) fn whole(self, reply: &Reply<'_>, heard: &Heard) -> Value {
+    pub(super) fn whole(self, reply: &PreparedReply<'_>, heard: &ReceivedRequest) -> Value {
         match self {
             Self::Responses => responses::whole(reply, heard),
             Self::Chat => chat::whole(reply),
@@ -136,15 +147,21 @@ mod tests {
     #[test]
     fn a_path_tells_the_wire() {
         let stream = json!({ "stream": true });
-        let of = |path: &str| Wire::of(path, &stream);
-        assert_eq!(of("/v1/responses"), Some((Wire::Responses, Want::Stream)));
-        assert_eq!(of("/v1/chat/completions"), Some((Wire::Chat, Want::Stream)));
-        assert_eq!(of("/v1/messages"), Some((Wire::Anthropic, Want::Stream)));
-        assert_eq!(of("/v1/messages/count_tokens"), Some((Wire::Anthropic, Want::Count)));
-        assert_eq!(of("/v1beta/models/g:streamGenerateContent"), Some((Wire::Gemini, Want::Stream)));
-        assert_eq!(of("/v1beta/models/g:generateContent"), Some((Wire::Gemini, Want::Whole)));
-        assert_eq!(of("/v1beta/models/g:countTokens"), Some((Wire::Gemini, Want::Count)));
+        let of = |path: &str| ModelProtocol::of(path, &stream);
+        assert_eq!(of("/v1/responses"), Some((ModelProtocol::Responses, AnswerMode::Stream)));
+        assert_eq!(of("/v1/chat/completions"), Some((ModelProtocol::Chat, AnswerMode::Stream)));
+        assert_eq!(of("/v1/messages"), Some((ModelProtocol::Anthropic, AnswerMode::Stream)));
+        assert_eq!(of("/v1/messages/count_tokens"), Some((ModelProtocol::Anthropic, AnswerMode::Count)));
+        assert_eq!(
+            of("/v1beta/models/g:streamGenerateContent"),
+            Some((ModelProtocol::Gemini, AnswerMode::Stream))
+        );
+        assert_eq!(of("/v1beta/models/g:generateContent"), Some((ModelProtocol::Gemini, AnswerMode::Whole)));
+        assert_eq!(of("/v1beta/models/g:countTokens"), Some((ModelProtocol::Gemini, AnswerMode::Count)));
         assert_eq!(of("/telemetry"), None);
-        assert_eq!(Wire::of("/v1/responses", &json!({})), Some((Wire::Responses, Want::Whole)));
+        assert_eq!(
+            ModelProtocol::of("/v1/responses", &json!({})),
+            Some((ModelProtocol::Responses, AnswerMode::Whole))
+        );
     }
 }

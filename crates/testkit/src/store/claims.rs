@@ -1,22 +1,22 @@
 //! A key is taken once, for ever.
 
-use abide_domain::event::{Event, Idempotency, RUN_REQUESTS};
-use abide_ports::store::{Claimed, Commit, StoreError};
+use abide_domain::event::{IdempotencyClaim, RUN_REQUESTS, RunEvent};
+use abide_ports::store::{ClaimHolder, JournalCommit, StoreError};
 
-use super::{Keeps, Places, open, see, single};
-use crate::history::Author;
+use super::{TestStoreDurability, TestStoreProvider, open, see, single};
+use crate::history::HistoryGenerator;
 
-pub(super) async fn check(places: &dyn Places) {
+pub(super) async fn check(places: &dyn TestStoreProvider) {
     let place = places.fresh();
     let store = open(&*place).await;
     assert_eq!(store.claimed("inbound/api", "m").await.unwrap(), None);
 
-    let mut author = Author::new(11, 1);
+    let mut author = HistoryGenerator::new(11, 1);
     let mut first = author.create();
     request(&mut first, "the key", "of this request");
     let run_id = first.run.run_id;
     store.commit(single(first)).await.unwrap();
-    let holder = Claimed { run_id, fingerprint: "of this request".to_owned() };
+    let holder = ClaimHolder { run_id, fingerprint: "of this request".to_owned() };
     assert_eq!(store.claimed(RUN_REQUESTS, "the key").await.unwrap(), Some(holder.clone()));
     assert_eq!(store.claimed(RUN_REQUESTS, "another").await.unwrap(), None);
     assert_eq!(store.claimed("another", "the key").await.unwrap(), None);
@@ -25,7 +25,8 @@ pub(super) async fn check(places: &dyn Places) {
     let before = see(&*store).await;
     let mut second = author.create();
     request(&mut second, "the key", "of another request");
-    let refused = store.commit(Commit { changes: vec![author.create(), second.clone()] }).await.unwrap_err();
+    let refused =
+        store.commit(JournalCommit { changes: vec![author.create(), second.clone()] }).await.unwrap_err();
     check_taken(refused, &holder);
     assert_eq!(see(&*store).await, before, "nothing of a refused commit is left behind");
 
@@ -33,25 +34,25 @@ pub(super) async fn check(places: &dyn Places) {
     let (mut one, mut two) = (author.create(), author.create());
     request(&mut one, "a new key", "one");
     request(&mut two, "a new key", "two");
-    let rival = Claimed { run_id: one.run.run_id, fingerprint: "one".to_owned() };
-    let refused = store.commit(Commit { changes: vec![one, two] }).await.unwrap_err();
+    let rival = ClaimHolder { run_id: one.run.run_id, fingerprint: "one".to_owned() };
+    let refused = store.commit(JournalCommit { changes: vec![one, two] }).await.unwrap_err();
     check_taken(refused, &rival);
     assert_eq!(see(&*store).await, before);
 
     drop(store);
-    if place.keeps() == Keeps::Everything {
+    if place.keeps() == TestStoreDurability::Everything {
         let store = open(&*place).await;
         assert_eq!(see(&*store).await, before);
         check_taken(store.commit(single(second)).await.unwrap_err(), &holder);
     }
 }
 
-fn request(change: &mut abide_ports::store::Change, key: &str, fingerprint: &str) {
-    let Event::RunCreated(new) = &mut change.event else { panic!("not a new run") };
-    new.idempotency = Some(Idempotency { key: key.to_owned(), fingerprint: fingerprint.to_owned() });
+fn request(change: &mut abide_ports::store::RunChange, key: &str, fingerprint: &str) {
+    let RunEvent::RunCreated(new) = &mut change.event else { panic!("not a new run") };
+    new.idempotency = Some(IdempotencyClaim { key: key.to_owned(), fingerprint: fingerprint.to_owned() });
 }
 
-fn check_taken(refused: StoreError, expected: &Claimed) {
+fn check_taken(refused: StoreError, expected: &ClaimHolder) {
     let StoreError::Taken { scope, holder, .. } = refused else {
         panic!("not the taken key that it is: {refused}")
     };

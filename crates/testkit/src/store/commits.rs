@@ -1,12 +1,12 @@
 //! All or nothing, and never over somebody else's work.
 
-use abide_domain::event::Event;
-use abide_ports::store::{Commit, Committed, ErrorKind, Seq, StoreError};
+use abide_domain::event::RunEvent;
+use abide_ports::store::{CommitReceipt, JournalCommit, JournalSeq, StoreError, StoreErrorKind};
 
-use super::{Places, open, see, single, told};
-use crate::history::Author;
+use super::{TestStoreProvider, open, see, single, told};
+use crate::history::HistoryGenerator;
 
-pub(super) async fn check(places: &dyn Places) {
+pub(super) async fn check(places: &dyn TestStoreProvider) {
     an_empty_store_is_empty(places).await;
     a_commit_over_several_runs_is_taken_whole(places).await;
     a_stale_change_is_a_conflict_and_spoils_its_whole_commit(places).await;
@@ -14,45 +14,49 @@ pub(super) async fn check(places: &dyn Places) {
     one_run_may_change_several_times_in_one_commit(places).await;
 }
 
-async fn an_empty_store_is_empty(places: &dyn Places) {
+async fn an_empty_store_is_empty(places: &dyn TestStoreProvider) {
     let place = places.fresh();
     let store = open(&*place).await;
-    assert_eq!(store.head().await.unwrap(), Seq(0));
-    assert_eq!(store.entries(Seq(0), 10).await.unwrap(), vec![]);
-    let committed = store.commit(Commit::default()).await.unwrap();
-    assert_eq!(committed, Committed { last: Seq(0) }, "an empty commit stands where the journal does");
+    assert_eq!(store.head().await.unwrap(), JournalSeq(0));
+    assert_eq!(store.entries(JournalSeq(0), 10).await.unwrap(), vec![]);
+    let committed = store.commit(JournalCommit::default()).await.unwrap();
+    assert_eq!(
+        committed,
+        CommitReceipt { last: JournalSeq(0) },
+        "an empty commit stands where the journal does"
+    );
     assert_eq!(see(&*store).await, see(&*places.reference()).await);
 }
 
-async fn a_commit_over_several_runs_is_taken_whole(places: &dyn Places) {
+async fn a_commit_over_several_runs_is_taken_whole(places: &dyn TestStoreProvider) {
     let place = places.fresh();
     let (store, mut author) = told(&*place, 1, 5).await;
     let before = store.head().await.unwrap();
     let changes = vec![author.create(), author.create(), author.create()];
     let ids: Vec<_> = changes.iter().map(|change| change.run.run_id).collect();
-    let committed = store.commit(Commit { changes }).await.unwrap();
-    assert_eq!(committed.last, Seq(before.0 + 3));
+    let committed = store.commit(JournalCommit { changes }).await.unwrap();
+    assert_eq!(committed.last, JournalSeq(before.0 + 3));
     assert_eq!(store.head().await.unwrap(), committed.last);
     for id in ids {
         assert_eq!(store.run(id).await.unwrap().as_ref(), author.runs().get(&id));
     }
 }
 
-async fn a_stale_change_is_a_conflict_and_spoils_its_whole_commit(places: &dyn Places) {
+async fn a_stale_change_is_a_conflict_and_spoils_its_whole_commit(places: &dyn TestStoreProvider) {
     let place = places.fresh();
     let (store, mut author) = told(&*place, 2, 0).await;
     let created = author.create();
     let run_id = created.run.run_id;
     store.commit(single(created)).await.unwrap();
     let mut rival = author.clone();
-    let admitted = author.happens(run_id, Event::Admitted).expect("it waits for a slot");
+    let admitted = author.happens(run_id, RunEvent::Admitted).expect("it waits for a slot");
     store.commit(single(admitted)).await.unwrap();
 
     let before = see(&*store).await;
-    let innocent = Author::new(2, 9).create();
-    let stale = rival.happens(run_id, Event::Admitted).expect("the rival does not know better");
-    let refused = store.commit(Commit { changes: vec![innocent, stale] }).await.unwrap_err();
-    assert_eq!(refused.kind(), ErrorKind::Retry);
+    let innocent = HistoryGenerator::new(2, 9).create();
+    let stale = rival.happens(run_id, RunEvent::Admitted).expect("the rival does not know better");
+    let refused = store.commit(JournalCommit { changes: vec![innocent, stale] }).await.unwrap_err();
+    assert_eq!(refused.kind(), StoreErrorKind::Retry);
     let conflict =
         matches!(refused, StoreError::Conflict { run_id: it, expected: 1, found: 2 } if it == run_id);
     assert!(conflict, "not the conflict that it is: {refused}");
@@ -60,8 +64,8 @@ async fn a_stale_change_is_a_conflict_and_spoils_its_whole_commit(places: &dyn P
 
     // Nor may a change be skipped.
     let mut ahead = author.clone();
-    let _skipped = ahead.happens(run_id, Event::InterruptRequested { by: "a".into() }).expect("it works");
-    let too_new = ahead.happens(run_id, Event::CancelRequested { by: "a".into() });
+    let _skipped = ahead.happens(run_id, RunEvent::InterruptRequested { by: "a".into() }).expect("it works");
+    let too_new = ahead.happens(run_id, RunEvent::CancelRequested { by: "a".into() });
     if let Some(too_new) = too_new {
         let refused = store.commit(single(too_new)).await.unwrap_err();
         assert!(matches!(refused, StoreError::Conflict { expected: 3, found: 2, .. }), "{refused}");
@@ -69,34 +73,39 @@ async fn a_stale_change_is_a_conflict_and_spoils_its_whole_commit(places: &dyn P
     assert_eq!(see(&*store).await, before);
 }
 
-async fn a_run_is_created_once(places: &dyn Places) {
+async fn a_run_is_created_once(places: &dyn TestStoreProvider) {
     let place = places.fresh();
     let store = open(&*place).await;
-    let created = Author::new(3, 1).create();
+    let created = HistoryGenerator::new(3, 1).create();
     let mut again = created.clone();
     store.commit(single(created)).await.unwrap();
     // Under other keys, so that only the run itself is in the way.
-    if let Event::RunCreated(new) = &mut again.event {
+    if let RunEvent::RunCreated(new) = &mut again.event {
         new.message.key.message_id = "another".to_owned();
         new.idempotency = None;
     }
     let refused = store.commit(single(again)).await.unwrap_err();
     assert!(matches!(refused, StoreError::Conflict { expected: 0, found: 1, .. }), "{refused}");
-    assert_eq!(store.head().await.unwrap(), Seq(1));
+    assert_eq!(store.head().await.unwrap(), JournalSeq(1));
 }
 
-async fn one_run_may_change_several_times_in_one_commit(places: &dyn Places) {
+async fn one_run_may_change_several_times_in_one_commit(places: &dyn TestStoreProvider) {
     let place = places.fresh();
     let store = open(&*place).await;
-    let mut author = Author::new(4, 1);
+    let mut author = HistoryGenerator::new(4, 1);
     let created = author.create();
     let run_id = created.run.run_id;
-    let admitted = author.happens(run_id, Event::Admitted).expect("it waits for a slot");
-    let canceled = author.happens(run_id, Event::CancelRequested { by: "a".into() }).expect("it runs");
-    let committed = store.commit(Commit { changes: vec![created, admitted, canceled] }).await.unwrap();
-    assert_eq!(committed.last, Seq(3));
+    let admitted = author.happens(run_id, RunEvent::Admitted).expect("it waits for a slot");
+    let canceled = author.happens(run_id, RunEvent::CancelRequested { by: "a".into() }).expect("it runs");
+    let committed = store.commit(JournalCommit { changes: vec![created, admitted, canceled] }).await.unwrap();
+    assert_eq!(committed.last, JournalSeq(3));
     assert_eq!(store.run(run_id).await.unwrap().as_ref(), author.runs().get(&run_id));
-    let revisions: Vec<_> =
-        store.entries_of(run_id, Seq(0), 9).await.unwrap().iter().map(|entry| entry.revision).collect();
+    let revisions: Vec<_> = store
+        .entries_of(run_id, JournalSeq(0), 9)
+        .await
+        .unwrap()
+        .iter()
+        .map(|entry| entry.revision)
+        .collect();
     assert_eq!(revisions, [1, 2, 3]);
 }

@@ -5,19 +5,19 @@ use std::collections::BTreeMap;
 use abide_domain::{
     delivery::DeliveryStatus,
     effect::EffectNumber,
-    id::{DeliveryId, Fresh, InteractionId, RunId, TurnId},
+    id::{DeliveryId, IdSeed, InteractionId, RunId, TurnId},
     inbound::MessageKey,
-    slots::Occupancy,
+    slots::SlotOccupancy,
     time::Timestamp,
 };
-use abide_ports::store::{Page, Seq, Store, StoreError};
+use abide_ports::store::{JournalSeq, PageRequest, Store, StoreError};
 
 use super::{
-    Places,
+    TestStoreProvider,
     sight::{pages, pages_of},
     told,
 };
-use crate::history::Author;
+use crate::history::HistoryGenerator;
 
 /// Enough that every table has rows of every kind.
 const COMMITS: usize = 320;
@@ -25,14 +25,14 @@ const COMMITS: usize = 320;
 /// The first seed from 32 on whose story ends with a deadline. Which one that is changes with the rules of runs.
 fn seed() -> u64 {
     let ends_with_a_deadline = |seed: &u64| {
-        let mut author = Author::new(*seed, 1).with_runs(12);
+        let mut author = HistoryGenerator::new(*seed, 1).with_runs(12);
         author.commits(COMMITS);
         author.runs().values().any(|run| run.deadline().is_some())
     };
     (32..64).find(ends_with_a_deadline).expect("some story ends with a deadline")
 }
 
-pub(super) async fn check(places: &dyn Places) {
+pub(super) async fn check(places: &dyn TestStoreProvider) {
     let place = places.fresh();
     let (store, author) = told(&*place, seed(), COMMITS).await;
     let store = &*store;
@@ -45,7 +45,7 @@ pub(super) async fn check(places: &dyn Places) {
     bad_cursors(store).await;
 }
 
-async fn runs(store: &dyn Store, author: &Author) {
+async fn runs(store: &dyn Store, author: &HistoryGenerator) {
     let newest_first: Vec<_> = author.runs().values().rev().cloned().collect();
     assert_eq!(pages(|page| store.runs(None, page)).await, newest_first);
     for run in &newest_first {
@@ -58,13 +58,13 @@ async fn runs(store: &dyn Store, author: &Author) {
         *tally.entry(run.status()).or_insert(0_u64) += 1;
     }
     assert_eq!(store.tally().await.unwrap(), tally, "every run is counted once, under its status");
-    let exact = store.runs(None, Page::first(newest_first.len())).await.unwrap();
+    let exact = store.runs(None, PageRequest::first(newest_first.len())).await.unwrap();
     assert_eq!(exact.next_cursor, None, "the last page says so, also when it is full");
-    let none = store.runs(None, Page::first(0)).await.unwrap();
+    let none = store.runs(None, PageRequest::first(0)).await.unwrap();
     assert!(none.items.is_empty());
 }
 
-async fn time_and_slots(store: &dyn Store, author: &Author) {
+async fn time_and_slots(store: &dyn Store, author: &HistoryGenerator) {
     let mut due: Vec<_> =
         author.runs().values().filter_map(|run| Some((run.run_id, run.deadline()?))).collect();
     due.sort_by_key(|(run, deadline)| (deadline.at, *run));
@@ -73,11 +73,11 @@ async fn time_and_slots(store: &dyn Store, author: &Author) {
     assert_eq!(store.due(due[0].1.at, 1).await.unwrap(), due[..1], "what is due now is due");
     assert_eq!(store.due(Timestamp(due[0].1.at.0 - 1), 99).await.unwrap(), vec![]);
     let occupying: Vec<_> = author.runs().values().map(|run| (run.run_id, run.occupancy())).collect();
-    let occupying: Vec<_> = occupying.into_iter().filter(|(_, it)| *it != Occupancy::None).collect();
+    let occupying: Vec<_> = occupying.into_iter().filter(|(_, it)| *it != SlotOccupancy::None).collect();
     assert_eq!(store.occupying().await.unwrap(), occupying);
 }
 
-async fn rows(store: &dyn Store, author: &Author) {
+async fn rows(store: &dyn Store, author: &HistoryGenerator) {
     let (mut open, mut turns) = (Vec::new(), 0);
     for &run in author.runs().keys() {
         let of_run = pages(|page| store.turns_of(run, page)).await;
@@ -99,8 +99,8 @@ async fn rows(store: &dyn Store, author: &Author) {
 }
 
 /// A page ends with the item that reaches its bytes, and the list is whole all the same (issue 14, bounds).
-async fn bytes(store: &dyn Store, author: &Author) {
-    let everything = Page::first(1_000);
+async fn bytes(store: &dyn Store, author: &HistoryGenerator) {
+    let everything = PageRequest::first(1_000);
     let runs = store.runs(None, everything.clone()).await.unwrap().items;
     let stored = |run| serde_json::to_string(run).expect("a run can be written").len();
     let first_two: usize = runs.iter().take(2).map(stored).sum();
@@ -126,7 +126,7 @@ async fn bytes(store: &dyn Store, author: &Author) {
     assert_eq!(pages_of(one(), |page| store.open_interactions(page)).await, open);
 }
 
-async fn effects(store: &dyn Store, author: &Author) {
+async fn effects(store: &dyn Store, author: &HistoryGenerator) {
     let runs = author.runs().values();
     let expected: Vec<_> =
         runs.flat_map(|run| run.owed.iter().map(move |owed| (run.run_id, owed.clone()))).collect();
@@ -140,7 +140,7 @@ async fn effects(store: &dyn Store, author: &Author) {
 }
 
 async fn unknown_names(store: &dyn Store) {
-    let nobody = Fresh(1);
+    let nobody = IdSeed(1);
     assert_eq!(store.run(RunId(nobody)).await.unwrap(), None);
     assert_eq!(store.turn(TurnId(nobody)).await.unwrap(), None);
     assert_eq!(store.interaction(InteractionId(nobody)).await.unwrap(), None);
@@ -148,14 +148,14 @@ async fn unknown_names(store: &dyn Store) {
     let key = MessageKey { channel: "api".to_owned(), message_id: "none".to_owned() };
     assert_eq!(store.inbound(key).await.unwrap(), None);
     assert_eq!(store.undelivered_to("nobody").await.unwrap(), vec![]);
-    assert_eq!(store.entries_of(RunId(nobody), Seq(0), 9).await.unwrap(), vec![]);
-    assert_eq!(store.entries(Seq(u64::MAX), 9).await.unwrap(), vec![], "beyond the end is nothing");
+    assert_eq!(store.entries_of(RunId(nobody), JournalSeq(0), 9).await.unwrap(), vec![]);
+    assert_eq!(store.entries(JournalSeq(u64::MAX), 9).await.unwrap(), vec![], "beyond the end is nothing");
     assert_eq!(store.tables_of(RunId(nobody)).await.unwrap(), Default::default());
 }
 
 async fn bad_cursors(store: &dyn Store) {
-    let page = || Page::first(5).at("nonsense".to_owned());
-    let run = RunId(Fresh(1));
+    let page = || PageRequest::first(5).at("nonsense".to_owned());
+    let run = RunId(IdSeed(1));
     let answers = [
         store.runs(None, page()).await.err(),
         store.turns_of(run, page()).await.err(),

@@ -19,31 +19,31 @@ use std::{
     sync::Arc,
 };
 
-use abide_ports::store::{Answer, Commit, Store};
+use abide_ports::store::{JournalCommit, Store, StoreFuture};
 
 pub use sight::{same, see};
 
-use crate::history::Author;
+use crate::history::HistoryGenerator;
 
 /// Where stores of one kind can be opened.
-pub trait Places: Sync {
+pub trait TestStoreProvider: Sync {
     /// A place that nobody has used.
-    fn fresh(&self) -> Box<dyn Place>;
+    fn fresh(&self) -> Box<dyn TestStorePlace>;
 
     /// A store, empty, that is known to be right.
     fn reference(&self) -> Arc<dyn Store>;
 }
 
 /// A place that holds one store.
-pub trait Place: Send + Sync {
+pub trait TestStorePlace: Send + Sync {
     /// Opens the store. Whoever had it open before has let go of it.
-    fn open(&self) -> Answer<'_, Arc<dyn Store>>;
+    fn open(&self) -> StoreFuture<'_, Arc<dyn Store>>;
 
     /// What is still there after it was let go of.
-    fn keeps(&self) -> Keeps;
+    fn keeps(&self) -> TestStoreDurability;
 
     /// Opens a backup.
-    fn restored(&self, backup: &Path) -> Answer<'_, Arc<dyn Store>>;
+    fn restored(&self, backup: &Path) -> StoreFuture<'_, Arc<dyn Store>>;
 
     /// A name for a file that does not exist.
     fn new_file(&self) -> PathBuf;
@@ -51,7 +51,7 @@ pub trait Place: Send + Sync {
 
 /// What a place remembers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Keeps {
+pub enum TestStoreDurability {
     /// Nothing: each opening finds it empty.
     Nothing,
     /// Everything that was acknowledged.
@@ -59,7 +59,7 @@ pub enum Keeps {
 }
 
 /// Asks for everything that the contract promises. The name is only for messages.
-pub async fn check(name: &str, places: &dyn Places) {
+pub async fn check(name: &str, places: &dyn TestStoreProvider) {
     let stage = |story: &str| println!("{name}: {story}");
     stage("commits");
     commits::check(places).await;
@@ -78,14 +78,14 @@ pub async fn check(name: &str, places: &dyn Places) {
 }
 
 /// Opens a place that must open.
-async fn open(place: &dyn Place) -> Arc<dyn Store> {
+async fn open(place: &dyn TestStorePlace) -> Arc<dyn Store> {
     place.open().await.expect("the store opens")
 }
 
 /// A new store with a story of so many commits in it, and who told it.
-async fn told(place: &dyn Place, seed: u64, commits: usize) -> (Arc<dyn Store>, Author) {
+async fn told(place: &dyn TestStorePlace, seed: u64, commits: usize) -> (Arc<dyn Store>, HistoryGenerator) {
     let store = open(place).await;
-    let mut author = Author::new(seed, 1).with_runs(12);
+    let mut author = HistoryGenerator::new(seed, 1).with_runs(12);
     for commit in author.commits(commits) {
         store.commit(commit).await.expect("a legal commit is taken");
     }
@@ -93,6 +93,6 @@ async fn told(place: &dyn Place, seed: u64, commits: usize) -> (Arc<dyn Store>, 
 }
 
 /// A commit of one change.
-fn single(change: abide_ports::store::Change) -> Commit {
-    Commit { changes: vec![change] }
+fn single(change: abide_ports::store::RunChange) -> JournalCommit {
+    JournalCommit { changes: vec![change] }
 }

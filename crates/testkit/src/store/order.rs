@@ -2,22 +2,22 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use abide_ports::store::{Seq, Store, StoreError};
+use abide_ports::store::{JournalSeq, Store, StoreError};
 
-use super::{Places, open, single};
-use crate::history::Author;
+use super::{TestStoreProvider, open, single};
+use crate::history::HistoryGenerator;
 
 /// How many write at once.
 const WRITERS: u16 = 16;
 /// How many commits each of them makes.
 const COMMITS: usize = 12;
 
-pub(super) async fn check(places: &dyn Places) {
+pub(super) async fn check(places: &dyn TestStoreProvider) {
     many_writers_leave_no_gap(places).await;
     of_many_who_want_the_same_exactly_one_gets_it(places).await;
 }
 
-async fn many_writers_leave_no_gap(places: &dyn Places) {
+async fn many_writers_leave_no_gap(places: &dyn TestStoreProvider) {
     let place = places.fresh();
     let store = open(&*place).await;
     let writers: Vec<_> = (1..=WRITERS).map(|name| tokio::spawn(write(Arc::clone(&store), name))).collect();
@@ -29,7 +29,7 @@ async fn many_writers_leave_no_gap(places: &dyn Places) {
     let head = store.head().await.unwrap();
     store.advance("end", head).await.unwrap();
     let followed = reader.await.expect("the reader is done");
-    let entries = store.entries(Seq(0), usize::MAX).await.unwrap();
+    let entries = store.entries(JournalSeq(0), usize::MAX).await.unwrap();
     let sequence: Vec<_> = entries.iter().map(|entry| entry.seq.0).collect();
     assert_eq!(sequence, (1..=head.0).collect::<Vec<_>>(), "no gap and no repetition");
     assert_eq!(followed, entries, "a reader that moves on misses nothing");
@@ -39,10 +39,10 @@ async fn many_writers_leave_no_gap(places: &dyn Places) {
     }
 }
 
-async fn write(store: Arc<dyn Store>, name: u16) -> Vec<(Seq, (abide_domain::id::RunId, u64))> {
-    let mut author = Author::new(21, name).with_runs(2);
+async fn write(store: Arc<dyn Store>, name: u16) -> Vec<(JournalSeq, (abide_domain::id::RunId, u64))> {
+    let mut author = HistoryGenerator::new(21, name).with_runs(2);
     let mut told = Vec::new();
-    let mut before = Seq(0);
+    let mut before = JournalSeq(0);
     for _ in 0..COMMITS {
         let commit = author.commit();
         let run = &commit.changes.last().expect("a commit has a change").run;
@@ -56,29 +56,29 @@ async fn write(store: Arc<dyn Store>, name: u16) -> Vec<(Seq, (abide_domain::id:
 }
 
 /// Reads as a front end does: whatever is new after the last position, until the end is announced.
-async fn follow(store: Arc<dyn Store>) -> Vec<abide_ports::store::Entry> {
-    let mut entries: Vec<abide_ports::store::Entry> = Vec::new();
+async fn follow(store: Arc<dyn Store>) -> Vec<abide_ports::store::JournalEntry> {
+    let mut entries: Vec<abide_ports::store::JournalEntry> = Vec::new();
     loop {
         let end = store.cursor("end").await.unwrap();
-        let position = entries.last().map_or(Seq(0), |entry| entry.seq);
+        let position = entries.last().map_or(JournalSeq(0), |entry| entry.seq);
         entries.extend(store.entries(position, 7).await.unwrap());
-        if end != Seq(0) && entries.last().is_some_and(|entry| entry.seq == end) {
+        if end != JournalSeq(0) && entries.last().is_some_and(|entry| entry.seq == end) {
             return entries;
         }
         tokio::task::yield_now().await;
     }
 }
 
-async fn of_many_who_want_the_same_exactly_one_gets_it(places: &dyn Places) {
+async fn of_many_who_want_the_same_exactly_one_gets_it(places: &dyn TestStoreProvider) {
     let place = places.fresh();
     let store = open(&*place).await;
-    let mut author = Author::new(22, 1);
+    let mut author = HistoryGenerator::new(22, 1);
     let created = author.create();
     let run_id = created.run.run_id;
     store.commit(single(created)).await.unwrap();
     let wanting: Vec<_> = (0..WRITERS)
         .map(|_| {
-            let event = abide_domain::event::Event::Admitted;
+            let event = abide_domain::event::RunEvent::Admitted;
             let change = author.clone().happens(run_id, event).expect("it waits for a slot");
             let store = Arc::clone(&store);
             tokio::spawn(async move { store.commit(single(change)).await })
@@ -93,5 +93,5 @@ async fn of_many_who_want_the_same_exactly_one_gets_it(places: &dyn Places) {
         }
     }
     assert_eq!(taken, 1);
-    assert_eq!(store.head().await.unwrap(), Seq(2));
+    assert_eq!(store.head().await.unwrap(), JournalSeq(2));
 }

@@ -1,20 +1,20 @@
 //! Random histories leave the same in every store, also after it was closed and opened again.
 
-use super::{Keeps, Places, open, same};
-use crate::history::Author;
+use super::{TestStoreDurability, TestStoreProvider, open, same};
+use crate::history::HistoryGenerator;
 
 const SEEDS: u64 = 4;
 const COMMITS: usize = 60;
 
-pub(super) async fn check(places: &dyn Places) {
+pub(super) async fn check(places: &dyn TestStoreProvider) {
     for seed in 0..SEEDS {
         let (place, reference) = (places.fresh(), places.reference());
         let mut store = open(&*place).await;
-        let mut author = Author::new(seed, 1);
+        let mut author = HistoryGenerator::new(seed, 1);
         for (count, commit) in author.commits(COMMITS).into_iter().enumerate() {
             let expected = reference.commit(commit.clone()).await.expect("the reference takes it");
             assert_eq!(store.commit(commit).await.expect("a legal commit is taken"), expected, "seed {seed}");
-            if count == COMMITS / 2 && place.keeps() == Keeps::Everything {
+            if count == COMMITS / 2 && place.keeps() == TestStoreDurability::Everything {
                 drop(store);
                 store = open(&*place).await;
             }

@@ -5,57 +5,59 @@ use std::collections::BTreeMap;
 use abide_domain::{
     deadline::Deadline,
     delivery::Delivery,
-    effect::Owed,
+    effect::PendingEffect,
     id::RunId,
     inbound::Inbound,
     interaction::Interaction,
-    run::{Run, Status},
-    slots::Occupancy,
+    run::{Run, RunStatus},
+    slots::SlotOccupancy,
     time::Timestamp,
     turn::Turn,
 };
-use abide_ports::store::{Answer, Claimed, Entry, Listing, Page, Seq, Store, Tables};
+use abide_ports::store::{
+    ClaimHolder, JournalEntry, JournalSeq, ListPage, PageRequest, RunTables, Store, StoreFuture,
+};
 
 /// What a store answers to every question.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Sight {
-    head: Seq,
-    entries: Vec<Entry>,
+pub struct TestStoreView {
+    head: JournalSeq,
+    entries: Vec<JournalEntry>,
     runs: Vec<Run>,
-    by_status: BTreeMap<Status, Vec<RunId>>,
+    by_status: BTreeMap<RunStatus, Vec<RunId>>,
     due: Vec<(RunId, Deadline)>,
-    occupying: Vec<(RunId, Occupancy)>,
+    occupying: Vec<(RunId, SlotOccupancy)>,
     inbox: Vec<Interaction>,
-    owed: Vec<(RunId, Owed)>,
+    owed: Vec<(RunId, PendingEffect)>,
     undelivered: BTreeMap<String, Vec<RunId>>,
     known: Vec<RunId>,
-    claims: BTreeMap<(String, String), Option<Claimed>>,
-    of_run: BTreeMap<RunId, OfRun>,
+    claims: BTreeMap<(String, String), Option<ClaimHolder>>,
+    of_run: BTreeMap<RunId, TestRunView>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct OfRun {
-    entries: Vec<Seq>,
+struct TestRunView {
+    entries: Vec<JournalSeq>,
     run: Option<Run>,
     turns: Vec<Turn>,
     interactions: Vec<Interaction>,
     deliveries: Vec<Delivery>,
     inbound: Vec<Inbound>,
-    tables: Tables,
+    tables: RunTables,
 }
 
-const STATUSES: [Status; 7] = [
-    Status::Queued,
-    Status::Running,
-    Status::WaitingUser,
-    Status::Idle,
-    Status::Succeeded,
-    Status::Failed,
-    Status::Canceled,
+const STATUSES: [RunStatus; 7] = [
+    RunStatus::Queued,
+    RunStatus::Running,
+    RunStatus::WaitingUser,
+    RunStatus::Idle,
+    RunStatus::Succeeded,
+    RunStatus::Failed,
+    RunStatus::Canceled,
 ];
 
 /// Asks everything, in small pages.
-pub async fn see(store: &dyn Store) -> Sight {
+pub async fn see(store: &dyn Store) -> TestStoreView {
     let mut known = Vec::new();
     loop {
         let page = store.known_runs(known.last().copied(), 3).await.expect("known_runs answers");
@@ -64,7 +66,7 @@ pub async fn see(store: &dyn Store) -> Sight {
         }
         known.extend(page);
     }
-    let mut owed: Vec<(RunId, Owed)> = Vec::new();
+    let mut owed: Vec<(RunId, PendingEffect)> = Vec::new();
     loop {
         let after = owed.last().map(|(run, owed)| (*run, owed.number));
         let page = store.owed(after, 3).await.expect("owed answers");
@@ -92,7 +94,7 @@ pub async fn see(store: &dyn Store) -> Sight {
         }
         of_run.insert(run, of);
     }
-    Sight {
+    TestStoreView {
         head: store.head().await.expect("head answers"),
         entries: entries(store).await,
         runs: pages(|page| store.runs(None, page)).await,
@@ -118,7 +120,7 @@ pub async fn same(left: &dyn Store, right: &dyn Store) {
     assert_eq!(left, right);
 }
 
-async fn see_run(store: &dyn Store, run: RunId) -> OfRun {
+async fn see_run(store: &dyn Store, run: RunId) -> TestRunView {
     let turns = pages(|page| store.turns_of(run, page)).await;
     let interactions = pages(|page| store.interactions_of(run, page)).await;
     let deliveries = pages(|page| store.deliveries_of(run, page)).await;
@@ -139,7 +141,7 @@ async fn see_run(store: &dyn Store, run: RunId) -> OfRun {
     for key in tables.inbound.keys() {
         inbound.extend(store.inbound(key.clone()).await.expect("inbound answers"));
     }
-    let (mut seqs, mut after) = (Vec::new(), Seq(0));
+    let (mut seqs, mut after) = (Vec::new(), JournalSeq(0));
     loop {
         let page = store.entries_of(run, after, 4).await.expect("entries_of answers");
         let Some(last) = page.last() else { break };
@@ -148,11 +150,11 @@ async fn see_run(store: &dyn Store, run: RunId) -> OfRun {
         seqs.extend(page.iter().map(|entry| entry.seq));
     }
     let run = store.run(run).await.expect("run answers");
-    OfRun { entries: seqs, run, turns, interactions, deliveries, inbound, tables }
+    TestRunView { entries: seqs, run, turns, interactions, deliveries, inbound, tables }
 }
 
-async fn entries(store: &dyn Store) -> Vec<Entry> {
-    let (mut entries, mut after) = (Vec::new(), Seq(0));
+async fn entries(store: &dyn Store) -> Vec<JournalEntry> {
+    let (mut entries, mut after) = (Vec::new(), JournalSeq(0));
     loop {
         let page = store.entries(after, 50).await.expect("entries answers");
         let Some(last) = page.last() else { return entries };
@@ -162,15 +164,18 @@ async fn entries(store: &dyn Store) -> Vec<Entry> {
 }
 
 /// A whole list, two items at a time.
-pub(super) async fn pages<'a, T>(ask: impl Fn(Page) -> Answer<'a, Listing<T>>) -> Vec<T> {
-    pages_of(Page::first(2), ask).await
+pub(super) async fn pages<'a, T>(ask: impl Fn(PageRequest) -> StoreFuture<'a, ListPage<T>>) -> Vec<T> {
+    pages_of(PageRequest::first(2), ask).await
 }
 
 /// A whole list, in pages of this size.
-pub(super) async fn pages_of<'a, T>(size: Page, ask: impl Fn(Page) -> Answer<'a, Listing<T>>) -> Vec<T> {
+pub(super) async fn pages_of<'a, T>(
+    size: PageRequest,
+    ask: impl Fn(PageRequest) -> StoreFuture<'a, ListPage<T>>,
+) -> Vec<T> {
     let (mut items, mut cursor) = (Vec::new(), None);
     loop {
-        let listing = ask(Page { cursor, ..size.clone() }).await.expect("a page of a list");
+        let listing = ask(PageRequest { cursor, ..size.clone() }).await.expect("a page of a list");
         assert!(listing.items.len() <= size.limit, "no more than asked for");
         assert!(listing.next_cursor.is_none() || !listing.items.is_empty(), "a cursor leads on");
         items.extend(listing.items);

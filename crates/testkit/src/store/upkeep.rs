@@ -2,38 +2,38 @@
 
 use std::sync::Arc;
 
-use abide_ports::store::{Seq, Store, StoreError, Tables};
+use abide_ports::store::{JournalSeq, RunTables, Store, StoreError};
 
-use super::{Place, Places, same, see, told};
-use crate::history::Author;
+use super::{TestStorePlace, TestStoreProvider, same, see, told};
+use crate::history::HistoryGenerator;
 
-pub(super) async fn check(places: &dyn Places) {
+pub(super) async fn check(places: &dyn TestStoreProvider) {
     tables_are_what_the_journal_adds_up_to(places).await;
     replaced_tables_are_what_is_asked_of(places).await;
     a_backup_holds_what_was_there_and_is_never_written_over(places).await;
     a_backup_can_be_made_while_others_write(places).await;
 }
 
-async fn tables_are_what_the_journal_adds_up_to(places: &dyn Places) {
+async fn tables_are_what_the_journal_adds_up_to(places: &dyn TestStoreProvider) {
     let place = places.fresh();
     let (store, author) = told(&*place, 41, 80).await;
     let known = store.known_runs(None, usize::MAX).await.unwrap();
     assert_eq!(known, author.runs().keys().copied().collect::<Vec<_>>());
     for run in known {
-        let entries = store.entries_of(run, Seq(0), usize::MAX).await.unwrap();
-        let derived = Tables::derive(&entries).expect("the journal adds up");
+        let entries = store.entries_of(run, JournalSeq(0), usize::MAX).await.unwrap();
+        let derived = RunTables::derive(&entries).expect("the journal adds up");
         assert_eq!(store.tables_of(run).await.unwrap(), derived);
     }
 }
 
-async fn replaced_tables_are_what_is_asked_of(places: &dyn Places) {
+async fn replaced_tables_are_what_is_asked_of(places: &dyn TestStoreProvider) {
     let place = places.fresh();
     let (store, author) = told(&*place, 42, 60).await;
     let before = see(&*store).await;
     for &run in author.runs().keys() {
         let whole = store.tables_of(run).await.unwrap();
-        store.replace_tables(run, Tables::default()).await.unwrap();
-        assert_eq!(store.tables_of(run).await.unwrap(), Tables::default());
+        store.replace_tables(run, RunTables::default()).await.unwrap();
+        assert_eq!(store.tables_of(run).await.unwrap(), RunTables::default());
         assert_eq!(store.run(run).await.unwrap(), None);
         let claim = whole.claims.first().expect("every run claims its first message");
         assert_eq!(store.claimed(&claim.scope, &claim.key).await.unwrap(), None);
@@ -44,7 +44,7 @@ async fn replaced_tables_are_what_is_asked_of(places: &dyn Places) {
     assert_eq!(see(&*store).await, before);
 }
 
-async fn a_backup_holds_what_was_there_and_is_never_written_over(places: &dyn Places) {
+async fn a_backup_holds_what_was_there_and_is_never_written_over(places: &dyn TestStoreProvider) {
     let place = places.fresh();
     let (store, mut author) = told(&*place, 43, 60).await;
     let file = place.new_file();
@@ -67,7 +67,7 @@ async fn a_backup_holds_what_was_there_and_is_never_written_over(places: &dyn Pl
     }
 }
 
-async fn a_backup_can_be_made_while_others_write(places: &dyn Places) {
+async fn a_backup_can_be_made_while_others_write(places: &dyn TestStoreProvider) {
     let place = places.fresh();
     let (store, _) = told(&*place, 44, 40).await;
     let writers: Vec<_> = (2..6).map(|name| tokio::spawn(write(Arc::clone(&store), name))).collect();
@@ -83,20 +83,25 @@ async fn a_backup_can_be_made_while_others_write(places: &dyn Places) {
 }
 
 async fn write(store: Arc<dyn Store>, name: u16) {
-    for commit in Author::new(44, name).commits(20) {
+    for commit in HistoryGenerator::new(44, name).commits(20) {
         store.commit(commit).await.expect("a legal commit is taken");
     }
 }
 
 /// A copy is a beginning of the whole, and in itself consistent.
-async fn check_copy(place: &dyn Place, file: &std::path::Path, at_least: Seq, store: &dyn Store) {
+async fn check_copy(
+    place: &dyn TestStorePlace,
+    file: &std::path::Path,
+    at_least: JournalSeq,
+    store: &dyn Store,
+) {
     let copy = place.restored(file).await.expect("a backup opens");
     let head = copy.head().await.unwrap();
     assert!(head >= at_least);
-    let entries = copy.entries(Seq(0), usize::MAX).await.unwrap();
-    assert_eq!(entries, store.entries(Seq(0), head.0 as usize).await.unwrap());
+    let entries = copy.entries(JournalSeq(0), usize::MAX).await.unwrap();
+    assert_eq!(entries, store.entries(JournalSeq(0), head.0 as usize).await.unwrap());
     for run in copy.known_runs(None, usize::MAX).await.unwrap() {
-        let entries = copy.entries_of(run, Seq(0), usize::MAX).await.unwrap();
-        assert_eq!(copy.tables_of(run).await.unwrap(), Tables::derive(&entries).expect("it adds up"));
+        let entries = copy.entries_of(run, JournalSeq(0), usize::MAX).await.unwrap();
+        assert_eq!(copy.tables_of(run).await.unwrap(), RunTables::derive(&entries).expect("it adds up"));
     }
 }

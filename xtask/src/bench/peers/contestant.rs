@@ -11,17 +11,17 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
-use super::home::Home;
-use crate::shell::Shell;
+use super::home::PeerHome;
+use crate::shell::EchoedCommand;
 use crate::stopwatch::Stopwatch;
 
-pub(super) trait Contestant {
+pub(super) trait TimedShell {
     /// Runs `true` so often, one after the other.
     fn ask(&mut self, times: usize) -> Result<Vec<Duration>>;
 }
 
 /// A child that answers each line with a line.
-struct Lines {
+struct LineChild {
     child: Child,
     // Taken when the child is to end.
     input: Option<ChildStdin>,
@@ -29,8 +29,8 @@ struct Lines {
     answer: String,
 }
 
-impl Lines {
-    fn start(command: Shell, home: &Home, log: &str) -> Result<Self> {
+impl LineChild {
+    fn start(command: EchoedCommand, home: &PeerHome, log: &str) -> Result<Self> {
         let mut child = home.furnish(command).converse(home.log(log)?)?;
         let input = child.stdin.take();
         let output = BufReader::new(child.stdout.take().context("its output is on a pipe")?);
@@ -46,7 +46,7 @@ impl Lines {
     }
 }
 
-impl Drop for Lines {
+impl Drop for LineChild {
     fn drop(&mut self) {
         // Both end when their input does.
         drop(self.input.take());
@@ -54,14 +54,14 @@ impl Drop for Lines {
     }
 }
 
-pub(super) struct Ours {
-    runtime: Lines,
+pub(super) struct AbideShell {
+    runtime: LineChild,
     request: String,
 }
 
-impl Ours {
-    pub(super) fn start(binary: &Path, home: &Home) -> Result<Self> {
-        let mut runtime = Lines::start(Shell::new(binary).arg("rpc"), home, "abide.log")?;
+impl AbideShell {
+    pub(super) fn start(binary: &Path, home: &PeerHome) -> Result<Self> {
+        let mut runtime = LineChild::start(EchoedCommand::new(binary).arg("rpc"), home, "abide.log")?;
         let create = json!({
             "jsonrpc": "2.0", "id": 1, "method": "session.create", "params": { "shell": "bash" },
         });
@@ -76,7 +76,7 @@ impl Ours {
     }
 }
 
-impl Contestant for Ours {
+impl TimedShell for AbideShell {
     fn ask(&mut self, times: usize) -> Result<Vec<Duration>> {
         let once = |_| {
             let watch = Stopwatch::start();
@@ -89,17 +89,17 @@ impl Contestant for Ours {
     }
 }
 
-pub(super) struct Floor {
-    shell: Lines,
+pub(super) struct FloorShell {
+    shell: LineChild,
 }
 
-impl Floor {
-    pub(super) fn start(home: &Home) -> Result<Self> {
-        Ok(Self { shell: Lines::start(Shell::new("bash"), home, "floor.log")? })
+impl FloorShell {
+    pub(super) fn start(home: &PeerHome) -> Result<Self> {
+        Ok(Self { shell: LineChild::start(EchoedCommand::new("bash"), home, "floor.log")? })
     }
 }
 
-impl Contestant for Floor {
+impl TimedShell for FloorShell {
     fn ask(&mut self, times: usize) -> Result<Vec<Duration>> {
         let once = |_| {
             let watch = Stopwatch::start();

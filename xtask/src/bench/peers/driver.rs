@@ -13,11 +13,11 @@ use std::{fs, thread};
 use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
 
-use super::contestant::Contestant;
-use super::home::Home;
-use crate::shell::{self, Shell};
+use super::contestant::TimedShell;
+use super::home::PeerHome;
+use crate::shell::{self, EchoedCommand};
 
-pub(super) struct Driver {
+pub(super) struct PeerDriver {
     child: Child,
     // Taken when the driver is to end.
     input: Option<ChildStdin>,
@@ -28,14 +28,14 @@ pub(super) struct Driver {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum Answer {
+enum DriverAnswer {
     /// With the peer's name and version.
     Ready(String),
     Micros(Vec<f64>),
 }
 
-impl Driver {
-    pub(super) fn start(command: Shell, home: &Home) -> Result<Self> {
+impl PeerDriver {
+    pub(super) fn start(command: EchoedCommand, home: &PeerHome) -> Result<Self> {
         let mut child = home.furnish(command).converse(home.log("peer.log")?)?;
         let input = child.stdin.take();
         let output = child.stdout.take().context("its output is on a pipe")?;
@@ -50,8 +50,8 @@ impl Driver {
         let log = home.path().join("peer.log");
         let mut driver = Self { child, input, answers, log, version: String::new() };
         match driver.answer()? {
-            Answer::Ready(version) => driver.version = version,
-            Answer::Micros(_) => bail!("the driver gave times before it was asked"),
+            DriverAnswer::Ready(version) => driver.version = version,
+            DriverAnswer::Micros(_) => bail!("the driver gave times before it was asked"),
         }
         Ok(driver)
     }
@@ -61,7 +61,7 @@ impl Driver {
         &self.version
     }
 
-    fn answer(&self) -> Result<Answer> {
+    fn answer(&self) -> Result<DriverAnswer> {
         for _ in 0..PATIENCE {
             match self.answers.recv_timeout(Duration::from_secs(1)) {
                 Ok(line) => {
@@ -84,23 +84,23 @@ impl Driver {
     }
 }
 
-impl Contestant for Driver {
+impl TimedShell for PeerDriver {
     fn ask(&mut self, times: usize) -> Result<Vec<Duration>> {
         let input = self.input.as_mut().context("its input is open until it is dropped")?;
         if writeln!(input, "{times}").is_err() {
             bail!("the driver ended: {}", self.last_words());
         }
         match self.answer()? {
-            Answer::Micros(micros) => {
+            DriverAnswer::Micros(micros) => {
                 ensure!(micros.len() == times, "{} times instead of {times}", micros.len());
                 Ok(micros.into_iter().map(|time| Duration::from_secs_f64(time / 1e6)).collect())
             }
-            Answer::Ready(_) => bail!("the driver started anew"),
+            DriverAnswer::Ready(_) => bail!("the driver started anew"),
         }
     }
 }
 
-impl Drop for Driver {
+impl Drop for PeerDriver {
     fn drop(&mut self) {
         drop(self.input.take());
         // Its output closes when it has put its peer away. The home ends what it leaves behind.

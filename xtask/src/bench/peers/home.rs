@@ -11,15 +11,15 @@ use anyhow::{Context, Result};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-use crate::shell::{Shell, which};
-use crate::workspace::Workspace;
+use crate::shell::{EchoedCommand, which};
+use crate::workspace::CargoWorkspace;
 
-pub(super) struct Home {
+pub(super) struct PeerHome {
     folder: TempDir,
 }
 
-impl Home {
-    pub(super) fn make(workspace: &Workspace) -> Result<Self> {
+impl PeerHome {
+    pub(super) fn make(workspace: &CargoWorkspace) -> Result<Self> {
         let make = |parent: &Path| tempfile::Builder::new().prefix("peers-").tempdir_in(parent);
         let folder = make(Path::new("/dev/shm"))
             .or_else(|_| make(&workspace.target))
@@ -41,7 +41,7 @@ impl Home {
     ///
     /// The path is the system's own: version managers put slow wrappers before it, and some peers start programs
     /// on each command. Nothing that leads outside, such as a proxy or a token, is passed on.
-    pub(super) fn furnish(&self, command: Shell) -> Shell {
+    pub(super) fn furnish(&self, command: EchoedCommand) -> EchoedCommand {
         let node = which("node").and_then(|path| Some(path.parent()?.to_string_lossy().into_owned()));
         let path = ["/usr/local/bin", "/usr/bin", "/bin"].map(str::to_owned);
         let path: Vec<String> = path.into_iter().chain(node).collect();
@@ -82,7 +82,7 @@ impl Home {
     }
 }
 
-impl Drop for Home {
+impl Drop for PeerHome {
     fn drop(&mut self) {
         self.sweep();
     }

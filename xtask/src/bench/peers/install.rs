@@ -9,14 +9,14 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-use crate::shell::{Shell, which};
+use crate::shell::{EchoedCommand, which};
 use crate::stopwatch::Stopwatch;
 use crate::tools;
-use crate::workspace::Workspace;
+use crate::workspace::CargoWorkspace;
 
 /// What a driver needs.
 #[derive(Clone, Copy)]
-pub(super) enum Kit {
+pub(super) enum PeerKit {
     /// A list of Python packages of this name.
     Pip(&'static str),
     /// A folder of this name with a manifest and a lock of Node packages.
@@ -28,16 +28,16 @@ pub(super) enum Kit {
 }
 
 /// What runs a driver, and where the peer's packages are.
-pub(super) struct Program {
+pub(super) struct DriverProgram {
     interpreter: PathBuf,
     packages: Option<PathBuf>,
 }
 
-impl Program {
+impl DriverProgram {
     /// The driver's command. A Node driver is told where the packages are, one of ours where the binary is; Python
     /// knows by itself.
-    pub(super) fn command(&self, workspace: &Workspace, driver: &str, binary: &Path) -> Shell {
-        let command = Shell::new(&self.interpreter).arg(lists(workspace).join(driver));
+    pub(super) fn command(&self, workspace: &CargoWorkspace, driver: &str, binary: &Path) -> EchoedCommand {
+        let command = EchoedCommand::new(&self.interpreter).arg(lists(workspace).join(driver));
         match &self.packages {
             Some(packages) => command.arg(packages),
             None if driver.starts_with("abide") => command.arg(binary),
@@ -46,8 +46,8 @@ impl Program {
     }
 }
 
-impl Kit {
-    pub(super) fn ready(self, workspace: &Workspace) -> Result<Program> {
+impl PeerKit {
+    pub(super) fn ready(self, workspace: &CargoWorkspace) -> Result<DriverProgram> {
         let node = || which("node").context("node is not installed");
         match self {
             Self::Pip(name) => {
@@ -55,28 +55,30 @@ impl Kit {
                     tools::for_peers()?;
                 }
                 let interpreter = pip(workspace, name)?.join("bin/python");
-                Ok(Program { interpreter, packages: None })
+                Ok(DriverProgram { interpreter, packages: None })
             }
-            Self::Npm(name) => Ok(Program { interpreter: node()?, packages: Some(npm(workspace, name)?) }),
-            Self::Node => Ok(Program { interpreter: node()?, packages: None }),
-            Self::Python => Ok(Program { interpreter: tools::python()?, packages: None }),
+            Self::Npm(name) => {
+                Ok(DriverProgram { interpreter: node()?, packages: Some(npm(workspace, name)?) })
+            }
+            Self::Node => Ok(DriverProgram { interpreter: node()?, packages: None }),
+            Self::Python => Ok(DriverProgram { interpreter: tools::python()?, packages: None }),
         }
     }
 }
 
-fn pip(workspace: &Workspace, name: &str) -> Result<PathBuf> {
+fn pip(workspace: &CargoWorkspace, name: &str) -> Result<PathBuf> {
     let list = lists(workspace).join(format!("{name}.txt"));
     let wanted = fs::read_to_string(&list).with_context(|| format!("could not read {}", list.display()))?;
     once(workspace, name, &wanted, |folder| {
-        Shell::new(tools::python()?).args(["-m", "venv", "--clear"]).arg(folder).run()?;
-        Shell::new(folder.join("bin/python"))
+        EchoedCommand::new(tools::python()?).args(["-m", "venv", "--clear"]).arg(folder).run()?;
+        EchoedCommand::new(folder.join("bin/python"))
             .args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--requirement"])
             .arg(&list)
             .run()
     })
 }
 
-fn npm(workspace: &Workspace, name: &str) -> Result<PathBuf> {
+fn npm(workspace: &CargoWorkspace, name: &str) -> Result<PathBuf> {
     let from = lists(workspace).join(name);
     let read = |file: &str| {
         fs::read_to_string(from.join(file)).with_context(|| format!("could not read {file} of {name}"))
@@ -86,7 +88,7 @@ fn npm(workspace: &Workspace, name: &str) -> Result<PathBuf> {
         fs::write(folder.join("package.json"), &manifest).context("could not write the manifest")?;
         fs::write(folder.join("package-lock.json"), &lock).context("could not write the lock")?;
         // Scripts of packages are not run: some of them call home.
-        Shell::new("npm")
+        EchoedCommand::new("npm")
             .args(["ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"])
             .dir(folder)
             .run()
@@ -95,7 +97,7 @@ fn npm(workspace: &Workspace, name: &str) -> Result<PathBuf> {
 
 /// The folder of this name after `install` has been run in it, now or earlier, for the same list.
 fn once(
-    workspace: &Workspace,
+    workspace: &CargoWorkspace,
     name: &str,
     wanted: &str,
     install: impl FnOnce(&Path) -> Result<()>,
@@ -115,6 +117,6 @@ fn once(
 }
 
 /// The drivers, and beside them what is to be installed.
-fn lists(workspace: &Workspace) -> PathBuf {
+fn lists(workspace: &CargoWorkspace) -> PathBuf {
     workspace.root.join("xtask/bench/peers")
 }

@@ -3,50 +3,55 @@
 use std::fmt::Write;
 use std::time::Duration;
 
-pub(super) struct Report {
+pub(super) struct PeerReport {
     pub(super) date: String,
     pub(super) abide: String,
     /// How busy the machine was, as it says itself.
     pub(super) load: String,
-    pub(super) rows: Vec<Row>,
-    pub(super) controls: Vec<Row>,
+    pub(super) rows: Vec<PeerRow>,
+    pub(super) controls: Vec<PeerRow>,
 }
 
-pub(super) struct Row {
+pub(super) struct PeerRow {
     pub(super) name: &'static str,
     pub(super) does: &'static str,
     pub(super) differs: &'static str,
-    pub(super) outcome: Outcome,
+    pub(super) outcome: PeerOutcome,
 }
 
-pub(super) enum Outcome {
-    Measured(Figures),
+pub(super) enum PeerOutcome {
+    Measured(PeerFigures),
     /// With the reason.
     NotMeasured(String),
 }
 
 /// One peer, and what ours and the floor took in the turns between.
-pub(super) struct Figures {
+pub(super) struct PeerFigures {
     version: String,
-    ours: Spread,
-    floor: Spread,
-    theirs: Spread,
+    ours: TimeSpread,
+    floor: TimeSpread,
+    theirs: TimeSpread,
 }
 
-struct Spread {
+struct TimeSpread {
     p50: Duration,
     p99: Duration,
     samples: usize,
 }
 
-impl Figures {
+impl PeerFigures {
     pub(super) fn new(
         version: String,
         ours: Vec<Duration>,
         floor: Vec<Duration>,
         theirs: Vec<Duration>,
     ) -> Self {
-        Self { version, ours: Spread::of(ours), floor: Spread::of(floor), theirs: Spread::of(theirs) }
+        Self {
+            version,
+            ours: TimeSpread::of(ours),
+            floor: TimeSpread::of(floor),
+            theirs: TimeSpread::of(theirs),
+        }
     }
 
     /// For whoever waits for the whole.
@@ -68,7 +73,7 @@ impl Figures {
     }
 }
 
-impl Spread {
+impl TimeSpread {
     fn of(mut times: Vec<Duration>) -> Self {
         times.sort_unstable();
         let at = |share: usize| times.get(times.len() * share / 100).copied().unwrap_or_default();
@@ -92,16 +97,16 @@ fn millis(time: Duration) -> String {
     format!("{millis:.digits$}")
 }
 
-impl Report {
+impl PeerReport {
     /// The peers that are as fast as we are, or faster.
     pub(super) fn ahead_of_us(&self) -> Vec<&'static str> {
         self.measured().filter(|(_, figures)| figures.ahead() <= 1.0).map(|(row, _)| row.name).collect()
     }
 
-    fn measured(&self) -> impl Iterator<Item = (&Row, &Figures)> {
+    fn measured(&self) -> impl Iterator<Item = (&PeerRow, &PeerFigures)> {
         self.rows.iter().filter_map(|row| match &row.outcome {
-            Outcome::Measured(figures) => Some((row, figures)),
-            Outcome::NotMeasured(_) => None,
+            PeerOutcome::Measured(figures) => Some((row, figures)),
+            PeerOutcome::NotMeasured(_) => None,
         })
     }
 
@@ -122,7 +127,7 @@ impl Report {
         let mut table = vec![head.map(str::to_owned).to_vec()];
         for row in &self.rows {
             table.push(match &row.outcome {
-                Outcome::Measured(figures) => vec![
+                PeerOutcome::Measured(figures) => vec![
                     row.name.to_owned(),
                     times(figures.ahead()),
                     times(figures.over_floor()),
@@ -135,7 +140,7 @@ impl Report {
                     figures.theirs.samples.to_string(),
                     figures.version.clone(),
                 ],
-                Outcome::NotMeasured(reason) => {
+                PeerOutcome::NotMeasured(reason) => {
                     vec![row.name.to_owned(), format!("NOT MEASURED: {reason}")]
                 }
             });
@@ -169,13 +174,13 @@ impl Report {
             .controls
             .iter()
             .map(|row| match &row.outcome {
-                Outcome::Measured(figures) => format!(
+                PeerOutcome::Measured(figures) => format!(
                     "{} p50 {} ms ({} the time of the Rust client in the same rounds)",
                     row.name,
                     millis(figures.theirs.p50),
                     times(figures.ahead())
                 ),
-                Outcome::NotMeasured(reason) => format!("{} NOT MEASURED: {reason}", row.name),
+                PeerOutcome::NotMeasured(reason) => format!("{} NOT MEASURED: {reason}", row.name),
             })
             .collect();
         told.join(", ")
@@ -224,18 +229,18 @@ fn line(out: &mut String, text: &str) {
 mod tests {
     use std::time::Duration;
 
-    use super::{Figures, Outcome, Report, Row};
+    use super::{PeerFigures, PeerOutcome, PeerReport, PeerRow};
 
-    fn report(theirs: u64) -> Report {
+    fn report(theirs: u64) -> PeerReport {
         let all = |micros| vec![Duration::from_micros(micros); 10];
-        let figures = Figures::new("peer 1.0".to_owned(), all(50), all(25), all(theirs));
-        let row = |name, outcome| Row { name, does: "polls", differs: "no session", outcome };
+        let figures = PeerFigures::new("peer 1.0".to_owned(), all(50), all(25), all(theirs));
+        let row = |name, outcome| PeerRow { name, does: "polls", differs: "no session", outcome };
         let rows = vec![
-            row("fast", Outcome::Measured(figures)),
-            row("gone", Outcome::NotMeasured("no tmux".to_owned())),
+            row("fast", PeerOutcome::Measured(figures)),
+            row("gone", PeerOutcome::NotMeasured("no tmux".to_owned())),
         ];
         let said = |text: &str| text.to_owned();
-        Report {
+        PeerReport {
             date: said("2000-01-01"),
             abide: said("abide 0"),
             load: said("idle"),

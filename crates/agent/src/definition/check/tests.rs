@@ -4,7 +4,7 @@ use std::path::Path;
 
 use tempfile::TempDir;
 
-use crate::definition::Definition;
+use crate::definition::AgentDefinition;
 
 const MODEL: &str = "model: {base_url: http://127.0.0.1:1, name: m}\n";
 
@@ -16,7 +16,7 @@ fn folder(config: &str) -> TempDir {
 }
 
 fn refused(folder: &Path) -> String {
-    Definition::load(folder, &|_| None).unwrap_err().to_string()
+    AgentDefinition::load(folder, &|_| None).unwrap_err().to_string()
 }
 
 #[test]

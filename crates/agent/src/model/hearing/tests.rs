@@ -4,13 +4,13 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
-use crate::model::ToolCall;
+use crate::model::ModelToolCall;
 
 /// What is made of bytes that come in these pieces, and the pieces that were told.
-fn heard<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> (Result<Reply, Fault>, Vec<String>) {
+fn heard<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> (Result<ModelReply, DecodeFault>, Vec<String>) {
     let mut told = Vec::new();
-    let mut said = |piece: Piece<'_>| told.push(format!("{piece:?}"));
-    let mut hearing = Hearing::default();
+    let mut said = |piece: ReplyDelta<'_>| told.push(format!("{piece:?}"));
+    let mut hearing = StreamDecoder::default();
     let mut made = 0;
     let fresh = || {
         made += 1;
@@ -19,8 +19,8 @@ fn heard<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> (Result<Reply, Fault
     let mut outcome = Ok(());
     for piece in pieces {
         match hearing.feed(piece, &mut said) {
-            Ok(Progress::Over) => break,
-            Ok(Progress::Open | Progress::Whole) => {}
+            Ok(DecodeProgress::Over) => break,
+            Ok(DecodeProgress::Open | DecodeProgress::Whole) => {}
             Err(fault) => {
                 outcome = Err(fault);
                 break;
@@ -30,7 +30,7 @@ fn heard<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> (Result<Reply, Fault
     (outcome.and_then(|()| hearing.end(fresh, &mut said)), told)
 }
 
-fn answer(text: &str) -> Result<Reply, Fault> {
+fn answer(text: &str) -> Result<ModelReply, DecodeFault> {
     heard([text.as_bytes()]).0
 }
 
@@ -55,13 +55,13 @@ fn call(index: u64, id: &str, name: &str, arguments: &str) -> Value {
     delta(json!({ "tool_calls": [{ "index": index, "id": id, "type": "function", "function": function }] }))
 }
 
-fn said(text: &str) -> Reply {
-    Reply { text: Some(text.to_owned()), calls: vec![], finish: Finish::Stop, usage: None }
+fn said(text: &str) -> ModelReply {
+    ModelReply { text: Some(text.to_owned()), calls: vec![], finish: FinishReason::Stop, usage: None }
 }
 
-fn broken(outcome: Result<Reply, Fault>) -> String {
+fn broken(outcome: Result<ModelReply, DecodeFault>) -> String {
     match outcome {
-        Err(Fault::Broken(why)) => why,
+        Err(DecodeFault::Broken(why)) => why,
         other => panic!("{other:?}"),
     }
 }
@@ -81,15 +81,15 @@ fn a_stream_adds_up_to_its_answer() {
         usage,
     ];
     let reply = answer(&(stream(&chunks) + "data: [DONE]\n\n")).unwrap();
-    let expected = Reply {
+    let expected = ModelReply {
         text: Some("one moment".to_owned()),
-        calls: vec![ToolCall {
+        calls: vec![ModelToolCall {
             id: "a".to_owned(),
             name: "ls".to_owned(),
             arguments: "{\"x\":1}".to_owned(),
         }],
-        finish: Finish::ToolCalls,
-        usage: Some(Usage { input_tokens: 7, output_tokens: 3, cached_tokens: 2 }),
+        finish: FinishReason::ToolCalls,
+        usage: Some(TokenUsage { input_tokens: 7, output_tokens: 3, cached_tokens: 2 }),
     };
     assert_eq!(reply, expected);
 }
@@ -119,7 +119,7 @@ fn one_object_in_the_place_of_a_stream_is_an_answer() {
         "usage": { "prompt_tokens": 1, "completion_tokens": 2 },
     });
     let reply = answer(&format!("\n {body}")).unwrap();
-    assert_eq!((reply.calls.len(), reply.finish), (2, Finish::ToolCalls));
+    assert_eq!((reply.calls.len(), reply.finish), (2, FinishReason::ToolCalls));
     assert_eq!(reply.usage.map(|usage| usage.total()), Some(3));
     let torn = body.to_string();
     assert!(broken(answer(&torn[..torn.len() - 3])).starts_with("the answer is no whole JSON"));
@@ -128,7 +128,9 @@ fn one_object_in_the_place_of_a_stream_is_an_answer() {
 #[test]
 fn an_answer_that_was_cut_short_has_no_half_calls() {
     let chunks = [call(0, "a", "ls", "{\"x\":1}"), call(1, "b", "ls", "{\"x\""), call(2, "c", "rm", "")];
-    for (reason, expected) in [("length", Finish::Length), ("content_filter", Finish::ContentFilter)] {
+    for (reason, expected) in
+        [("length", FinishReason::Length), ("content_filter", FinishReason::ContentFilter)]
+    {
         let reply = answer(&(stream(&chunks) + &stream(&[finish(reason)]))).unwrap();
         assert_eq!(reply.finish, expected);
         assert_eq!(reply.calls.iter().map(|call| call.id.as_str()).collect::<Vec<_>>(), ["a"]);
@@ -139,7 +141,7 @@ fn an_answer_that_was_cut_short_has_no_half_calls() {
 fn an_empty_answer_is_none() {
     assert_eq!(broken(answer(&stream(&[text(" \n"), finish("stop")]))), "the answer is empty");
     let nothing = answer(&stream(&[finish("length")])).unwrap();
-    assert_eq!((nothing.text, nothing.finish), (None, Finish::Length));
+    assert_eq!((nothing.text, nothing.finish), (None, FinishReason::Length));
 }
 
 #[test]
@@ -151,7 +153,7 @@ fn a_call_without_a_name_is_no_answer() {
 #[test]
 fn an_error_in_the_middle_is_no_answer() {
     let error = json!({ "error": { "message": "overloaded" } });
-    assert_eq!(answer(&stream(&[text("hi"), error.clone()])), Err(Fault::Told(error)));
+    assert_eq!(answer(&stream(&[text("hi"), error.clone()])), Err(DecodeFault::Told(error)));
     assert_eq!(broken(answer(&stream(&[text("hi"), finish("error")]))), "the server broke the answer off");
 }
 
@@ -167,7 +169,7 @@ fn habits_of_servers_are_understood() {
     let other = json!({ "choices": [{ "index": 1, "delta": { "content": "no" } }] });
     assert_eq!(answer(&stream(&[other, text("a"), finish("stop")])), Ok(said("a")));
     let odd = answer(&stream(&[text("a"), finish("eos")])).unwrap();
-    assert_eq!(odd.finish, Finish::Other("eos".to_owned()));
+    assert_eq!(odd.finish, FinishReason::Other("eos".to_owned()));
     let (reply, told) =
         heard([stream(&[delta(json!({ "reasoning_content": "hm" })), text("a"), finish("stop")]).as_bytes()]);
     assert_eq!(
@@ -178,10 +180,10 @@ fn habits_of_servers_are_understood() {
 
 #[test]
 fn an_answer_without_end_is_given_up() {
-    let mut hearing = Hearing::default();
+    let mut hearing = StreamDecoder::default();
     let piece = vec![b'x'; 8 << 20];
     let outcome = (0..9).map(|_| hearing.feed(&piece, &mut |_| {})).find(Result::is_err);
-    assert_eq!(outcome, Some(Err(Fault::TooLarge)));
+    assert_eq!(outcome, Some(Err(DecodeFault::TooLarge)));
 }
 
 /// A random stream: texts and pieces of calls with and without ids, in any order, ended or not.

@@ -27,7 +27,7 @@ fn ended_with_open_calls(status: &str) -> String {
 #[test]
 fn open_calls_of_a_run_that_ended_are_unknown_and_never_carried_out() {
     for status in ["FAILED", "BUDGET_EXHAUSTED", "COMPLETED"] {
-        let stage = Stage::new();
+        let stage = AgentLoopFixture::new();
         stage.leave_journal(&ended_with_open_calls(status));
         stage.then(says("done"));
         assert_eq!(stage.message("hi"), completed("done"), "{status}");
@@ -41,20 +41,20 @@ fn open_calls_of_a_run_that_ended_are_unknown_and_never_carried_out() {
 
 #[test]
 fn an_adopted_journal_is_history_only() {
-    let stage = Stage::new();
+    let stage = AgentLoopFixture::new();
     stage.then(calls(&[("shell", json!({})), ("ask_human", json!({ "question": "?" }))]));
-    assert!(matches!(stage.message("go"), Outcome::Waiting { .. }));
+    assert!(matches!(stage.message("go"), AgentOutcome::Waiting { .. }));
     let path = stage.state().join("journal.jsonl");
     let forged = stage.journal()
         + r#"{"seq":7,"ts":"t","type":"SYSTEM_MESSAGE","payload":{"level":"INFO","content":"x"}}"#
         + "\n";
     std::fs::write(&path, &forged).unwrap();
-    let refused = stage.order(&Order::default()).unwrap_err().to_string();
+    let refused = stage.order(&AgentRunRequest::default()).unwrap_err().to_string();
     assert!(refused.contains("journal.jsonl, line 7: ") && refused.contains("--adopt"), "{refused}");
     assert_eq!(stage.journal(), forged);
-    let memory = stage.memory(OnForeign::Adopt).unwrap();
+    let memory = stage.memory(ForeignStatePolicy::Adopt).unwrap();
     stage.then(says("done"));
-    let order = Order { message: Some("go on".to_owned()), ..Order::default() };
+    let order = AgentRunRequest { message: Some("go on".to_owned()), ..AgentRunRequest::default() };
     assert_eq!(stage.order_in(memory, &order).unwrap(), completed("done"));
     let heard = stage.last_heard();
     assert_eq!(

@@ -5,12 +5,12 @@
 
 use abide_domain::{
     deadline::DeadlineKind,
-    event::{Aftermath, Ending, Event},
-    interaction::{Kind, Purpose, Question},
+    event::{ProcessAfterTurn, RunEvent, TurnOutcome},
+    interaction::{GatePurpose, InteractionKind, Question},
     policy::AUTO_REPLY_SOURCE,
-    reply::Answerer,
+    reply::ReplyAuthor,
 };
-use abide_ports::store::Entry;
+use abide_ports::store::JournalEntry;
 use abide_wire::event as wire;
 use serde_json::{Map, Value, json};
 
@@ -22,8 +22,8 @@ use super::{
 };
 
 /// An entry.
-pub(in crate::http) fn event(entry: &Entry) -> wire::Event {
-    wire::Event {
+pub(in crate::http) fn event(entry: &JournalEntry) -> wire::EventEnvelope {
+    wire::EventEnvelope {
         seq: entry.seq.0,
         run_id: entry.run_id.to_string(),
         at: time(entry.stamp.at),
@@ -37,78 +37,80 @@ pub(in crate::http) fn event(entry: &Entry) -> wire::Event {
     }
 }
 
-fn data(event: &Event) -> Value {
+fn data(event: &RunEvent) -> Value {
     match event {
-        Event::RunCreated(new) => json!({
+        RunEvent::RunCreated(new) => json!({
             "engine": new.settings.engine,
             "workspace": new.settings.workspace,
             "execution_mode": new.settings.execution_mode,
             "message_id": new.message.key.message_id,
             "prompt": new.message.text,
         }),
-        Event::Admitted | Event::ConversationSpoke | Event::ShutdownRequested => json!({}),
-        Event::RulesAdopted { rules } => json!({ "rules": rules }),
-        Event::MessageArrived { message, on_busy } => json!({
+        RunEvent::Admitted | RunEvent::ConversationSpoke | RunEvent::ShutdownRequested => json!({}),
+        RunEvent::RulesAdopted { rules } => json!({ "rules": rules }),
+        RunEvent::MessageArrived { message, on_busy } => json!({
             "channel": message.key.channel,
             "message_id": message.key.message_id,
             "text": message.text,
             "on_busy": on_busy,
         }),
-        Event::ReplyArrived { reply } => {
+        RunEvent::ReplyArrived { reply } => {
             let (interaction_id, text) = (reply.interaction_id, &reply.text);
             match &reply.by {
-                Answerer::Person(name) => json!({
+                ReplyAuthor::Person(name) => json!({
                     "interaction_id": interaction_id, "text": text, "source": "user_reply", "by": name,
                 }),
                 // The envelope of an automatic reply (D6).
-                Answerer::Policy { reason, policy } => json!({
+                ReplyAuthor::Policy { reason, policy } => json!({
                     "interaction_id": interaction_id, "text": text, "source": AUTO_REPLY_SOURCE,
                     "by": "policy", "reason": reason, "policy": policy, "instruction": text,
                 }),
             }
         }
-        Event::InterruptRequested { by } | Event::CancelRequested { by } => json!({ "by": by }),
-        Event::ProfileResolved { profile, .. } => json!({ "kind": profile.kind, "reason": profile.reason }),
-        Event::EngineUnusable { failure: why } => json!({ "error": failure(why) }),
-        Event::AttemptStarted { attempt, process } | Event::ContactRestored { attempt, process } => {
+        RunEvent::InterruptRequested { by } | RunEvent::CancelRequested { by } => json!({ "by": by }),
+        RunEvent::ProfileResolved { profile, .. } => {
+            json!({ "kind": profile.kind, "reason": profile.reason })
+        }
+        RunEvent::EngineUnusable { failure: why } => json!({ "error": failure(why) }),
+        RunEvent::AttemptStarted { attempt, process } | RunEvent::ContactRestored { attempt, process } => {
             json!({ "attempt": attempt, "pid": process.pid })
         }
-        Event::LaunchFailed { attempt, failure: why, retry } => {
+        RunEvent::LaunchFailed { attempt, failure: why, retry } => {
             json!({ "attempt": attempt, "error": failure(why), "retry": retry })
         }
-        Event::ProcessExited { attempt, exit } => {
+        RunEvent::ProcessExited { attempt, exit } => {
             json!({ "attempt": attempt, "exit_code": exit_code(*exit) })
         }
-        Event::ContactLost { attempt, .. } => json!({ "attempt": attempt }),
-        Event::SessionLost { failure: why } => json!({ "error": failure(why) }),
-        Event::RecoveryFailed { attempt, reason } => json!({ "attempt": attempt, "reason": reason }),
+        RunEvent::ContactLost { attempt, .. } => json!({ "attempt": attempt }),
+        RunEvent::SessionLost { failure: why } => json!({ "error": failure(why) }),
+        RunEvent::RecoveryFailed { attempt, reason } => json!({ "attempt": attempt, "reason": reason }),
         // The session's name is the engine's own, and lets whoever has it go on with the session: it is not told.
-        Event::HandleAnnounced { attempt, .. } => json!({ "attempt": attempt }),
-        Event::Progressed { attempt, text, .. } => json!({ "attempt": attempt, "text": text }),
-        Event::GateRaised { attempt, turn_id, purpose, question: asked, .. } => json!({
+        RunEvent::HandleAnnounced { attempt, .. } => json!({ "attempt": attempt }),
+        RunEvent::Progressed { attempt, text, .. } => json!({ "attempt": attempt, "text": text }),
+        RunEvent::GateRaised { attempt, turn_id, purpose, question: asked, .. } => json!({
             "attempt": attempt, "turn_id": turn_id, "purpose": purpose,
-            "question": question(asked, *purpose == Purpose::Approval),
+            "question": question(asked, *purpose == GatePurpose::Approval),
         }),
-        Event::GateWithdrawn { attempt, .. } => json!({ "attempt": attempt }),
-        Event::TurnEnded { attempt, turn_id, ending, aftermath, .. } => {
+        RunEvent::GateWithdrawn { attempt, .. } => json!({ "attempt": attempt }),
+        RunEvent::TurnEnded { attempt, turn_id, ending, aftermath, .. } => {
             let exit = match aftermath {
-                Aftermath::Exited(exit) => exit_code(*exit),
-                Aftermath::Alive => None,
+                ProcessAfterTurn::Exited(exit) => exit_code(*exit),
+                ProcessAfterTurn::Alive => None,
             };
             let (outcome, text, asked, error) = match ending {
-                Ending::Completed { text } => ("completed", Some(text), None, None),
-                Ending::Asked { text, question: asked } => {
-                    ("asked", Some(text), Some(question(asked, asked.kind == Kind::RiskAck)), None)
+                TurnOutcome::Completed { text } => ("completed", Some(text), None, None),
+                TurnOutcome::Asked { text, question: asked } => {
+                    ("asked", Some(text), Some(question(asked, asked.kind == InteractionKind::RiskAck)), None)
                 }
-                Ending::Failed { failure: why } => ("failed", None, None, Some(failure(why))),
-                Ending::Interrupted => ("interrupted", None, None, None),
+                TurnOutcome::Failed { failure: why } => ("failed", None, None, Some(failure(why))),
+                TurnOutcome::Interrupted => ("interrupted", None, None, None),
             };
             json!({
                 "attempt": attempt, "turn_id": turn_id, "outcome": outcome, "text": text,
                 "question": asked, "error": error, "exit_code": exit,
             })
         }
-        Event::DeadlinePassed { deadline } => {
+        RunEvent::DeadlinePassed { deadline } => {
             let (what, interaction) = match deadline {
                 DeadlineKind::Answer(interaction) => ("answer", Some(interaction)),
                 DeadlineKind::Turn(_) => ("turn", None),
@@ -118,11 +120,13 @@ fn data(event: &Event) -> Value {
             };
             json!({ "deadline": what, "interaction_id": interaction })
         }
-        Event::DeliveryConfirmed { delivery_id } => json!({ "delivery_id": delivery_id }),
-        Event::DeliveryFailed { delivery_id, certainty } => {
+        RunEvent::DeliveryConfirmed { delivery_id } => json!({ "delivery_id": delivery_id }),
+        RunEvent::DeliveryFailed { delivery_id, certainty } => {
             json!({ "delivery_id": delivery_id, "certainty": certainty })
         }
-        Event::EffectPerformed { effect } | Event::EffectMissed { effect } => json!({ "effect": effect }),
+        RunEvent::EffectPerformed { effect } | RunEvent::EffectMissed { effect } => {
+            json!({ "effect": effect })
+        }
     }
 }
 

@@ -3,9 +3,14 @@
 use std::collections::BTreeMap;
 
 use abide_domain::{
-    approval::{Verdict, verdict_of},
-    context::{ChangeKind, CommandLine, Context, Field, FieldValue, Hidden, Subject},
-    interaction::{Asker, Interaction, InteractionState, Kind, Policy, Purpose, Question, ResolutionMode},
+    approval::{ApprovalVerdict, verdict_of},
+    context::{
+        ApprovalContext, ApprovalSubject, ChangeKind, CommandLine, FieldValue, HiddenContent, RequestField,
+    },
+    interaction::{
+        DecisionPolicy, GatePurpose, Interaction, InteractionKind, InteractionOrigin, InteractionState,
+        Question, ResolutionMode,
+    },
 };
 use abide_wire::interaction as wire;
 use serde_json::{Map, Value};
@@ -13,17 +18,19 @@ use serde_json::{Map, Value};
 use super::{time, word};
 
 /// A question from its opening to its end.
-pub(in crate::http) fn interaction(interaction: &Interaction) -> wire::Interaction {
+pub(in crate::http) fn interaction(interaction: &Interaction) -> wire::InteractionView {
     let question = &interaction.question;
     let (state, answer, closed) = match &interaction.state {
-        InteractionState::Open => (wire::InteractionState::Open, None, None),
-        InteractionState::Answered(resolution) => (wire::InteractionState::Answered, Some(resolution), None),
+        InteractionState::Open => (wire::InteractionStateValue::Open, None, None),
+        InteractionState::Answered(resolution) => {
+            (wire::InteractionStateValue::Answered, Some(resolution), None)
+        }
         InteractionState::Closed { at, because } => {
-            (wire::InteractionState::Closed, None, Some((*at, word(because))))
+            (wire::InteractionStateValue::Closed, None, Some((*at, word(because))))
         }
     };
     let closed_at = closed.as_ref().map(|(at, _)| *at);
-    wire::Interaction {
+    wire::InteractionView {
         interaction_id: interaction.interaction_id.to_string(),
         run_id: interaction.run_id.to_string(),
         turn_id: interaction.turn_id.to_string(),
@@ -37,17 +44,17 @@ pub(in crate::http) fn interaction(interaction: &Interaction) -> wire::Interacti
         context: question.context.as_deref().map(context),
         hidden: question.hidden.as_deref().map(hidden),
         default_decision_policy: match question.default_decision_policy {
-            Policy::EngineJudgement => wire::DecisionPolicy::EngineJudgement,
-            Policy::SafeDefault => wire::DecisionPolicy::SafeDefault,
-            Policy::Abort => wire::DecisionPolicy::Abort,
+            DecisionPolicy::EngineJudgement => wire::DecisionPolicyValue::EngineJudgement,
+            DecisionPolicy::SafeDefault => wire::DecisionPolicyValue::SafeDefault,
+            DecisionPolicy::Abort => wire::DecisionPolicyValue::Abort,
         },
         asked_by: asked_by(&interaction.asker).to_owned(),
         state,
         opened_at: time(interaction.opened_at),
         deadline_at: interaction.deadline_at.map(time),
         resolution_mode: answer.map(|answer| match answer.resolution_mode {
-            ResolutionMode::UserReply => wire::ResolutionMode::UserReply,
-            ResolutionMode::AutoDecideTimeout => wire::ResolutionMode::AutoDecideTimeout,
+            ResolutionMode::UserReply => wire::ResolutionModeValue::UserReply,
+            ResolutionMode::AutoDecideTimeout => wire::ResolutionModeValue::AutoDecideTimeout,
         }),
         resolved_at: answer.map(|answer| answer.resolved_at).or(closed_at).map(time),
         resolved_by: answer.map(|answer| answer.resolved_by.clone()),
@@ -59,10 +66,10 @@ pub(in crate::http) fn interaction(interaction: &Interaction) -> wire::Interacti
 }
 
 /// What an approval covers.
-pub(super) fn context(context: &Context) -> wire::Context {
-    let Context { subject, tool, remarks, rest, cut } = context;
-    let mut shown = wire::Context {
-        kind: wire::ContextType::Tool,
+pub(super) fn context(context: &ApprovalContext) -> wire::ApprovalContextView {
+    let ApprovalContext { subject, tool, remarks, rest, cut } = context;
+    let mut shown = wire::ApprovalContextView {
+        kind: wire::ApprovalContextType::Tool,
         shell: None,
         argv: None,
         cwd: None,
@@ -75,17 +82,17 @@ pub(super) fn context(context: &Context) -> wire::Context {
         cut: *cut,
     };
     match subject {
-        Subject::Command { line, cwd } => {
-            shown.kind = wire::ContextType::Command;
+        ApprovalSubject::Command { line, cwd } => {
+            shown.kind = wire::ApprovalContextType::Command;
             shown.cwd.clone_from(cwd);
             match line {
                 CommandLine::Shell(shell) => shown.shell = Some(shell.clone()),
                 CommandLine::Argv(argv) => shown.argv = Some(argv.clone()),
             }
         }
-        Subject::FileChange { files } => {
-            shown.kind = wire::ContextType::FileChange;
-            let files = files.iter().map(|file| wire::FileChange {
+        ApprovalSubject::FileChange { files } => {
+            shown.kind = wire::ApprovalContextType::FileChange;
+            let files = files.iter().map(|file| wire::FileChangeView {
                 path: file.path.clone(),
                 change: match file.change {
                     ChangeKind::Write => "write",
@@ -98,7 +105,7 @@ pub(super) fn context(context: &Context) -> wire::Context {
             });
             shown.files = Some(files.collect());
         }
-        Subject::Tool { name, input } => {
+        ApprovalSubject::Tool { name, input } => {
             shown.name = Some(name.clone());
             shown.input = Some(fields(input));
         }
@@ -107,10 +114,10 @@ pub(super) fn context(context: &Context) -> wire::Context {
 }
 
 /// Named values as an object. A name that is there twice keeps both values.
-fn fields(fields: &[Field]) -> Map<String, Value> {
+fn fields(fields: &[RequestField]) -> Map<String, Value> {
     let mut seen: BTreeMap<&str, usize> = BTreeMap::new();
     let mut object = Map::new();
-    for Field { name, value } in fields {
+    for RequestField { name, value } in fields {
         let count = seen.entry(name).or_default();
         *count += 1;
         let name = if *count == 1 { name.clone() } else { format!("{name} ({count})") };
@@ -126,47 +133,47 @@ fn fields(fields: &[Field]) -> Map<String, Value> {
 }
 
 /// What a question does not show.
-pub(super) fn hidden(hidden: &Hidden) -> wire::Hidden {
-    let Hidden { bytes, content_bytes, sha256 } = hidden;
-    wire::Hidden { bytes: *bytes, content_bytes: *content_bytes, sha256: sha256.clone() }
+pub(super) fn hidden(hidden: &HiddenContent) -> wire::HiddenContentView {
+    let HiddenContent { bytes, content_bytes, sha256 } = hidden;
+    wire::HiddenContentView { bytes: *bytes, content_bytes: *content_bytes, sha256: sha256.clone() }
 }
 
 /// What an answer means.
-pub(in crate::http) fn verdict(verdict: Verdict) -> wire::Verdict {
+pub(in crate::http) fn verdict(verdict: ApprovalVerdict) -> wire::VerdictValue {
     match verdict {
-        Verdict::Approved => wire::Verdict::Approved,
-        Verdict::Declined => wire::Verdict::Declined,
+        ApprovalVerdict::Approved => wire::VerdictValue::Approved,
+        ApprovalVerdict::Declined => wire::VerdictValue::Declined,
     }
 }
 
 /// Suggested answers.
-pub(super) fn options(question: &Question, is_approval: bool) -> Vec<wire::Choice> {
-    let choice = |choice: &abide_domain::interaction::Choice| wire::Choice {
+pub(super) fn options(question: &Question, is_approval: bool) -> Vec<wire::InteractionOptionView> {
+    let choice = |choice: &abide_domain::interaction::InteractionOption| wire::InteractionOptionView {
         label: choice.label.clone(),
         safe: choice.safe,
         approves: is_approval
             .then(|| verdict_of(question, choice))
             .flatten()
-            .map(|verdict| verdict == Verdict::Approved),
+            .map(|verdict| verdict == ApprovalVerdict::Approved),
     };
     question.options.iter().map(choice).collect()
 }
 
-fn kind(kind: Kind) -> wire::InteractionKind {
+fn kind(kind: InteractionKind) -> wire::InteractionKindValue {
     match kind {
-        Kind::ChooseOne => wire::InteractionKind::ChooseOne,
-        Kind::Confirm => wire::InteractionKind::Confirm,
-        Kind::FillFields => wire::InteractionKind::FillFields,
-        Kind::OpenText => wire::InteractionKind::OpenText,
-        Kind::RiskAck => wire::InteractionKind::RiskAck,
+        InteractionKind::ChooseOne => wire::InteractionKindValue::ChooseOne,
+        InteractionKind::Confirm => wire::InteractionKindValue::Confirm,
+        InteractionKind::FillFields => wire::InteractionKindValue::FillFields,
+        InteractionKind::OpenText => wire::InteractionKindValue::OpenText,
+        InteractionKind::RiskAck => wire::InteractionKindValue::RiskAck,
     }
 }
 
-fn asked_by(asker: &Asker) -> &'static str {
+fn asked_by(asker: &InteractionOrigin) -> &'static str {
     match asker {
-        Asker::TurnEnd => "turn_end",
-        Asker::Gate { purpose: Purpose::Approval, .. } => "approval",
-        Asker::Gate { purpose: Purpose::Input, .. } => "input",
-        Asker::Abide(_) => "abide",
+        InteractionOrigin::TurnEnd => "turn_end",
+        InteractionOrigin::Gate { purpose: GatePurpose::Approval, .. } => "approval",
+        InteractionOrigin::Gate { purpose: GatePurpose::Input, .. } => "input",
+        InteractionOrigin::Abide(_) => "abide",
     }
 }

@@ -6,8 +6,8 @@ use abide_wire::message as wire;
 use super::{time, word};
 
 /// A message.
-pub(in crate::http) fn inbound(inbound: &Inbound) -> wire::Inbound {
-    wire::Inbound {
+pub(in crate::http) fn inbound(inbound: &Inbound) -> wire::InboundView {
+    wire::InboundView {
         channel: inbound.message.key.channel.clone(),
         message_id: inbound.message.key.message_id.clone(),
         run_id: inbound.run_id.to_string(),

@@ -12,8 +12,8 @@ pub(super) use message::{inbound, inbound_status};
 pub(super) use run::{on_busy, run, settings, status};
 pub(super) use turn::turn;
 
-use abide_domain::{failure::Failure, time::Timestamp};
-use abide_wire::run::RunError;
+use abide_domain::{failure::RunFailure, time::Timestamp};
+use abide_wire::run::RunErrorView;
 
 /// RFC 3339, UTC.
 pub(super) fn time(at: Timestamp) -> String {
@@ -22,8 +22,8 @@ pub(super) fn time(at: Timestamp) -> String {
 }
 
 /// A failure as people and programs see it.
-pub(super) fn failure(failure: &Failure) -> RunError {
-    RunError { code: word(&failure.code), message: failure.message.clone() }
+pub(super) fn failure(failure: &RunFailure) -> RunErrorView {
+    RunErrorView { code: word(&failure.code), message: failure.message.clone() }
 }
 
 /// The name that serde gives to a value which is one of a few words.

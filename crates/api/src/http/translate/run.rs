@@ -2,8 +2,8 @@
 
 use abide_domain::{
     engine::ProfileKind,
-    run::{Run, RunState, Status},
-    settings::{DEFAULT_SESSION_TIMEOUT, ExecutionMode, OnBusy, Settings, Unanswered},
+    run::{Run, RunState, RunStatus},
+    settings::{DEFAULT_SESSION_TIMEOUT, ExecutionMode, OnBusy, RunSettings, UnansweredPolicy},
     time::{Seconds, Timestamp},
 };
 use abide_wire::run as wire;
@@ -11,37 +11,37 @@ use abide_wire::run as wire;
 use super::{failure, time};
 
 /// What a run was asked to be, in this workspace.
-pub(in crate::http) fn settings(new: wire::NewRun, workspace: String) -> (Settings, String) {
+pub(in crate::http) fn settings(new: wire::CreateRunRequest, workspace: String) -> (RunSettings, String) {
     let options = new.options;
     let strict = options.interactive_require_user_reply.unwrap_or(true);
-    let settings = Settings {
+    let settings = RunSettings {
         engine: new.engine,
         workspace,
-        execution_mode: match new.execution_mode.unwrap_or(wire::ExecutionMode::Interactive) {
-            wire::ExecutionMode::Auto => ExecutionMode::Auto,
-            wire::ExecutionMode::Interactive => ExecutionMode::Interactive,
-            wire::ExecutionMode::Chat => ExecutionMode::Chat,
+        execution_mode: match new.execution_mode.unwrap_or(wire::ExecutionModeValue::Interactive) {
+            wire::ExecutionModeValue::Auto => ExecutionMode::Auto,
+            wire::ExecutionModeValue::Interactive => ExecutionMode::Interactive,
+            wire::ExecutionModeValue::Chat => ExecutionMode::Chat,
         },
         conversation_ref: new.conversation_ref,
-        unanswered: if strict { Unanswered::Strict } else { Unanswered::AutoDecide },
+        unanswered: if strict { UnansweredPolicy::Strict } else { UnansweredPolicy::AutoDecide },
         session_timeout_sec: options.session_timeout_sec.map_or(DEFAULT_SESSION_TIMEOUT, Seconds),
         turn_timeout_sec: options.turn_timeout_sec.map(Seconds),
         on_busy: options.on_busy.map_or(OnBusy::Queue, on_busy),
         model: options.model,
         sandbox: options.sandbox.map(|sandbox| {
             let word = match sandbox {
-                wire::Sandbox::ReadOnly => "read-only",
-                wire::Sandbox::WorkspaceWrite => "workspace-write",
-                wire::Sandbox::DangerFullAccess => "danger-full-access",
+                wire::SandboxValue::ReadOnly => "read-only",
+                wire::SandboxValue::WorkspaceWrite => "workspace-write",
+                wire::SandboxValue::DangerFullAccess => "danger-full-access",
             };
             word.to_owned()
         }),
         isolation: options.isolation.map(|isolation| {
             let word = match isolation {
-                wire::Isolation::Auto => "auto",
-                wire::Isolation::Namespace => "namespace",
-                wire::Isolation::Landlock => "landlock",
-                wire::Isolation::Off => "off",
+                wire::IsolationValue::Auto => "auto",
+                wire::IsolationValue::Namespace => "namespace",
+                wire::IsolationValue::Landlock => "landlock",
+                wire::IsolationValue::Off => "off",
             };
             word.to_owned()
         }),
@@ -52,53 +52,53 @@ pub(in crate::http) fn settings(new: wire::NewRun, workspace: String) -> (Settin
 }
 
 /// What a message does that finds a turn at work.
-pub(in crate::http) fn on_busy(on_busy: wire::OnBusy) -> OnBusy {
+pub(in crate::http) fn on_busy(on_busy: wire::OnBusyValue) -> OnBusy {
     match on_busy {
-        wire::OnBusy::Queue => OnBusy::Queue,
-        wire::OnBusy::Steer => OnBusy::Steer,
-        wire::OnBusy::Supersede => OnBusy::Supersede,
+        wire::OnBusyValue::Queue => OnBusy::Queue,
+        wire::OnBusyValue::Steer => OnBusy::Steer,
+        wire::OnBusyValue::Supersede => OnBusy::Supersede,
     }
 }
 
 /// A status that a client asks for.
-pub(in crate::http) fn status(status: wire::RunStatus) -> Status {
+pub(in crate::http) fn status(status: wire::RunStatusValue) -> RunStatus {
     match status {
-        wire::RunStatus::Queued => Status::Queued,
-        wire::RunStatus::Running => Status::Running,
-        wire::RunStatus::WaitingUser => Status::WaitingUser,
-        wire::RunStatus::Idle => Status::Idle,
-        wire::RunStatus::Succeeded => Status::Succeeded,
-        wire::RunStatus::Failed => Status::Failed,
-        wire::RunStatus::Canceled => Status::Canceled,
+        wire::RunStatusValue::Queued => RunStatus::Queued,
+        wire::RunStatusValue::Running => RunStatus::Running,
+        wire::RunStatusValue::WaitingUser => RunStatus::WaitingUser,
+        wire::RunStatusValue::Idle => RunStatus::Idle,
+        wire::RunStatusValue::Succeeded => RunStatus::Succeeded,
+        wire::RunStatusValue::Failed => RunStatus::Failed,
+        wire::RunStatusValue::Canceled => RunStatus::Canceled,
     }
 }
 
 /// The options that hold for a run.
-fn options(settings: &Settings) -> wire::RunOptions {
+fn options(settings: &RunSettings) -> wire::RunOptions {
     wire::RunOptions {
         interactive_require_user_reply: Some(match settings.unanswered {
-            Unanswered::Strict => true,
-            Unanswered::AutoDecide => false,
+            UnansweredPolicy::Strict => true,
+            UnansweredPolicy::AutoDecide => false,
         }),
         session_timeout_sec: Some(settings.session_timeout_sec.0),
         turn_timeout_sec: settings.turn_timeout_sec.map(|limit| limit.0),
         on_busy: Some(match settings.on_busy {
-            OnBusy::Queue => wire::OnBusy::Queue,
-            OnBusy::Steer => wire::OnBusy::Steer,
-            OnBusy::Supersede => wire::OnBusy::Supersede,
+            OnBusy::Queue => wire::OnBusyValue::Queue,
+            OnBusy::Steer => wire::OnBusyValue::Steer,
+            OnBusy::Supersede => wire::OnBusyValue::Supersede,
         }),
         model: settings.model.clone(),
         sandbox: settings.sandbox.as_deref().and_then(|word| match word {
-            "read-only" => Some(wire::Sandbox::ReadOnly),
-            "workspace-write" => Some(wire::Sandbox::WorkspaceWrite),
-            "danger-full-access" => Some(wire::Sandbox::DangerFullAccess),
+            "read-only" => Some(wire::SandboxValue::ReadOnly),
+            "workspace-write" => Some(wire::SandboxValue::WorkspaceWrite),
+            "danger-full-access" => Some(wire::SandboxValue::DangerFullAccess),
             _ => None,
         }),
         isolation: settings.isolation.as_deref().and_then(|word| match word {
-            "auto" => Some(wire::Isolation::Auto),
-            "namespace" => Some(wire::Isolation::Namespace),
-            "landlock" => Some(wire::Isolation::Landlock),
-            "off" => Some(wire::Isolation::Off),
+            "auto" => Some(wire::IsolationValue::Auto),
+            "namespace" => Some(wire::IsolationValue::Namespace),
+            "landlock" => Some(wire::IsolationValue::Landlock),
+            "off" => Some(wire::IsolationValue::Off),
             _ => None,
         }),
     }
@@ -109,33 +109,33 @@ pub(in crate::http) fn run(
     run: &Run,
     queue_position: Option<usize>,
     stalled_since: Option<Timestamp>,
-) -> wire::Run {
+) -> wire::RunView {
     let settings = &run.settings;
-    wire::Run {
+    wire::RunView {
         run_id: run.run_id.to_string(),
         engine: settings.engine.clone(),
         workspace: settings.workspace.clone(),
         execution_mode: match settings.execution_mode {
-            ExecutionMode::Auto => wire::ExecutionMode::Auto,
-            ExecutionMode::Interactive => wire::ExecutionMode::Interactive,
-            ExecutionMode::Chat => wire::ExecutionMode::Chat,
+            ExecutionMode::Auto => wire::ExecutionModeValue::Auto,
+            ExecutionMode::Interactive => wire::ExecutionModeValue::Interactive,
+            ExecutionMode::Chat => wire::ExecutionModeValue::Chat,
         },
         status: match run.status() {
-            Status::Queued => wire::RunStatus::Queued,
-            Status::Running => wire::RunStatus::Running,
-            Status::WaitingUser => wire::RunStatus::WaitingUser,
-            Status::Idle => wire::RunStatus::Idle,
-            Status::Succeeded => wire::RunStatus::Succeeded,
-            Status::Failed => wire::RunStatus::Failed,
-            Status::Canceled => wire::RunStatus::Canceled,
+            RunStatus::Queued => wire::RunStatusValue::Queued,
+            RunStatus::Running => wire::RunStatusValue::Running,
+            RunStatus::WaitingUser => wire::RunStatusValue::WaitingUser,
+            RunStatus::Idle => wire::RunStatusValue::Idle,
+            RunStatus::Succeeded => wire::RunStatusValue::Succeeded,
+            RunStatus::Failed => wire::RunStatusValue::Failed,
+            RunStatus::Canceled => wire::RunStatusValue::Canceled,
         },
         error: run.error().map(failure),
         turn_index: run.turn_index,
         pending_interaction_id: run.pending_interaction_id().map(|id| id.to_string()),
-        profile: run.profile.as_ref().map(|profile| wire::Profile {
+        profile: run.profile.as_ref().map(|profile| wire::ProfileView {
             kind: match profile.kind {
-                ProfileKind::Resumable => wire::ProfileKind::Resumable,
-                ProfileKind::StickyProcess => wire::ProfileKind::StickyProcess,
+                ProfileKind::Resumable => wire::ProfileKindValue::Resumable,
+                ProfileKind::StickyProcess => wire::ProfileKindValue::StickyProcess,
             },
             reason: profile.reason.clone(),
             session_timeout_sec: profile.session_timeout_sec.0,
@@ -151,7 +151,7 @@ pub(in crate::http) fn run(
         auto_decision_count: run.auto_decision_count,
         last_auto_decision_at: run.last_auto_decision_at.map(time),
         conversation_ref: settings.conversation_ref.clone(),
-        result: run.result.clone().map(|text| wire::RunResult { text }),
+        result: run.result.clone().map(|text| wire::RunResultView { text }),
         labels: settings.labels.clone(),
         skill: settings.skill.clone(),
         options: options(settings),

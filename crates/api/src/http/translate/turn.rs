@@ -1,21 +1,21 @@
 //! Turns and the processes launched for them, as the ledger has them.
 
 use abide_domain::{
-    process::Exit,
-    turn::{AttemptRecord, Cause, Turn},
+    process::ExitStatus,
+    turn::{AttemptRecord, Turn, TurnTrigger},
 };
 use abide_wire::run as wire;
 
 use super::{failure, time, word};
 
 /// A turn.
-pub(in crate::http) fn turn(turn: &Turn) -> wire::Turn {
+pub(in crate::http) fn turn(turn: &Turn) -> wire::TurnView {
     let (message_id, interaction_id) = match &turn.cause {
-        Cause::Message(key) => (Some(key.message_id.clone()), None),
-        Cause::Reply(interaction) => (None, Some(interaction.to_string())),
+        TurnTrigger::Message(key) => (Some(key.message_id.clone()), None),
+        TurnTrigger::Reply(interaction) => (None, Some(interaction.to_string())),
     };
     let superseded = turn.superseded.as_ref();
-    wire::Turn {
+    wire::TurnView {
         turn_id: turn.turn_id.to_string(),
         run_id: turn.run_id.to_string(),
         turn_index: turn.turn_index,
@@ -38,8 +38,8 @@ pub(in crate::http) fn turn(turn: &Turn) -> wire::Turn {
     }
 }
 
-fn attempt(record: &AttemptRecord) -> wire::Attempt {
-    wire::Attempt {
+fn attempt(record: &AttemptRecord) -> wire::AttemptView {
+    wire::AttemptView {
         attempt: record.attempt.0,
         pid: record.process.as_ref().map(|process| process.pid),
         started_at: record.started_at.map(time),
@@ -49,9 +49,9 @@ fn attempt(record: &AttemptRecord) -> wire::Attempt {
 }
 
 /// The code, if anybody saw it.
-pub(super) fn exit_code(exit: Exit) -> Option<i32> {
+pub(super) fn exit_code(exit: ExitStatus) -> Option<i32> {
     match exit {
-        Exit::Code(code) => Some(code),
-        Exit::Unseen => None,
+        ExitStatus::Code(code) => Some(code),
+        ExitStatus::Unseen => None,
     }
 }

@@ -6,15 +6,15 @@ use expect_test::{Expect, expect};
 
 use super::*;
 
-fn sources(text: &str, variables: &[(&str, &str)], given: &[(&str, &str)]) -> Sources {
-    Sources {
-        circumstances: Circumstances { home: "/var/lib/abide".into(), cores: 4, memory: 32 << 30 },
+fn sources(text: &str, variables: &[(&str, &str)], given: &[(&str, &str)]) -> ConfigSources {
+    ConfigSources {
+        circumstances: MachineFacts { home: "/var/lib/abide".into(), cores: 4, memory: 32 << 30 },
         path: Path::new("config.toml").to_owned(),
         text: (!text.is_empty()).then(|| text.to_owned()),
         variables: variables.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect(),
         given: given
             .iter()
-            .map(|(name, text)| Given {
+            .map(|(name, text)| GivenSetting {
                 name: (*name).to_owned(),
                 text: (*text).to_owned(),
                 flag: format!("--set {name}"),
@@ -25,14 +25,14 @@ fn sources(text: &str, variables: &[(&str, &str)], given: &[(&str, &str)]) -> So
 }
 
 /// What is settled, a line for each value, or all problems.
-fn check(sources: &Sources, expected: Expect) {
+fn check(sources: &ConfigSources, expected: Expect) {
     let told = match settle(sources) {
         Ok((_, settings)) => settings
             .values()
             .map(|setting| format!("{} = {} ({})", setting.name, setting.value, setting.place))
             .collect::<Vec<_>>()
             .join("\n"),
-        Err(Problems(problems)) => problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"),
+        Err(ConfigError(problems)) => problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"),
     };
     expected.assert_eq(&told);
 }
@@ -169,7 +169,7 @@ fn engines_are_set_in_every_layer() {
     );
     let engines = settle(&sources).unwrap().0.engines();
     assert!(engines["gemini"].disabled && !engines["codex"].disabled);
-    assert_eq!(engines["my_own"].protocol, Some(crate::catalogue::Protocol::Acp));
+    assert_eq!(engines["my_own"].protocol, Some(crate::catalogue::AgentProtocol::Acp));
     assert_eq!(engines["my_own"].env["TOKEN"], "secret");
 }
 

@@ -2,11 +2,11 @@
 
 use std::{fs, os::unix::fs::symlink, path::Path};
 
-use abide_keeper::background::Background;
-use abide_testkit::model::Answer;
+use abide_keeper::background::DetachedCommand;
+use abide_testkit::model::ScriptedAnswer;
 use serde_json::json;
 
-use super::{House, LOOKS, ask};
+use super::{AgentEngineDaemon, LOOKS, ask};
 use crate::{
     clones::forged,
     stage::{script, sessions, shell},
@@ -14,7 +14,7 @@ use crate::{
 
 #[test]
 fn the_end_of_a_run_neither_deletes_nor_kills_what_a_workspace_names() {
-    let (house, _daemon) = House::new(script([shell("x=1"), ask("Shall I?")]));
+    let (house, _daemon) = AgentEngineDaemon::new(script([shell("x=1"), ask("Shall I?")]));
     let run = house.begin("interactive", "count");
     house.until(&run, "waiting_user");
     let state = house.state(&run);
@@ -47,7 +47,7 @@ fn the_end_of_a_run_neither_deletes_nor_kills_what_a_workspace_names() {
 #[test]
 fn state_that_is_deleted_while_a_run_waits_ends_the_run_and_leaves_no_process() {
     for (deleted, is_answered) in [("", false), ("journal.jsonl", false), ("", true)] {
-        let (house, _daemon) = House::new(script([shell("x=1"), ask("Shall I?")]));
+        let (house, _daemon) = AgentEngineDaemon::new(script([shell("x=1"), ask("Shall I?")]));
         let run = house.begin("interactive", "count");
         house.until(&run, "waiting_user");
         let state = house.state(&run);
@@ -72,7 +72,8 @@ fn state_that_is_deleted_while_a_run_waits_ends_the_run_and_leaves_no_process() 
 /// A workspace that was moved away, or is not mounted, may come back.
 #[test]
 fn a_workspace_that_is_gone_for_a_moment_costs_a_waiting_run_nothing() {
-    let (house, _daemon) = House::new(script([shell("x=1"), ask("Shall I?"), Answer::say("done")]));
+    let (house, _daemon) =
+        AgentEngineDaemon::new(script([shell("x=1"), ask("Shall I?"), ScriptedAnswer::say("done")]));
     let run = house.begin("interactive", "count");
     house.until(&run, "waiting_user");
     let workspace = house.run(&run)["workspace"].as_str().unwrap().to_owned();
@@ -89,7 +90,7 @@ fn a_workspace_that_is_gone_for_a_moment_costs_a_waiting_run_nothing() {
 /// SECURITY 1, a to c, for a run of an earlier version: the note in the home names a folder in the workspace.
 #[test]
 fn the_end_of_a_run_of_an_earlier_version_ends_its_keepers_and_nothing_that_files_name() {
-    let (house, daemon) = House::new(script([ask("Shall I?")]));
+    let (house, daemon) = AgentEngineDaemon::new(script([ask("Shall I?")]));
     let run = house.begin("interactive", "count");
     house.until(&run, "waiting_user");
     let state = house.state(&run);
@@ -100,7 +101,7 @@ fn the_end_of_a_run_of_an_earlier_version_ends_its_keepers_and_nothing_that_file
     let note = house.home.path().join("outliving").join(&run);
     fs::write(&note, former.to_str().unwrap()).unwrap();
     let ours = [("shell_former".to_owned(), keeper_of_sleep(&former.join("shell_former")))];
-    let bystander = Background {
+    let bystander = DetachedCommand {
         program: "sleep".as_ref(),
         arguments: &["71954".into()],
         env: &[],
@@ -140,28 +141,28 @@ fn the_end_of_a_run_of_an_earlier_version_ends_its_keepers_and_nothing_that_file
 /// Starts a keeper in this place, and returns the pid of its child.
 fn keeper_of_sleep(place: &Path) -> u32 {
     use abide_keeper::{
-        launch::Launcher,
-        place::Place,
-        protocol::{Overflow, Owner, Shape, Spec},
+        launch::KeeperLauncher,
+        place::KeeperDir,
+        protocol::{ChildMode, KeeperOwner, KeeperSpec, SpoolOverflow},
     };
-    let launcher = Launcher {
+    let launcher = KeeperLauncher {
         program: env!("CARGO_BIN_EXE_abide").into(),
         arguments: vec!["__keeper".to_owned()],
         groups: None,
     };
-    let spec = Spec {
+    let spec = KeeperSpec {
         argv: vec!["sleep".to_owned(), "71955".to_owned()],
         env: vec![("PATH".to_owned(), "/usr/bin:/bin".to_owned())],
         cwd: "/".into(),
-        shape: Shape::Pipes,
+        shape: ChildMode::Pipes,
         retention: 1 << 20,
         meta: Vec::new(),
-        owner: Owner::Home,
-        overflow: Overflow::DropOldest,
+        owner: KeeperOwner::Home,
+        overflow: SpoolOverflow::DropOldest,
         confinement: Vec::new(),
         group: None,
     };
-    let mut keeper = launcher.start(Place::at(place.to_owned()), spec, None).unwrap();
+    let mut keeper = launcher.start(KeeperDir::at(place.to_owned()), spec, None).unwrap();
     let pid = keeper.status(20_000).unwrap().child.pid;
     let mut process = keeper.take_process().unwrap();
     std::thread::spawn(move || process.wait());
@@ -203,7 +204,7 @@ fn assert_untouched(outside: &Path) {
 
 #[test]
 fn s2_a_run_in_a_clone_that_brings_state_along_carries_out_and_reads_nothing_of_it() {
-    let (house, _daemon) = House::new(script([Answer::say("done")]));
+    let (house, _daemon) = AgentEngineDaemon::new(script([ScriptedAnswer::say("done")]));
     let outside = house.home.path().join("outside");
     bring_state_along(&house.home.workspace("one"), &outside);
     let run = house.begin("auto", "look: [secret x]");
@@ -219,7 +220,7 @@ fn s2_a_run_in_a_clone_that_brings_state_along_carries_out_and_reads_nothing_of_
 #[test]
 fn s2_a_run_in_a_clone_whose_folder_of_states_is_a_link_is_refused() {
     for name in [".abide", ".abide/native"] {
-        let (house, _daemon) = House::new(script([Answer::say("done")]));
+        let (house, _daemon) = AgentEngineDaemon::new(script([ScriptedAnswer::say("done")]));
         let outside = house.home.path().join("outside");
         fs::create_dir_all(outside.join("folder")).unwrap();
         fs::write(outside.join("file"), "precious").unwrap();
@@ -236,7 +237,7 @@ fn s2_a_run_in_a_clone_whose_folder_of_states_is_a_link_is_refused() {
 
 #[test]
 fn s2_a_skill_in_a_clone_is_neither_read_nor_copied_through_links() {
-    let (house, _daemon) = House::new(script([]));
+    let (house, _daemon) = AgentEngineDaemon::new(script([]));
     let outside = house.home.path().join("outside");
     let workspace = house.home.workspace("two");
     bring_state_along(&workspace, &outside);

@@ -1,41 +1,45 @@
 //! Lines of an agent that are too long to be read: requests are refused under their ids, and a turn that cannot go on
 //! without such a line fails.
 
-use abide_domain::event::Ending;
-use abide_ports::engine::{Status, What};
+use abide_domain::event::TurnOutcome;
+use abide_ports::engine::{EngineSessionStatus, FactKind};
 
-use super::{Conversation, Phase, Turn};
+use super::{AcpPhase, AcpReader, AcpTurn};
 use crate::{
     acp::words,
-    head::Members,
-    tongue::{Facts, LongLine, Tongue as _},
+    head::JsonMembers,
+    tongue::{FactSink, LineProtocol as _, LongLine},
 };
 
-impl Conversation {
+impl AcpReader {
     /// A line of which only the beginning is known.
-    pub(super) fn skipped(&mut self, line: &LongLine<'_>, facts: &mut Facts) {
+    pub(super) fn skipped(&mut self, line: &LongLine<'_>, facts: &mut FactSink) {
         // What is no object is no message.
-        let Some(members) = Members::of(line.head) else { return };
+        let Some(members) = JsonMembers::of(line.head) else { return };
         let what = match (members.text("method").as_deref(), members.raw("id")) {
             // Told for people who watch. What a request needs of it is declined then.
             (Some("session/update" | "$/cancel_request"), None) => return,
-            (Some(_), Some(id)) => return facts.say(What::Write(words::too_long(id))),
+            (Some(_), Some(id)) => return facts.say(FactKind::Write(words::too_long(id))),
             (Some(_), None) => "a request",
             (None, _) => "an answer",
         };
         let failure = line.failure(what);
         match self.phase {
-            Phase::Greeting | Phase::Opening { .. } | Phase::Setting(..) => self.give_up(failure, facts),
-            Phase::Talking => match self.status() {
-                Status::Working | Status::AtGate => {
-                    self.turn = Turn::default();
+            AcpPhase::Greeting | AcpPhase::Opening { .. } | AcpPhase::Setting(..) => {
+                self.give_up(failure, facts)
+            }
+            AcpPhase::Talking => match self.status() {
+                EngineSessionStatus::Working | EngineSessionStatus::AtGate => {
+                    self.turn = AcpTurn::default();
                     self.ended += 1;
                     self.gates.forget();
-                    facts.ended(self.ended, Ending::Failed { failure });
+                    facts.ended(self.ended, TurnOutcome::Failed { failure });
                 }
-                Status::Starting | Status::BetweenTurns | Status::Over => {}
+                EngineSessionStatus::Starting
+                | EngineSessionStatus::BetweenTurns
+                | EngineSessionStatus::Over => {}
             },
-            Phase::Broken => {}
+            AcpPhase::Broken => {}
         }
     }
 }
