@@ -44,6 +44,16 @@ const FOR_TESTS: &[SystemTool] = &[
         why: "terminal sessions are tested in it",
         present: || which("zsh").is_some(),
     },
+    SystemTool {
+        package: "bubblewrap",
+        why: "isolation and the sandbox of Claude Code are tested with it",
+        present: || which("bwrap").is_some(),
+    },
+    SystemTool {
+        package: "socat",
+        why: "the sandbox of Claude Code needs it",
+        present: || which("socat").is_some(),
+    },
 ];
 
 /// What the terminal's peers need beyond their own packages.

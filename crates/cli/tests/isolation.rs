@@ -380,7 +380,8 @@ fn a_run_that_is_isolated_without_bubblewrap_or_landlock_is_not_warned_about() {
     assert!(doctor.contains("no Landlock"), "{doctor}");
 }
 
-/// The sandbox of Codex is its own command; that of Claude Code is bubblewrap with these arguments.
+/// The sandbox of Codex is its own command; that of Claude Code is bubblewrap with these arguments. Claude Code itself is in
+/// `tests/engines/special.rs`.
 #[test]
 fn the_sandboxes_of_codex_and_claude_work_inside() {
     let try_to_write =

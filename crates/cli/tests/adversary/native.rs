@@ -1,5 +1,7 @@
 //! Links, FIFOs and devices in the state folder of the native agent, and forged folders of keepers (SECURITY 1, 2).
 
+use std::fs;
+
 use abide_testkit::wait;
 use serde_json::json;
 
@@ -119,5 +121,66 @@ fn security_1_forged_folders_of_keepers_are_neither_read_nor_swept_when_a_native
         stage.workspace("w").join("keepers/fifo/identity").exists(),
         "a folder of the workspace was deleted"
     );
+    stage.assert_unharmed();
+}
+
+/// Folders of keepers that name the bystander's process and keeper, in the place where an earlier version had its keepers.
+/// `leaked` holds the secret of the bystander's keeper: not even that makes another folder a keeper's.
+const CONVINCING: &str = r#"
+python3 - <<'PYTHON'
+import os
+def varint(number):
+    low, rest = number & 0x7f, number >> 7
+    return bytes([low | 0x80]) + varint(rest) if rest else bytes([low])
+boot = open("/proc/sys/kernel/random/boot_id").read().strip().encode()
+def identity(pid, start): return varint(pid) + varint(start) + varint(len(boot)) + boot
+def process(pid): return identity(pid, int(open(f"/proc/{pid}/stat").read().rsplit(") ", 1)[1].split()[19]))
+dead, secret = identity(4194303, 1), open("leaked", "rb").read()
+def forge(name, files):
+    path = "SESSIONS/" + name
+    os.makedirs(path, 0o700)
+    for file, content in files.items():
+        with open(path + "/" + file, "wb") as out: out.write(content)
+        os.chmod(path + "/" + file, 0o600)
+    return path
+forge("victim", {"identity": dead + process(AGENT) + b"\0", "claim": b"\1" + dead, "secret": secret})
+known = {"identity": process(KEEPER) + process(AGENT) + b"\0", "claim": b"\1" + process(KEEPER), "secret": secret}
+os.symlink("PLACE/socket", forge("socket", known) + "/socket")
+os.utime(forge("aged", {"letter": b"precious"}), (0, 0))
+os.symlink("PLACE", "SESSIONS/link")
+os.symlink("CANARY", "SESSIONS/canary")
+open("forged", "w").close()
+PYTHON
+"#;
+
+#[test]
+fn security_1_convincing_keepers_where_an_earlier_version_had_them_are_neither_ended_nor_deleted() {
+    let mut stage = AdversaryDaemon::new();
+    let run = stage.create("w", json!({ "engine": "native", "prompt": "<all><do>true</do>" }));
+    let waiting = stage.wait(&run, &["waiting_user"]);
+    let session = waiting["engine_session"].as_str().expect("it has one");
+    let record = stage.home.path().join("agents").join(session);
+    let sessions = stage.workspace("w").join(".abide/native").join(session).join("sessions");
+    let bystander = stage.bystander();
+    let secret = fs::read(bystander.place.join("secret")).expect("the bystander has a keeper");
+    fs::write(stage.workspace("w").join("leaked"), secret).expect("the test machine allows it");
+    let program = CONVINCING
+        .replace("SESSIONS", &sessions.display().to_string())
+        .replace("PLACE", &bystander.place.display().to_string())
+        .replace("KEEPER", &bystander.keeper.to_string())
+        .replace("AGENT", &bystander.agent.to_string());
+    stage.program("w", &program);
+    let forging = stage.create("w", json!({ "execution_mode": "auto" }));
+    stage.wait(&forging, &["succeeded"]);
+    assert!(stage.workspace("w").join("forged").exists(), "{}", stage.complaints_of("w"));
+    // As if an earlier version had begun the run: the daemon looks there when it is over.
+    let note = stage.home.path().join("outliving").join(&run);
+    let lines = fs::read_to_string(&note).expect("a native run leaves a note");
+    fs::write(&note, format!("{}\n{}", lines.trim_end(), sessions.display())).expect("it is ours");
+    stage.cancel(&run);
+    wait::until("the record and the note of the run are gone", || !record.exists() && !note.exists());
+    for name in ["victim/identity", "socket/secret", "aged/letter", "link/secret", "canary/secret"] {
+        assert!(sessions.join(name).exists(), "{name} was deleted");
+    }
     stage.assert_unharmed();
 }

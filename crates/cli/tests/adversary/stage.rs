@@ -241,6 +241,14 @@ impl AdversaryDaemon {
         pids.filter(is_marked).collect()
     }
 
+    /// The processes of the run beside.
+    pub(crate) fn bystander(&self) -> BystanderProcesses {
+        let keeper = self.home.keeper_of(&self.bystander, 1).expect("it has a keeper").pid;
+        let turns = self.get(&format!("/v1/runs/{}/turns", self.bystander)).body;
+        let agent = turns["items"][0]["attempts"][0]["pid"].as_u64().expect("it has a process");
+        BystanderProcesses { place: self.home.place_of(&self.bystander, 1), keeper, agent }
+    }
+
     /// The run beside answers in the process in which it began, while the hostile ones are at work.
     pub(crate) fn assert_bystander_works(&self) {
         self.say(&self.bystander, "say two");
@@ -284,6 +292,13 @@ impl Drop for AdversaryDaemon {
         }
         self.feed.stop();
     }
+}
+
+/// The folder and the pid of the keeper of the run beside, and the pid of its agent.
+pub(crate) struct BystanderProcesses {
+    pub(crate) place: PathBuf,
+    pub(crate) keeper: u32,
+    pub(crate) agent: u64,
 }
 
 pub(crate) struct FastWorkspace {

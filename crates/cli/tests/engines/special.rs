@@ -1,7 +1,8 @@
 //! What only some engines can do, or have to be kept from doing.
 
-use std::os::unix::fs::PermissionsExt;
+use std::{os::unix::fs::PermissionsExt, path::Path};
 
+use abide::catalogue::EngineConfig;
 use abide_domain::{
     engine::ProfileKind,
     failure::FailureCode,
@@ -9,7 +10,10 @@ use abide_domain::{
     run::{Run, RunStatus},
     settings::ExecutionMode::{Auto, Chat, Interactive},
 };
-use abide_testkit::model::{ModelScript, ScriptedAnswer};
+use abide_testkit::{
+    model::{ModelScript, ScriptedAnswer},
+    skip::skip,
+};
 
 use crate::{
     stage::ProgramTestDaemon,
@@ -218,6 +222,49 @@ fn qwen_is_as_narrow_on_the_second_turn() {
 #[test]
 fn opencode_is_as_narrow_on_the_second_turn() {
     the_sandbox_holds_on_the_second_turn("opencode");
+}
+
+/// The settings of Claude Code in which every command runs in its own sandbox (bubblewrap and socat), or none does at all.
+const CLAUDE_SANDBOX: &str = r#"{"sandbox":{"enabled":true,"failIfUnavailable":true,"autoAllowBashIfSandboxed":true,
+    "allowUnsandboxedCommands":false}}"#;
+
+/// Says after each attempt what became of it.
+const ATTEMPTS: &str = "echo made > made.txt && echo workspace-written; \
+    touch ../outside.txt || echo outside-refused; \
+    cat ../keepers/token || echo keepers-hidden; \
+    grep -c : /proc/net/dev | sed s/^/interfaces-/";
+
+/// The sandbox of Claude Code makes namespaces of its own inside the one that hides Abide's files (issue "Trust boundary",
+/// Isolation). In auto mode nobody is asked, so that a command runs only because it is sandboxed.
+#[test]
+fn the_sandbox_of_claude_works_inside_the_isolation() {
+    let folders = ["/usr/local/bin", "/usr/bin", "/bin"].map(Path::new);
+    for program in ["bwrap", "socat"] {
+        if !folders.iter().any(|folder| folder.join(program).exists()) {
+            return skip(&format!("the sandbox of Claude Code needs {program}, which is not installed"));
+        }
+    }
+    let script = ModelScript::new()
+        .when(|heard| heard.asks("try"), ScriptedAnswer::shell(ATTEMPTS))
+        .when(|heard| !heard.returned().is_empty(), ScriptedAnswer::say("I have tried."));
+    let sandboxed = |config: &mut EngineConfig, home: &Path| {
+        let folder = config.env.get("CLAUDE_CONFIG_DIR").map_or(home, Path::new);
+        std::fs::write(folder.join("settings.json"), CLAUDE_SANDBOX).expect("the home can be written");
+        std::fs::create_dir(home.join("keepers")).expect("the home can be written");
+        std::fs::write(home.join("keepers/token"), "SECRET").expect("the home can be written");
+    };
+    let Some(stage) = ProgramTestDaemon::altered("claude", script, sandboxed) else { return };
+    let run = stage.start(Auto, "try");
+    stage.wait(run, RunStatus::Succeeded);
+    let results: Vec<String> =
+        stage.model.turns().iter().flat_map(|heard| heard.returned()).map(|result| result.text).collect();
+    let result = results.concat();
+    for expected in ["workspace-written", "outside-refused", "keepers-hidden", "interfaces-1"] {
+        assert!(result.contains(expected), "{expected}: {results:#?}");
+    }
+    assert!(!result.contains("SECRET"), "{results:#?}");
+    assert_eq!(std::fs::read_to_string(stage.workspace.join("made.txt")).ok().as_deref(), Some("made\n"));
+    assert!(!stage.home.path().join("outside.txt").exists());
 }
 
 /// Codex over ACP says that it has resumed a session whose file is gone, and notices at the first prompt.
