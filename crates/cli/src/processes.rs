@@ -8,13 +8,14 @@
 mod files;
 mod follow;
 mod outliving;
+mod standby;
 mod variables;
 
 use std::{
     fs, io,
     path::{Path, PathBuf},
     process::Child,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Mutex, PoisonError},
     time::Duration,
 };
 
@@ -27,8 +28,8 @@ use abide_keeper::{
     confine::Confinement,
     identity::ProcessIdentity,
     launch::{
-        KeeperConnection, KeeperLauncher, StandbyKeeper, StartupState, child, kill, make_folder, prevent,
-        resume, stage, sweep,
+        KeeperConnection, KeeperLauncher, StartupState, child, kill, make_folder, prevent, resume, stage,
+        sweep,
     },
     place::{FinalRecord, KeeperDir},
     protocol::{
@@ -52,6 +53,7 @@ use crate::{
 };
 
 pub(crate) use outliving::OutlivingKeepers;
+pub use standby::StandbyPolicy;
 
 /// Processes under one directory of keepers.
 #[derive(Debug)]
@@ -74,40 +76,6 @@ pub struct KeeperProcesses {
 
 /// The folder of the keepers that hold runs.
 pub const RUNS: &str = "runs";
-
-/// Whether a keeper is kept ready, so that a turn does not wait for one to start.
-#[derive(Debug, Default)]
-pub enum StandbyPolicy {
-    /// For programs that start a few processes and go.
-    #[default]
-    None,
-    /// For the daemon. There is none before the first process was started.
-    One(Arc<Mutex<Option<StandbyKeeper>>>),
-}
-
-impl StandbyPolicy {
-    /// The keeper that is ready, if there is one.
-    fn take(&self) -> Option<StandbyKeeper> {
-        match self {
-            Self::None => None,
-            Self::One(spare) => spare.lock().unwrap_or_else(PoisonError::into_inner).take(),
-        }
-    }
-
-    /// Makes the next one ready if there is none, while nobody waits for it.
-    fn refill(&self, launcher: &KeeperLauncher) {
-        let Self::One(spare) = self else { return };
-        if spare.lock().unwrap_or_else(PoisonError::into_inner).is_some() {
-            return;
-        }
-        let (spare, launcher) = (spare.clone(), launcher.clone());
-        let _there_is_none_then = std::thread::Builder::new().name("spare".to_owned()).spawn(move || {
-            if let Ok(ready) = launcher.prepare() {
-                *spare.lock().unwrap_or_else(PoisonError::into_inner) = Some(ready);
-            }
-        });
-    }
-}
 
 /// The key of what a process reads first.
 const FIRST_INPUT: u64 = u64::MAX;

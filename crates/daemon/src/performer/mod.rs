@@ -6,6 +6,7 @@
 
 mod examined;
 mod guarded;
+mod in_progress;
 mod lane;
 mod launch;
 mod listen;
@@ -43,6 +44,7 @@ use abide_ports::{
 };
 use examined::ProbeCache;
 use guarded::{EFFECT, item};
+use in_progress::RunInProgress;
 use tokio::{
     runtime::Handle,
     sync::{Semaphore, watch},
@@ -547,22 +549,6 @@ impl std::fmt::Debug for DaemonDeps {
 impl std::fmt::Debug for EffectExecutor {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("EffectExecutor").finish_non_exhaustive()
-    }
-}
-
-/// Somebody is looking after a run. A broken assumption on the way stops that run for a while, and nothing else.
-struct RunInProgress {
-    performer: EffectExecutor,
-    run: RunId,
-}
-
-impl Drop for RunInProgress {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            tracing::error!(run = %self.run, "a broken assumption in performing orders");
-            lock(&self.performer.shared.busy).remove(&self.run);
-            self.performer.look_later(self.run, BROKEN_PAUSE);
-        }
     }
 }
 

@@ -24,7 +24,7 @@ use super::{
     call::IncompleteRequest,
     gates::{AcpGates, rejecting},
     native::{
-        AcpChunk, AcpError, AcpErrorData, AcpMessage, CancelRequestParams, ContentBlock, InitializeResult,
+        AcpChunk, AcpError, AcpMessage, CancelRequestParams, ContentBlock, InitializeResult,
         OpenSessionResult, PlanEntry, PromptResult, ReopenMethod, RequestPermissionParams, SessionUpdate,
         SessionUpdateParams, UpdateLine, looks_like_chunk, part,
     },
@@ -37,24 +37,10 @@ use crate::{
     tongue::{FactSink, LineProtocol, LongLine, extend},
 };
 
-/// The code with which agents ask for a login.
-const AUTH_REQUIRED: i64 = -32000;
-/// The code with which agents say that they do not know a session.
-const NOT_FOUND: i64 = -32002;
 /// How many tools at work are remembered by their titles.
 const MAX_TOOLS: usize = 1_000;
-/// What agents call a session, and how they say that one is missing, in lower case.
-const SESSION: [&str; 4] = ["session", "thread", "conversation", "rollout"];
-const MISSING: [&str; 7] = [
-    "not found",
-    "no such",
-    "unknown",
-    "does not exist",
-    "doesn't exist",
-    "no longer exists",
-    "invalid session",
-];
 
+mod failure;
 mod long;
 
 /// What has been heard of one process.
@@ -404,45 +390,6 @@ impl AcpReader {
         self.phase = AcpPhase::Broken;
         self.ended = 1;
         facts.ended(1, TurnOutcome::Failed { failure });
-    }
-
-    fn not_opened(&self, trouble: &AcpError<'_>) -> RunFailure {
-        let failure = self.failure(trouble);
-        if self.resumes.is_none() || failure.code == FailureCode::EngineAuthRequired {
-            return failure;
-        }
-        let message = format!("the session could not be resumed: {}", failure.message);
-        RunFailure::new(FailureCode::SessionResumeFailed, message)
-    }
-
-    /// The failure of something that was asked of a session before it showed any sign of life. Some agents say that they
-    /// resumed a session and look for it only then.
-    fn first_failure(&self, trouble: &AcpError<'_>) -> RunFailure {
-        let failure = self.failure(trouble);
-        let lower = failure.message.to_lowercase();
-        let about_session = SESSION.iter().any(|word| lower.contains(word));
-        let is_missing = trouble.code == Some(NOT_FOUND)
-            || about_session && MISSING.iter().any(|word| lower.contains(word));
-        if is_missing { self.not_opened(trouble) } else { failure }
-    }
-
-    fn failure(&self, trouble: &AcpError<'_>) -> RunFailure {
-        let mut message = trouble.message.as_deref().unwrap_or("the agent reports an error").to_owned();
-        let data = part::<AcpErrorData<'_>>(trouble.data).and_then(|data| data.details.or(data.message));
-        if let Some(more) = data.or_else(|| part::<Cow<'_, str>>(trouble.data))
-            && !message.contains(&*more)
-        {
-            message = format!("{message}: {more}");
-        }
-        let mut failure = engine_failed(&message);
-        if trouble.code == Some(AUTH_REQUIRED) {
-            failure.code = FailureCode::EngineAuthRequired;
-        }
-        if failure.code == FailureCode::EngineAuthRequired && !self.logins.is_empty() {
-            failure.message =
-                format!("{message} (log in with the agent's own program; it offers: {})", self.logins);
-        }
-        failure
     }
 }
 
