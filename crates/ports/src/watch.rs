@@ -66,7 +66,7 @@ pub struct AttemptSummary {
     pub started_at: Timestamp,
     /// The time of its exit. The end of the turn if the process was kept for another one.
     pub ended_at: Timestamp,
-    /// None if the process was kept for another turn.
+    /// None if no exit was observed.
     pub exit: Option<ExitStatus>,
 }
 

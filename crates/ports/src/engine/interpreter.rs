@@ -124,9 +124,7 @@ pub enum ProcessSignal {
 pub enum UnsupportedOperation {
     /// The engine lacks the ability.
     #[error("the engine cannot do this: it lacks {}", ability.name())]
-    Lacks {
-        ability: EngineAbility,
-    },
+    Lacks { ability: EngineAbility },
     /// The engine has the ability, but not for this request.
     #[error("the engine cannot do this: {reason}")]
     Refused {

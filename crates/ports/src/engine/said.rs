@@ -21,10 +21,7 @@ pub struct EngineFact {
 pub enum FactKind {
     /// The session id. Reported before any question and again in every process. It is the id that the engine announced,
     /// even if another one was requested; the domain compares them (A4).
-    Session {
-        handle_type: HandleType,
-        value: String,
-    },
+    Session { handle_type: HandleType, value: String },
     /// A part of the answer while it is generated, for live display.
     Text(String),
     /// The current activity, for live display.

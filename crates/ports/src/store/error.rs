@@ -27,19 +27,13 @@ pub enum StoreError {
     },
     /// The store cannot be reached or is busy. Retry.
     #[error("the store is not available: {reason}")]
-    Unavailable {
-        reason: String,
-    },
+    Unavailable { reason: String },
     /// Contact was lost during the commit, so it may have been written. Read before retrying.
     #[error("whether the commit was written is not known: {reason}")]
-    OutcomeUnknown {
-        reason: String,
-    },
+    OutcomeUnknown { reason: String },
     /// There is no space left. Acknowledged input is not lost.
     #[error("the store is full: {reason}; free some space, nothing acknowledged is lost")]
-    Full {
-        reason: String,
-    },
+    Full { reason: String },
     /// The stored data is invalid.
     #[error(
         "the store is damaged: {what}; restore a backup with `abide restore FILE`, or run `abide verify` to see how far \
@@ -86,9 +80,7 @@ pub enum StoreError {
     },
     /// The request is invalid, for example because of a malformed cursor.
     #[error("{what} is not valid")]
-    Invalid {
-        what: String,
-    },
+    Invalid { what: String },
 }
 
 /// The reaction to an error.

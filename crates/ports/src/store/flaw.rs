@@ -5,22 +5,14 @@
 pub enum StoreFlaw {
     /// Acknowledged input is missing.
     #[error("acknowledged input is missing: {what}")]
-    Lost {
-        what: String,
-    },
+    Lost { what: String },
     /// The journal, or the file that holds it, is damaged.
     #[error("{what}")]
-    Journal {
-        what: String,
-    },
+    Journal { what: String },
     /// Data derived from the journal is wrong and can be rebuilt.
     #[error("{what}")]
-    Derived {
-        what: String,
-    },
+    Derived { what: String },
     /// Information for the operator; the store is intact.
     #[error("{what}")]
-    Note {
-        what: String,
-    },
+    Note { what: String },
 }

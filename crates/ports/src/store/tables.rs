@@ -96,10 +96,7 @@ pub enum JournalMismatch {
     },
     /// The journal contains an event that the domain refuses at that position.
     #[error("run {}: entry {} cannot follow what is before it: {refused}", entry.run_id, entry.seq.0)]
-    Refused {
-        entry: Box<JournalEntry>,
-        refused: RequestRefused,
-    },
+    Refused { entry: Box<JournalEntry>, refused: RequestRefused },
     /// An entry is missing or duplicated.
     #[error("run {run_id}: an entry says revision {found} where {derived} is due")]
     Revision {
