@@ -112,8 +112,9 @@ pub async fn verify(
     Ok(verification)
 }
 
-/// Rebuilds all tables from the journal and returns the number of runs. No other process may write at the same time. A
-/// damaged journal is not changed, nor are the tables of runs with entries after the damage.
+/// Rebuilds all tables from the journal, in the order of run ids, and returns the number of runs. No other process may
+/// write at the same time. Fails at a run whose entries are damaged: neither the journal nor the tables of this and the
+/// following runs are changed.
 pub async fn rebuild(
     store: &dyn Store,
     mut progress: impl FnMut(VerificationProgress) + Send,

@@ -103,7 +103,7 @@ async fn what_a_store_does_to_its_own_files_is_no_harm() {
             store.commit(commit).await.unwrap();
         }
         store.health().unwrap();
-        // The database is backed up, touched, and given a new mode.
+        // A backup and another modification time are accepted.
         store.backup(&folder.path().join(format!("copy-{round}.db"))).await.unwrap();
         let file = fs::File::options().write(true).open(&path).unwrap();
         file.set_modified(std::time::SystemTime::UNIX_EPOCH).unwrap();

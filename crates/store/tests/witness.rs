@@ -279,7 +279,7 @@ async fn a_restored_backup_is_what_it_was_and_the_old_database_is_kept() {
     let kept = SqliteStore::open(&kept).expect("what was there is a database with its log");
     assert_eq!(kept.head().await.unwrap(), now);
     drop((store, kept));
-    // The same timestamp twice is not a problem.
+    // A second restore within the same second keeps the database under another name.
     let again = restore(&backup, &path).unwrap();
     assert!(again.kept.is_some_and(|kept| kept.exists()));
     assert!(!killed.path().join("abide.db-restoring").exists());

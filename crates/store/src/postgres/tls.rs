@@ -351,7 +351,7 @@ mod tests {
             "postgres://u@db.example/d?hostaddr=127.0.0.1",
             "postgres://u@localhost/d?hostaddr=10.0.0.1",
             "postgres:///d?hostaddr=10.0.0.1",
-            // Parameters that only the driver reads have no effect on the decision.
+            // The `sslmode` that the driver parses is ignored.
             "postgres://u@db.example/d?sslmode=disable",
         ] {
             assert_eq!(mode_of(remote, None, None), (TlsMode::VerifyFull, SslMode::Require), "{remote}");
