@@ -12,8 +12,7 @@ use crate::failure::{FailureCode, RunFailure};
 /// |---|---|
 /// | 0 | the first release |
 /// | 1 | a request inside a turn is void when its process ends (A10); automatic answers are events of their own (D6); a sticky run never fails with `SESSION_RESUME_FAILED`; starts and exits that are told late are recorded; a session that a lost process may have begun under our id is resumed |
-/// | 2 | an answer of a person to an approval must be a yes or a no and is otherwise refused; the decision is recorded
-/// (I42, I43) |
+/// | 2 | an answer of a person to an approval must be a yes or a no and is otherwise refused; the decision is recorded (I42, I43) |
 pub const RULES: u32 = 2;
 
 impl RunTransition {
