@@ -24,7 +24,7 @@ use crate::private;
 const FOLDER: &str = "crash-guard";
 /// Size of a slot; larger than any file name.
 const SLOT_BYTES: usize = 512;
-/// Maximum number of bytes read, because agents can write to the file.
+/// Maximum number of bytes read, whatever the size of the file.
 const MAX_RECORD_BYTES: u64 = 1 << 20;
 
 #[derive(Debug)]

@@ -1,6 +1,6 @@
 //! `abide verify`: compares the tables with the journal, and repairs them on request.
 //!
-//! The store does the work (`upkeep`). This module takes the lock, prints progress, and advises on findings.
+//! The store does the work (`upkeep`). This module prints progress and advises on findings.
 
 use std::{io::IsTerminal, process::ExitCode};
 

@@ -222,7 +222,7 @@ impl AccessRegistry {
         self.lock().unsaved_since.is_some_and(|since| now.since(since) >= USE_PRECISION)
     }
 
-    /// Saves last-use times if the last save is long enough ago. A failure is retried later.
+    /// Saves last-use times if the oldest unsaved one is at least `USE_PRECISION` old. A failure is retried later.
     pub fn save_uses(&self, now: Timestamp) {
         let mut state = self.lock();
         if state.unsaved_since.is_some_and(|since| now.since(since) >= USE_PRECISION)

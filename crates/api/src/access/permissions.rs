@@ -1,4 +1,4 @@
-//! Sets of permissions.
+//! A set of permissions.
 
 use abide_wire::access::Permission;
 use serde::{Deserialize, Serialize};

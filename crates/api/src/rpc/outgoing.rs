@@ -65,7 +65,7 @@ impl RpcServer {
         }
     }
 
-    /// Writes the remaining output at shutdown. The client has a limited time to read it.
+    /// Writes the remaining output at shutdown. Gives up if the client reads nothing for 2 s.
     pub(super) fn write_rest(&mut self, output: impl AsFd) -> std::io::Result<()> {
         while self.written < self.talk.out.len() {
             let moment = Timespec { tv_sec: 2, tv_nsec: 0 };

@@ -1,17 +1,17 @@
 //! The instructions of the parrot, parsed from the lines of a prompt. They are executed elsewhere.
 //!
-//! | order | effect |
+//! | instruction | effect |
 //! |---|---|
-//! | `say TEXT` | part of the answer |
+//! | `say TEXT` | a part of the result |
 //! | `ask KIND[/POLICY] PROMPT \| option \| option` | ends the turn with a question; an option that ends in `(safe)` is the safe one |
 //! | `gate PROMPT` | asks for approval inside the turn and waits |
 //! | `gate KIND: COMMAND` | the same, for a command (`command`), a path and its new text (`file_change`), a tool and its input (`tool`), or anything else (`permission`) |
-//! | `progress TEXT` | tells what it is doing |
+//! | `progress TEXT` | reports progress |
 //! | `sleep SEC` | a pause |
-//! | `print N` | N bytes of output that are no part of the answer |
+//! | `print N` | N bytes of output that are not part of the result |
 //! | `write PATH TEXT`, `append PATH TEXT` | a file in the workspace with this line; this line added to it |
-//! | `fail TEXT`, `crash`, `hang` | exit 1; SIGKILL to itself; for ever, and deaf to SIGTERM |
-//! | `mute-session`, `lose-session` | announces no handle in this turn; makes the handle useless |
+//! | `fail TEXT`, `crash`, `hang` | exits with 1; sends SIGKILL to itself; hangs forever and ignores SIGTERM |
+//! | `mute-session`, `lose-session` | announces no session id in this turn; makes the session unusable |
 //!
 //! Any other line is answered with `heard: <line>`, and so is an instruction with invalid arguments. `$reply` in a text
 //! is the last reply, to a question or at a gate.

@@ -1,14 +1,14 @@
-//! The parrot's line protocol: one JSON object a line, both ways.
+//! The parrot's line protocol: one JSON object per line, in both directions.
 //!
-//! | it says | meaning |
+//! | output message | meaning |
 //! |---|---|
-//! | `{"type":"session","id"}` | the session's name, once in each process, before anything else |
-//! | `{"type":"turn"}` | a prompt was taken |
-//! | `{"type":"text","text"}`, `{"type":"output","text"}` | a piece of the answer; something that is printed and no part of it |
-//! | `{"type":"progress","text"}` | what it is doing |
-//! | `{"type":"gate","id","prompt"}`, `{"type":"withdrawn","id"}` | it waits for approval, perhaps of a `kind`, `command` and `cwd`; it no longer does |
-//! | `{"type":"result","text"}` | the turn is over, with this answer |
-//! | `{"type":"failed","message"}`, `{"type":"interrupted"}` | the turn is over, without one |
+//! | `{"type":"session","id"}` | the session id, once per process, as the first message |
+//! | `{"type":"turn"}` | a prompt was accepted |
+//! | `{"type":"text","text"}`, `{"type":"output","text"}` | a part of the result; output that is not part of the result |
+//! | `{"type":"progress","text"}` | progress |
+//! | `{"type":"gate","id","prompt"}`, `{"type":"withdrawn","id"}` | an approval request, optionally with `kind`, `command` and `cwd`; its withdrawal |
+//! | `{"type":"result","text"}` | the turn has ended with this result |
+//! | `{"type":"failed","message"}`, `{"type":"interrupted"}` | the turn has ended without a result |
 //!
 //! Its input messages are `{"type":"prompt","text"}`, `{"type":"answer","gate","text","approved"}`,
 //! `{"type":"steer","text"}` and `{"type":"interrupt"}`; SIGINT is equal to the last one. Instructions are executed

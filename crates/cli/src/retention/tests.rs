@@ -344,7 +344,7 @@ fn a_directory_that_its_owner_may_not_enter_is_deleted() {
     assert_eq!(fs::read_dir(home.path().join("trash")).unwrap().count(), 0);
 }
 
-/// SECURITY finding 18: as many trees that cannot be deleted as one round tries kept all others from being deleted.
+/// SECURITY finding 18: if a round tried only trees that cannot be deleted, no other tree was ever deleted.
 #[test]
 fn trees_that_cannot_be_deleted_do_not_keep_others() {
     if !rustix::process::geteuid().is_root() {

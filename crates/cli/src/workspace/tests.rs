@@ -420,7 +420,7 @@ fn deeply_nested_directories_in_the_staging_folder_are_removed() {
     assert!(place.nothing_is_staged());
 }
 
-/// A skill in a cloned repository that is a link is not read through.
+/// A skill in a cloned repository that is a link is refused.
 #[test]
 fn a_skill_in_the_workspace_that_is_a_link_is_refused() {
     let place = WorkspaceFixture::new();
