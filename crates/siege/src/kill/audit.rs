@@ -10,12 +10,12 @@ use abide_testkit::daemon::{DaemonExit, EventReader, SeenEvent, TestDaemon, Test
 use super::scene::nap;
 use crate::tally::CrashCounters;
 
-/// The number of checks for pending work, 50 ms apart.
+/// The maximum number of polls for a condition, 50 ms apart.
 const LOOKS: usize = 600;
 /// The number of consecutive checks without a change after which the home is quiet.
 const QUIET_LOOKS: usize = 6;
 
-/// Checks all invariants. Violations are added to the counters as text.
+/// Checks all invariants and returns the violations.
 pub(crate) fn look(
     home: &TestHome,
     feed: &EventReader,
