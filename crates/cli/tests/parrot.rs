@@ -319,7 +319,7 @@ fn who_hangs_is_deaf_to_everything_but_sigkill() {
     parrot.signal(rustix::process::Signal::TERM);
     parrot.signal(rustix::process::Signal::INT);
     parrot.tell(&json!({ "type": "interrupt" }));
-    // The process ignores SIGTERM and is still running; only the SIGKILL below ends it.
+    // The process ignores both signals and the interrupt; only the SIGKILL below ends it.
     assert!(parrot.child.try_wait().unwrap().is_none());
     parrot.signal(rustix::process::Signal::KILL);
     let status = parrot.child.wait().unwrap();

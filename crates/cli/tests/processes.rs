@@ -126,7 +126,7 @@ fn a_variable_that_is_added_to_keeps_what_the_owner_set() {
         }
     }
     assert_eq!(String::from_utf8_lossy(&said), "--one --more, --two --more, --more\n");
-    // The exit status is returned to a later call of `end` as well.
+    // `end` returns the exit status, also after the exit was read.
     assert_eq!(keepers.end("run-1"), Ok(ExitStatus::Code(7)));
     assert_eq!(keepers.end("run-1"), Ok(ExitStatus::Unseen), "nothing of it is left");
 }

@@ -107,7 +107,7 @@ fn nobody_at_the_models_address_is_told_and_the_same_command_goes_on() {
         run.expect(1).stderr.contains("Connection refused (os error 111); run the same command again"),
         "{run:?}"
     );
-    let _back = ModelServer::start_on(port, ModelScript::new().then(ScriptedAnswer::say("late, and well")));
+    let _server = ModelServer::start_on(port, ModelScript::new().then(ScriptedAnswer::say("late, and well")));
     assert_eq!(abide(folder.path(), &base, &words).expect(0).stdout.trim_end(), "late, and well");
 }
 

@@ -104,7 +104,7 @@ impl AgentEngineDaemon {
         u32::try_from(attempts.last().unwrap()["pid"].as_u64().unwrap()).unwrap()
     }
 
-    /// Waits for `moments` short intervals, so that a kill hits different points of the execution.
+    /// Waits for the duration of `moments` requests, so that a kill hits different points of the execution.
     fn moments(&self, moments: u64) {
         for _ in 0..moments {
             self.home.client().unwrap().get("/v1/runs").unwrap();
