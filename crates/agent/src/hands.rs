@@ -45,7 +45,7 @@ pub trait ToolRunner {
     /// Ends sessions of this state folder that the journal does not contain, because a crash prevented the record of
     /// their start.
     fn end_others(&mut self, known: &[&str]);
-    /// Removes these texts from the records of calls.
+    /// Keeps these texts out of the records of later calls.
     fn keep_out(&mut self, secrets: Vec<String>);
 }
 

@@ -341,7 +341,7 @@ const MARKED: &str = "marked";
 /// Suffix in the token of an earlier version for an answer that was a number.
 const AS_NUMBER: &str = " as a number";
 
-/// A random token name that shares no part with the text, unless the text is too short for that.
+/// A random token name that does not contain the text, unless the text is too short for that.
 fn fresh_name(text: &str) -> String {
     let name = || clock::fresh(16);
     (0..16).map(|_| name()).find(|name| !name.contains(text.trim())).unwrap_or_else(name)

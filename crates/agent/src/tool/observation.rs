@@ -156,7 +156,7 @@ fn from_character(bytes: &[u8]) -> &[u8] {
 /// Number of bytes that decide whether output is text.
 const SAMPLE: usize = 8 << 10;
 
-/// Binary output contains NUL bytes or many invalid characters.
+/// Whether the output contains NUL bytes, or more than 10 % of its bytes are invalid UTF-8.
 fn is_binary(head: &[u8]) -> bool {
     let sample = whole_characters(head.get(..SAMPLE.min(head.len())).unwrap_or_default());
     if sample.contains(&0) {

@@ -124,7 +124,7 @@ fn s1_a_forged_folder_of_a_session_neither_reaches_another_keeper_nor_ends_a_pro
     let victim = ids(&bench.workbench).remove(0);
     let place = folder.join("record/sessions").join(&victim);
     let sessions = bench.state().join("sessions");
-    // Socket and secret belong to another keeper, linked symbolically or by a hard link.
+    // The secret is a copy of another keeper's, and the socket is a symbolic or hard link to its socket.
     for (name, link) in [("linked_1", true), ("linked_2", false)] {
         let forged = sessions.join(name);
         fs::create_dir_all(&forged).unwrap();
