@@ -1,6 +1,6 @@
 //! The daemon as a whole: its requests, its background work, and its shutdown.
 //!
-//! All clients (HTTP, the command line, chat) use a [`Daemon`]. Requests are applied by [`RunService`], and the
+//! All clients (HTTP, the command line, chat) use a [`Daemon`]. Requests are applied by [`crate::RunService`], and the
 //! resulting effects are executed by [`EffectExecutor`]. Queries read the store. Wire formats are in other crates.
 
 use std::{
