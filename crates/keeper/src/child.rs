@@ -17,7 +17,7 @@ use crate::place::KeeperDir;
 use crate::protocol::{KeeperRefusal, KeeperSpec};
 use crate::script::ShellDriver;
 
-/// How the keeper is connected to the child.
+/// The connection of the keeper to the standard streams of its child.
 #[derive(Debug)]
 pub(crate) enum ChildIo {
     /// The writing end of standard input. The output is read through [`OutputPipes`].

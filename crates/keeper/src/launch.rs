@@ -23,7 +23,7 @@ use crate::protocol::{
     KeeperRequest, KeeperResponse, KeeperSpec, KeeperStatus, TaggedRequest, TaggedResponse, or_default,
 };
 
-/// How to start this program as a keeper.
+/// Starts this program as a keeper.
 #[derive(Debug, Clone)]
 pub struct KeeperLauncher {
     /// The path of the program; normally the running one.

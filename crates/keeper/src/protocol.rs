@@ -77,7 +77,7 @@ where
     Ok(T::deserialize(deserializer).unwrap_or_default())
 }
 
-/// How the child is connected.
+/// The kind of the connection between keeper and child.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum ChildMode {
     /// Three pipes. The output is job 0.
@@ -423,7 +423,7 @@ pub struct KeeperStatus {
     pub protocol: u32,
 }
 
-/// How a job ended.
+/// The end of a job: exit code, duration and the reason of a stop.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExecOutcome {
     pub job: JobId,

@@ -9,7 +9,7 @@ use std::path::Path;
 
 use crate::procs;
 
-/// What a process tree does with an input.
+/// The state of an input: whether a process of the tree waits for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum InputReadState {
     /// A thread is blocked in reading the input, and waits for nothing else.

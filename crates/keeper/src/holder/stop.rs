@@ -19,7 +19,7 @@ const SILENT: u8 = 3;
 /// Number of scans for processes started while others were being stopped.
 const FREEZE_ROUNDS: usize = 16;
 /// The descriptor limit during a stop, on a terminal: the number of standard streams that a shell must be able to
-/// restore. On pipes the limit is lower, because the keeper repairs the streams and a program must not start with a
+/// restore. On pipes the limit is 0, because the keeper repairs the streams and a program must not start with a
 /// free standard descriptor.
 const STANDARD_STREAMS: u64 = 3;
 /// Minimum interval between two attempts to recall the shell, in microseconds.
