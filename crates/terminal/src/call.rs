@@ -312,7 +312,7 @@ pub struct SessionInfo {
     pub pty: bool,
 }
 
-/// How a command ended.
+/// The end of a command: exit code, duration and the reason of a stop.
 #[derive(Debug, Clone)]
 pub struct CommandExit {
     /// Exit code; 128 + n for a death by signal n.
