@@ -24,15 +24,15 @@ pub(crate) enum RuleFault {
     ConsumeReplyTwice,
     /// Deadlines that were set before a restart are not looked at after it.
     ForgetDeadlinesAtRestart,
-    /// What was owed before a restart is not performed after it.
+    /// Effects that were pending before a restart are not executed after it.
     ForgetOwedAtRestart,
-    /// Orders are carried out before they are committed.
+    /// Effects are executed before they are committed.
     ActBeforeCommit,
     /// A commit is acknowledged before it is durable.
     AcknowledgeTooEarly,
-    /// News of an old attempt is taken as news of the current one.
+    /// Events of an old attempt are taken as events of the current one.
     IgnoreFence,
-    /// What was heard before is heard again.
+    /// Output that was processed before is processed again.
     ForgetWhatWasHeard,
     /// A waiting run keeps its slot.
     KeepSlotWhileWaiting,
