@@ -40,9 +40,9 @@ impl Default for GuardPauses {
     }
 }
 
-/// Maximum time for which other tasks are blocked to execute one alone.
+/// Maximum wait for the exclusive lock. New tasks are blocked meanwhile.
 const ALONE_WAIT: Duration = Duration::from_millis(500);
-/// Pause before the next attempt to do that.
+/// Pause before the next attempt to get the exclusive lock.
 const CROWDED_PAUSE: Duration = Duration::from_secs(30);
 /// Maximum time of exclusive execution. After that, other tasks run concurrently.
 const ALONE_BOUND: Duration = Duration::from_secs(5);
