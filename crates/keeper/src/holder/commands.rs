@@ -394,7 +394,7 @@ impl ChildSupervisor {
         }
     }
 
-    /// Drains the terminal until no output arrives for 25 ms, because the kernel forwards terminal output through a queue.
+    /// Drains the terminal until no output arrives for 25 ms. The kernel forwards terminal output through a queue.
     pub(super) fn settle_terminal(&mut self) {
         let moment = rustix::event::Timespec { tv_sec: 0, tv_nsec: 25_000_000 };
         for _ in 0..40 {
