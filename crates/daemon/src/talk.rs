@@ -50,10 +50,7 @@ pub(crate) enum SessionAction {
     /// Commit this event.
     Take(RunEvent),
     /// Write these bytes to the process, once for this key.
-    Write {
-        key: u64,
-        bytes: Vec<u8>,
-    },
+    Write { key: u64, bytes: Vec<u8> },
     /// The process has finished and should exit soon.
     ExpectExit,
 }
