@@ -1,6 +1,6 @@
-//! The command line: which chores there are, their help, and the exit code each ends with.
+//! The command line: the commands, their help, and their exit codes.
 //!
-//! What a chore does is in the file of its name.
+//! Each command is implemented in the file of its name.
 
 use std::process::ExitCode;
 

@@ -1,5 +1,5 @@
-//! The benchmarks by name. What each measures is in its crate; here is only which there are and what they need.
-//! The one exception is the terminal's peers: other people's programs, which no crate of ours should know.
+//! The list of benchmarks and their requirements. Each benchmark is implemented in its crate. The exception are the
+//! terminal's peers: programs of other projects, on which no crate should depend.
 
 mod against;
 mod peers;
@@ -23,7 +23,7 @@ struct BenchmarkSpec {
 
 #[derive(Clone, Copy)]
 enum BenchmarkNeeds {
-    /// The release binary of the project, and peers to be compared with.
+    /// The release binary of the project, and the peers.
     BinaryAndPeers,
     /// The agent programs.
     Engines,
@@ -64,7 +64,7 @@ const BENCHES: &[BenchmarkSpec] = &[
     },
 ];
 
-/// Measures an earlier commit and the present tree in turns, and fails if the present tree is slower.
+/// Measures an earlier commit and the present tree alternately, and fails if the present tree is slower.
 pub(crate) fn run_against(workspace: &CargoWorkspace, name: &str, commit: &str) -> Result<()> {
     against::run(workspace, find(name)?, commit)
 }
@@ -93,7 +93,7 @@ pub(crate) fn run(workspace: &CargoWorkspace, name: &str, args: &[String]) -> Re
             peers::run(workspace, wanted)
         }
         BenchmarkNeeds::Engines => match env::var_os(engines::FOUND_VARIABLE) {
-            // Somebody has them installed elsewhere.
+            // The programs are installed elsewhere.
             Some(list) => cargo(args).env(engines::FOUND_VARIABLE, list).run(),
             None => {
                 let engines = InstalledEngines::prepare(workspace)?;

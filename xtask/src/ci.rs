@@ -1,6 +1,6 @@
-//! Everything that must be green before a change lands, one step after the other, the same at home and in CI.
+//! All checks that must pass before a change is merged, in sequence; the same locally and in CI.
 //!
-//! The first failing step ends the run and says how it is run alone.
+//! The run stops at the first failing step and prints the command that runs the step alone.
 
 use anyhow::{Context, Result};
 use clap::ValueEnum;
@@ -11,7 +11,7 @@ use crate::stopwatch::{ElapsedTime, Stopwatch};
 use crate::workspace::CargoWorkspace;
 use crate::{schemathesis, siege, sim, test, tidy, tools};
 
-/// In this order: what is quick and fails often comes first.
+/// The steps in their order: fast steps that fail often come first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum CiStep {
     /// The sources are formatted.
@@ -102,8 +102,8 @@ impl CiStep {
                     .env("RUSTDOCFLAGS", "-D warnings")
                     .run()?;
             }
-            // Advisories are left out: their database is not a package of any registry, so a machine that reaches
-            // only registries could never pass.
+            // Advisories are left out: their database is not in a package registry, so a machine with access only to
+            // registries could never pass.
             Self::Deny => EchoedCommand::new(tools::DENY.ready(workspace)?)
                 .args(["--locked", "check", "licenses", "bans", "sources"])
                 .dir(&workspace.root)

@@ -1,6 +1,6 @@
-//! An earlier commit, checked out and built beside the present tree, for chores that compare or replace.
+//! An earlier commit, checked out and built next to the present tree, for commands that compare or replace binaries.
 //!
-//! The work tree and its builds lie below `target/siege` and are kept: a second chore with the same commit builds
+//! The work tree and its builds are below `target/siege` and are kept: a second command with the same commit builds
 //! nothing.
 
 use std::path::PathBuf;
@@ -10,15 +10,13 @@ use anyhow::{Context, Result};
 use crate::shell::EchoedCommand;
 use crate::workspace::CargoWorkspace;
 
-/// A checked-out commit.
 pub(crate) struct EarlierCommit {
     folder: PathBuf,
     target: PathBuf,
-    /// Its full hash.
+    /// The full hash.
     pub(crate) commit: String,
 }
 
-/// How it is built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BuildProfile {
     Debug,
@@ -49,13 +47,13 @@ impl EarlierCommit {
         Ok(Self { folder, target: workspace.target.join("siege/from-target"), commit })
     }
 
-    /// Its `abide`.
+    /// Builds `abide` and returns its path.
     pub(crate) fn binary(&self, profile: BuildProfile) -> Result<PathBuf> {
         self.cargo(&["build", "--quiet", "--package", "abide"]).args(profile.flags()).run()?;
         Ok(self.target.join(profile.folder()).join("abide"))
     }
 
-    /// One of its own benchmarks, built; the command runs it.
+    /// Builds one of the commit's own benchmarks and returns its path.
     pub(crate) fn bench(&self, package: &str, name: &str) -> Result<PathBuf> {
         let json = self
             .cargo(&["bench", "--quiet", "--no-run", "--message-format", "json", "--package", package])
@@ -85,7 +83,7 @@ impl BuildProfile {
     }
 }
 
-/// The last program that cargo says it has built.
+/// Returns the last executable that cargo reports.
 pub(crate) fn executable(messages: &str) -> Option<PathBuf> {
     let built = messages.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
     built.filter_map(|message| Some(PathBuf::from(message["executable"].as_str()?))).next_back()

@@ -1,6 +1,7 @@
-//! The project's own chores: `cargo xtask up`, `test`, `engines`, `stage`, `sim`, `kill`, `load`, `bench`, `tidy` and `ci`.
+//! The development commands of this repository: `cargo xtask up`, `test`, `engines`, `stage`, `sim`, `kill`, `load`,
+//! `bench`, `tidy` and `ci`.
 //!
-//! Nothing that a user of Abide runs is here; this binary is never shipped.
+//! This binary is never shipped; commands for users are in `abide`.
 
 mod args;
 mod bench;

@@ -1,8 +1,8 @@
-//! A Postgres server for one chore: made in an empty folder, reachable on loopback with a password of its own,
-//! durable like a real one (fsync stays on), and gone when the value is dropped.
+//! A Postgres server for one command: created in an empty folder, reachable on loopback with a random password, durable
+//! (fsync stays on), and deleted when the value is dropped.
 //!
-//! Should this process be killed outright, the kernel tells the server (`setpriv --pdeathsig`), and the folder is
-//! swept by the next chore that needs a server. Existing servers of the machine are neither used nor touched.
+//! If this process is killed, the kernel signals the server (`setpriv --pdeathsig`), and the next command that needs a
+//! server deletes the folder. Existing servers of the machine are not used.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -20,14 +20,14 @@ use tempfile::TempDir;
 use crate::shell::{EchoedCommand, UnixUser, which};
 use crate::workspace::CargoWorkspace;
 
-/// The variable in which tests and benchmarks find the server.
+/// The variable that contains the URL of the server, for tests and benchmarks.
 pub(crate) const URL_VARIABLE: &str = "ABIDE_TEST_POSTGRES_URL";
 
-/// The variable in which tests find the folder with the certificates of authorities: `ca.pem` has signed the server's
-/// certificate, which is valid for `db.abide.test`; `other.pem` has not.
+/// The variable with the folder of the CA certificates: `ca.pem` has signed the server's certificate, which is valid
+/// for `db.abide.test`; `other.pem` has not.
 pub(crate) const CERTIFICATES_VARIABLE: &str = "ABIDE_TEST_POSTGRES_CERTIFICATES";
 
-/// A running server. It accepts TLS and clear text.
+/// A running server. It accepts TLS and plain-text connections.
 pub(crate) struct PostgresServer {
     server: Child,
     url: String,
@@ -43,7 +43,7 @@ impl PostgresServer {
         let password = random_hex()?;
         init(&binaries, home.path(), user, &password)?;
         make_certificates(home.path(), user)?;
-        // The port is free when we look and may be taken when the server binds it, so a failure is tried again.
+        // Another process may take the free port before the server binds it, so a failure is retried.
         let mut last = None;
         for _ in 0..3 {
             let port = free_port()?;
@@ -73,11 +73,11 @@ impl Drop for PostgresServer {
     }
 }
 
-/// The folder that holds `postgres` and `initdb`, the newest if there are several.
+/// Returns the folder that contains `postgres` and `initdb`; the newest if there are several.
 pub(crate) fn binaries() -> Option<PathBuf> {
     let on_path = which("postgres").and_then(|path| path.parent().map(Path::to_path_buf));
     let complete = |dir: &PathBuf| dir.join("postgres").is_file() && dir.join("initdb").is_file();
-    // Debian keeps servers off the path, one folder for each major version.
+    // Debian does not put servers on the path; each major version has its own folder.
     let mut versions: Vec<(u32, PathBuf)> = fs::read_dir("/usr/lib/postgresql")
         .into_iter()
         .flatten()
@@ -88,7 +88,7 @@ pub(crate) fn binaries() -> Option<PathBuf> {
     on_path.into_iter().chain(versions.into_iter().rev().map(|(_, dir)| dir)).find(complete)
 }
 
-/// Postgres refuses to run as root: then it runs as the first of these accounts that exists.
+/// Postgres refuses to run as root. In that case the first existing account of this list is used.
 fn unprivileged() -> Result<Option<UnixUser>> {
     if !geteuid().is_root() {
         return Ok(None);
@@ -111,8 +111,8 @@ fn account(passwd: &str, name: &str) -> Option<UnixUser> {
     Some(UnixUser { uid, gid })
 }
 
-/// An empty folder that belongs to the server's account: under the target folder, or among the system's temporary
-/// files when the account cannot reach the former (a checkout in a closed home).
+/// Creates an empty folder that belongs to the server's account: under the target folder, or under the system's
+/// temporary folder if the account cannot reach the former (a checkout in a private home).
 fn make_home(preferred: &Path, user: Option<UnixUser>) -> Result<TempDir> {
     fs::create_dir_all(preferred).with_context(|| format!("could not create {}", preferred.display()))?;
     for parent in [preferred.to_path_buf(), env::temp_dir()] {
@@ -137,7 +137,7 @@ fn make_home(preferred: &Path, user: Option<UnixUser>) -> Result<TempDir> {
     )
 }
 
-/// Removes what chores that were killed outright have left.
+/// Removes the folders of commands that were killed.
 fn sweep(parent: &Path) {
     for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
         let owner = entry.file_name().to_str().and_then(owner);
@@ -147,7 +147,7 @@ fn sweep(parent: &Path) {
     }
 }
 
-/// The chore that made a folder of this name.
+/// Returns the process that created a folder of this name.
 fn owner(folder: &str) -> Option<Pid> {
     let (pid, _) = folder.strip_prefix(PREFIX)?.split_once('-')?;
     Pid::from_raw(pid.parse().ok()?)
@@ -171,7 +171,7 @@ fn init(binaries: &Path, home: &Path, user: Option<UnixUser>, password: &str) ->
     Ok(())
 }
 
-/// Makes two authorities, and a certificate of the first one for the server.
+/// Creates two certificate authorities, and a server certificate signed by the first.
 fn make_certificates(home: &Path, user: Option<UnixUser>) -> Result<()> {
     let settings = "[req]\ndistinguished_name = name\n[name]\n\
                     [authority]\nbasicConstraints = critical, CA:TRUE\n\
@@ -209,7 +209,7 @@ fn make_certificates(home: &Path, user: Option<UnixUser>) -> Result<()> {
     Ok(())
 }
 
-/// Starts the server and comes back when it takes connections.
+/// Starts the server and returns when it accepts connections.
 fn serve(binaries: &Path, home: &Path, user: Option<UnixUser>, port: u16) -> Result<Child> {
     let postgres = binaries.join("postgres");
     let shell = match which("setpriv") {
@@ -241,7 +241,7 @@ fn serve(binaries: &Path, home: &Path, user: Option<UnixUser>, port: u16) -> Res
     }
 }
 
-/// Reads the server's log until it is ready, then leaves a thread to write the rest to `log`.
+/// Reads the server's log until it is ready, then starts a thread that writes the rest to `log`.
 fn await_ready(stderr: ChildStderr, log: &Path) -> Result<()> {
     let mut log = File::create(log).context("could not create the server's log")?;
     let mut lines = BufReader::new(stderr);
@@ -260,7 +260,7 @@ fn await_ready(stderr: ChildStderr, log: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Ends the server at once. Nothing of it is kept, so no checkpoint is waited for.
+/// Stops the server immediately. Its data are deleted, so no checkpoint is needed.
 fn stop(server: &mut Child) {
     let pid = Pid::from_child(server);
     if kill_process(pid, Signal::QUIT).is_ok() {
@@ -273,7 +273,7 @@ fn free_port() -> Result<u16> {
     Ok(listener.local_addr()?.port())
 }
 
-/// Others on this machine can reach the port, so the password must not be guessed.
+/// Other users of this machine can reach the port, so the password must be random.
 fn random_hex() -> Result<String> {
     let mut bytes = [0_u8; 16];
     File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bytes)).context("no randomness")?;

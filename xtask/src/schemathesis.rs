@@ -1,9 +1,9 @@
-//! The HTTP interface, asked from outside by somebody who knows nothing but its document: schemathesis makes requests
-//! that the document allows and requests that it forbids, and every answer must be one that it announces.
+//! Tests the HTTP interface against its OpenAPI document with schemathesis. It sends requests that the document allows
+//! and requests that it forbids, and each response must be a documented one.
 //!
-//! A daemon is started for it in a home of its own and stopped afterwards. It is never told to stop by schemathesis:
-//! that route is left out. So is one check: which data are accepted depends on the machine (which engines there are,
-//! which directories), and a document cannot say that.
+//! The daemon runs in a temporary home and is stopped afterwards. The route that stops the daemon is excluded. So is
+//! one check: the accepted data depend on the machine (installed engines, directories), which a document cannot
+//! express.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -17,12 +17,12 @@ use crate::stopwatch::Stopwatch;
 use crate::tools;
 use crate::workspace::CargoWorkspace;
 
-/// How many requests are made up for each route, beyond those that cover the document's every rule.
+/// The number of generated requests for each route, in addition to those that cover each rule of the document.
 const EXAMPLES: &str = "25";
-/// The same requests each time: a finding can be looked at again.
+/// A fixed seed, so that a finding can be reproduced.
 const SEED: &str = "4870";
 
-/// Starts a daemon, asks it everything, and fails on any finding. Further arguments go to schemathesis.
+/// Starts a daemon, runs schemathesis, and fails on any finding. Further arguments go to schemathesis.
 pub(crate) fn run(workspace: &CargoWorkspace, args: &[String]) -> Result<()> {
     let schemathesis = ready(workspace)?;
     EchoedCommand::new("cargo")
@@ -30,7 +30,8 @@ pub(crate) fn run(workspace: &CargoWorkspace, args: &[String]) -> Result<()> {
         .dir(&workspace.root)
         .run()?;
     let home = workspace.root.join(".cache/schemathesis-home");
-    let _was_not_there = fs::remove_dir_all(&home);
+    // The folder does not exist at the first run.
+    fs::remove_dir_all(&home).ok();
     fs::create_dir_all(&home).with_context(|| format!("could not create {}", home.display()))?;
     let daemon = SchemathesisDaemon::start(&workspace.target.join("debug/abide"), &home)?;
     let asked = EchoedCommand::new(schemathesis)
@@ -40,7 +41,7 @@ pub(crate) fn run(workspace: &CargoWorkspace, args: &[String]) -> Result<()> {
         .arg(format!("{}/openapi.json", daemon.url))
         .arg("--header")
         .arg(format!("Authorization: Bearer {}", daemon.token))
-        // Without this, events would come as a stream, which has no end.
+        // Without this header, events would be an endless stream.
         .args(["--header", "Accept: application/json"])
         .args(["--exclude-path", "/v1/stop"])
         .args(["--checks", "all", "--exclude-checks", "positive_data_acceptance"])
@@ -62,7 +63,7 @@ pub(crate) fn run(workspace: &CargoWorkspace, args: &[String]) -> Result<()> {
     stopped
 }
 
-/// The program, installed once for the list of packages in `xtask/schemathesis`.
+/// Returns the program, installed once for the list of packages in `xtask/schemathesis`.
 fn ready(workspace: &CargoWorkspace) -> Result<PathBuf> {
     let list = workspace.root.join("xtask/schemathesis/requirements.txt");
     let wanted = fs::read_to_string(&list).with_context(|| format!("could not read {}", list.display()))?;
@@ -83,7 +84,7 @@ fn ready(workspace: &CargoWorkspace) -> Result<PathBuf> {
     Ok(program)
 }
 
-/// A daemon for as long as it is asked.
+/// A daemon for the duration of the test.
 struct SchemathesisDaemon {
     child: std::process::Child,
     url: String,
@@ -96,7 +97,7 @@ impl SchemathesisDaemon {
         let mut child = EchoedCommand::new(binary)
             .args(["up", "--listen", "127.0.0.1:0"])
             .env("ABIDE_HOME", home)
-            // Nobody asks as fast as this client.
+            // The rate limit is for clients that are slower than this one.
             .env("ABIDE_HTTP_REQUESTS_PER_SECOND", "0")
             .converse(log)?;
         let output = child.stdout.take().context("the daemon has no output")?;
@@ -112,7 +113,7 @@ impl SchemathesisDaemon {
         Ok(daemon)
     }
 
-    /// Stops it in order. A daemon that was broken by a request is noticed here at the latest.
+    /// Stops the daemon in order. A daemon that a request has damaged is detected here at the latest.
     fn stop(mut self) -> Result<()> {
         let address = self.url.trim_start_matches("http://").to_owned();
         let said = (|| -> std::io::Result<String> {
@@ -129,8 +130,9 @@ impl SchemathesisDaemon {
         let said = match said {
             Ok(said) => said,
             Err(error) => {
-                let _gone_already = self.child.kill();
-                let _reaped = self.child.wait();
+                // The daemon may have exited.
+                self.child.kill().ok();
+                self.child.wait().ok();
                 return Err(error).context("the daemon does not answer any more");
             }
         };

@@ -1,8 +1,8 @@
-//! The one door through which chores start other programs.
+//! Starts all programs that the commands of this binary run.
 //!
-//! Each command is echoed before it runs, so that what a chore did can be repeated by hand. A signal that asks
-//! this process to end is passed to the commands that are running, and the chore then unwinds as after any failure:
-//! that is what stops a throw-away server on Ctrl-C. No shell is ever involved; arguments are passed as they are.
+//! Each command is printed before it runs, so that it can be repeated by hand. A termination signal is forwarded to the
+//! running commands, and the command then unwinds as after a failure; this stops a temporary server on Ctrl-C. No shell
+//! is used; arguments are passed unchanged.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -20,12 +20,12 @@ use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-/// A command to be run.
+/// A command that is printed before it runs.
 pub(crate) struct EchoedCommand {
     command: Command,
 }
 
-/// The account a command runs under when it must not be ours.
+/// The account of a command that must not run under ours.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct UnixUser {
     pub(crate) uid: u32,
@@ -33,8 +33,8 @@ pub(crate) struct UnixUser {
 }
 
 impl EchoedCommand {
-    /// A command that inherits our environment without its `ABIDE_…` variables: what a developer's shell has set must
-    /// not configure the binaries that tests and benchmarks start.
+    /// Creates a command that inherits our environment without its `ABIDE_…` variables: settings in a developer's shell
+    /// must not configure the binaries that tests and benchmarks start.
     pub(crate) fn new(program: impl AsRef<OsStr>) -> Self {
         let mut shell = Self::with_settings(program);
         let settings = env::vars_os().map(|(name, _)| name);
@@ -44,7 +44,7 @@ impl EchoedCommand {
         shell
     }
 
-    /// A command that inherits our whole environment.
+    /// Creates a command that inherits our whole environment.
     #[expect(clippy::disallowed_methods, reason = "this is the door: every chore starts programs through it")]
     pub(crate) fn with_settings(program: impl AsRef<OsStr>) -> Self {
         Self { command: Command::new(program) }
@@ -65,7 +65,7 @@ impl EchoedCommand {
         self
     }
 
-    /// Nothing of our environment but the path: what the account has set does not reach the command.
+    /// Passes only `PATH` of our environment.
     pub(crate) fn clean(mut self) -> Self {
         self.command.env_clear();
         match env::var_os("PATH") {
@@ -74,7 +74,7 @@ impl EchoedCommand {
         }
     }
 
-    /// Nothing of our own environment is passed on; what the command needs is given after this.
+    /// Passes nothing of our environment; variables for the command are set after this call.
     pub(crate) fn empty_env(mut self) -> Self {
         self.command.env_clear();
         self
@@ -92,7 +92,7 @@ impl EchoedCommand {
         self
     }
 
-    /// Echoes and runs the command with our own input and output, and fails unless it succeeds.
+    /// Prints and runs the command with our own input and output; fails unless it succeeds.
     pub(crate) fn run(mut self) -> Result<()> {
         eprintln!("+ {}", self.line());
         let mut child = self.spawn()?;
@@ -109,7 +109,7 @@ impl EchoedCommand {
         Ok(())
     }
 
-    /// Runs the command silently and gives back what it printed.
+    /// Runs the command silently and returns its output.
     pub(crate) fn read(mut self) -> Result<String> {
         self.command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let child = self.spawn()?;
@@ -120,7 +120,7 @@ impl EchoedCommand {
         self.printed(output)
     }
 
-    /// Runs the command silently and gives back what it printed, also if it failed; its complaints are shown.
+    /// Runs the command silently and returns its output, also if it fails; its standard error is shown.
     pub(crate) fn read_whatever(mut self) -> Result<String> {
         self.command.stdin(Stdio::null()).stdout(Stdio::piped());
         let child = self.spawn()?;
@@ -131,7 +131,7 @@ impl EchoedCommand {
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
-    /// Like `read`, but ends the command and whatever it started when it takes longer than this.
+    /// Like `read`, but kills the command and its process group after `limit`.
     pub(crate) fn read_within(mut self, limit: Duration) -> Result<String> {
         self.command.process_group(0).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = self.spawn()?;
@@ -139,7 +139,7 @@ impl EchoedCommand {
         let running = ForegroundChild::enter(&child);
         let (done, ended) = mpsc::channel();
         let mut stderr = child.stderr.take();
-        // Both pipes are read at once: a command that fills one of them would never end otherwise.
+        // Both pipes are read concurrently: a command that fills one of them would otherwise never end.
         let errors = thread::spawn(move || drain(&mut stderr));
         thread::spawn(move || {
             let mut stdout = child.stdout.take();
@@ -155,23 +155,23 @@ impl EchoedCommand {
                 self.printed(output)
             }
             Err(_) => {
-                // Nobody has waited for it yet, so the number still means this group and no other.
+                // The process has not been reaped, so the id still belongs to this group.
                 let _ = kill_process_group(group, Signal::KILL);
                 bail!("`{}` did not end within {} s", self.line(), limit.as_secs())
             }
         }
     }
 
-    /// Starts the command in a group of its own, out of reach of the terminal's Ctrl-C, with its standard error
-    /// on a pipe. Whoever starts it must end it.
+    /// Starts the command in its own process group, so that the terminal's Ctrl-C does not reach it, with standard
+    /// error on a pipe. The caller must end it.
     pub(crate) fn start(mut self) -> Result<Child> {
         eprintln!("+ {} &", self.line());
         self.command.process_group(0).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         self.spawn()
     }
 
-    /// Starts the command in a group of its own to talk with it through pipes; its standard error goes to `log`.
-    /// Whoever starts it must end it.
+    /// Starts the command in its own process group with pipes for input and output; standard error goes to `log`. The
+    /// caller must end it.
     pub(crate) fn converse(mut self, log: File) -> Result<Child> {
         self.command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log);
         self.spawn()
@@ -196,27 +196,27 @@ impl EchoedCommand {
         format!("could not start `{}`", self.line())
     }
 
-    /// The command as one would type it. Values from the environment are left out: some are secrets.
+    /// Formats the command for a shell. Environment variables are left out: some are secrets.
     fn line(&self) -> String {
         let words = std::iter::once(self.command.get_program()).chain(self.command.get_args());
         words.map(typed).collect::<Vec<_>>().join(" ")
     }
 }
 
-/// The first program of this name on the path.
+/// Returns the first program of this name on the path.
 pub(crate) fn which(name: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH")?;
     env::split_paths(&path).map(|dir| dir.join(name)).find(|candidate| candidate.is_file())
 }
 
-/// From now on SIGINT and SIGTERM end the running commands instead of us.
+/// Forwards SIGINT and SIGTERM to the running commands from now on, instead of exiting.
 pub(crate) fn watch_signals() -> Result<()> {
     let mut signals = Signals::new([SIGINT, SIGTERM]).context("could not listen for signals")?;
     thread::spawn(move || {
         for signal in signals.forever() {
             INTERRUPTED.store(true, Ordering::SeqCst);
-            // A terminal has already told the whole foreground group; a second SIGINT would mean "kill at once"
-            // to nextest.
+            // The terminal has sent SIGINT to the whole foreground group; nextest would take a second one as "kill at
+            // once".
             if signal == SIGINT && io::stdin().is_terminal() {
                 continue;
             }
@@ -232,7 +232,7 @@ pub(crate) fn interrupted() -> bool {
 
 fn end_current() {
     for child in current().iter() {
-        // It may have ended in the meantime, which is as good.
+        // It may have exited in the meantime.
         let _ = kill_process(*child, Signal::TERM);
     }
 }
@@ -241,14 +241,14 @@ fn current() -> MutexGuard<'static, Vec<Pid>> {
     CURRENT.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A command that signals are passed to for as long as this value lives.
+/// Registers a command for the forwarding of signals until it is dropped.
 struct ForegroundChild(Pid);
 
 impl ForegroundChild {
     fn enter(child: &Child) -> Self {
         let pid = Pid::from_child(child);
         current().push(pid);
-        // The signal may have come before there was anything to pass it to.
+        // The signal may have come before the command was registered.
         if interrupted() {
             end_current();
         }
@@ -262,7 +262,7 @@ impl Drop for ForegroundChild {
     }
 }
 
-/// Everything until the pipe is closed. An error ends it too: what was read until then is all there is.
+/// Reads until the pipe is closed. After an error, the bytes read so far are returned.
 fn drain(pipe: &mut Option<impl Read>) -> Vec<u8> {
     let mut bytes = Vec::new();
     if let Some(pipe) = pipe {
@@ -281,7 +281,7 @@ fn typed(word: &OsStr) -> String {
     }
 }
 
-/// The processes that signals are passed to; none between commands.
+/// The processes to which signals are forwarded; empty between commands.
 static CURRENT: Mutex<Vec<Pid>> = Mutex::new(Vec::new());
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
@@ -340,7 +340,7 @@ mod tests {
             );
             return;
         }
-        // Nothing may change the environment of this process, so the same test looks at itself from inside.
+        // The environment of this process must not be changed, so the test runs itself as a child.
         let own = "shell::tests::a_command_does_not_see_the_settings_of_the_shell";
         let itself = EchoedCommand::new(std::env::current_exe().unwrap()).args(["--exact", own]);
         let said = itself.env("ABIDE_LISTEN", "not an address").read().unwrap();

@@ -1,6 +1,6 @@
-//! Running the siege of the real daemon: it is built with its places to die, and then besieged from outside.
+//! Builds and starts the crash, load and upgrade tests of the real daemon.
 //!
-//! What is done to it and looked at is in its own crate; here is only how both are built and started.
+//! The tests themselves are in the crate `siege`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,19 +11,19 @@ use crate::earlier::{BuildProfile, EarlierCommit};
 use crate::shell::EchoedCommand;
 use crate::workspace::CargoWorkspace;
 
-/// Where the figures go.
+/// The document for the figures.
 const DOCUMENT: &str = "docs/reliability.md";
 
-/// The kinds of siege that need nothing but a program.
+/// The tests that need only one program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CrashTestKind {
-    /// Kill -9, at every commit point and at random.
+    /// SIGKILL at each commit point and at random.
     Kill,
     /// Many runs and many readers.
     Load,
 }
 
-/// Whether the figures are written down.
+/// Whether the figures are written to the document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FigureOutput {
     Shown,
@@ -47,7 +47,7 @@ pub(crate) fn run(
             let program = with_failpoints(workspace)?;
             besiege(workspace, "kill", figures, &program, args)
         }
-        // Its figures are those of the program that people run.
+        // The figures must be those of the release build.
         CrashTestKind::Load => {
             cargo(workspace, &["build", "--quiet", "--release", "--package", "abide"]).run()?;
             let program = kept(workspace, &workspace.target.join("release/abide"), "release")?;
@@ -57,15 +57,15 @@ pub(crate) fn run(
     }
 }
 
-/// The daemon of that commit is replaced by the present one.
+/// Replaces the daemon of that commit by the present one.
 pub(crate) fn upgrade(workspace: &CargoWorkspace, figures: FigureOutput, from: &str) -> Result<()> {
     let old = EarlierCommit::check_out(workspace, from)?.binary(BuildProfile::Debug)?;
     let new = plain(workspace)?;
     besiege(workspace, "upgrade", figures, &new, &["--old".into(), old.to_string_lossy().into_owned()])
 }
 
-/// As much as every change must survive, within a few minutes. What is replaced here is the same sources built
-/// otherwise; daemons of earlier commits are for the nightly form.
+/// Runs the tests that each change must pass, within a few minutes. The replaced binary is another build of the same
+/// sources; earlier commits are tested nightly.
 pub(crate) fn run_for_ci(workspace: &CargoWorkspace) -> Result<()> {
     let failpoints = with_failpoints(workspace)?;
     let plain = plain(workspace)?;
@@ -73,7 +73,7 @@ pub(crate) fn run_for_ci(workspace: &CargoWorkspace) -> Result<()> {
         let args: Vec<String> = args.iter().map(|arg| (*arg).to_owned()).collect();
         besiege(workspace, kind, FigureOutput::Shown, program, &args)
     };
-    // The points of the first story are about a hundred; the rest come at random.
+    // The first scenario group has about a hundred points; the other kills are random.
     besiege("kill", &failpoints, &["--kills", "140"])?;
     besiege("upgrade", &plain, &["--old", &failpoints.to_string_lossy()])?;
     besiege(
@@ -81,7 +81,7 @@ pub(crate) fn run_for_ci(workspace: &CargoWorkspace) -> Result<()> {
         &plain,
         &["--waiting", "1000", "--runs", "40", "--readers", "20", "--output", "300000000"],
     )?;
-    // The native agent, killed around every write to its journal.
+    // The native agent, killed around each write to its journal.
     cargo(
         workspace,
         &["test", "--quiet", "--package", "abide", "--features", "failpoints", "--test", "agent", "sweep"],
@@ -122,7 +122,7 @@ fn cargo(workspace: &CargoWorkspace, args: &[&str]) -> EchoedCommand {
     EchoedCommand::new("cargo").args(args).dir(&workspace.root)
 }
 
-/// A copy under another name: the next build of other features must not take a besieged program's place.
+/// Copies a binary under another name, so that the next build with other features does not replace it.
 fn kept(workspace: &CargoWorkspace, built: &Path, name: &str) -> Result<PathBuf> {
     let folder = workspace.target.join("siege").join(name);
     fs::create_dir_all(&folder)?;

@@ -1,6 +1,6 @@
-//! Running the simulator: whole histories from seeds, with crashes, lies and late news.
+//! Builds and starts the simulator: complete histories from seeds, with crashes, false reports and late events.
 //!
-//! What it checks is in its own crate; here is only how it is built and started.
+//! The checks are in the crate `sim`.
 
 use anyhow::Result;
 
@@ -15,7 +15,7 @@ pub(crate) fn run(workspace: &CargoWorkspace, args: &[String]) -> Result<()> {
         .run()
 }
 
-/// As many seeds as every change must survive, and the proof that the simulator would notice if one did not.
+/// Runs the seeds that each change must pass, and the mutants that prove that the simulator detects faults.
 pub(crate) fn run_for_tests(workspace: &CargoWorkspace) -> Result<()> {
     run(workspace, &["--seeds".into(), "20000".into()])?;
     run(workspace, &["--mutants".into()])

@@ -1,7 +1,7 @@
-//! Which tests skipped themselves, and why: collected while the tests run, printed in the summary.
+//! Collects the skipped tests and the reasons while the tests run, for the summary.
 //!
-//! A test that lacks a program or a permission calls `abide_testkit::skip::skip`, which appends a line to the file named
-//! here. Where everything is required, that call fails the test instead.
+//! A test that lacks a program or a permission calls `abide_testkit::skip::skip`, which appends a line to the file
+//! named here. If everything is required, that call fails the test instead.
 
 use std::fs;
 use std::path::PathBuf;
@@ -12,25 +12,25 @@ use crate::engines::MissingPolicy;
 use crate::shell::EchoedCommand;
 use crate::workspace::CargoWorkspace;
 
-/// The variable in which tests find the file for their skips.
+/// The variable with the path of the file for skips.
 const FILE_VARIABLE: &str = "ABIDE_TEST_SKIPS";
-/// With `1`, a skip is a failure of its test.
+/// If `1`, a skip is a failure of its test.
 const FAIL_VARIABLE: &str = "ABIDE_TEST_NO_SKIPS";
 
-/// The list of one run of the tests.
+/// The skips of one test run.
 pub(crate) struct SkippedTests {
     file: PathBuf,
 }
 
 impl SkippedTests {
-    /// An empty list.
+    /// Creates an empty list.
     pub(crate) fn listen(workspace: &CargoWorkspace) -> Result<Self> {
         let file = workspace.target.join("skipped-tests.txt");
         fs::write(&file, "").with_context(|| format!("could not write {}", file.display()))?;
         Ok(Self { file })
     }
 
-    /// The command that runs the tests, told where skips go and whether they are failures.
+    /// Adds the file for skips, and whether they are failures, to the command that runs the tests.
     pub(crate) fn told_to(&self, tests: EchoedCommand, demand: MissingPolicy) -> EchoedCommand {
         let tests = tests.env(FILE_VARIABLE, &self.file);
         match demand {
@@ -39,7 +39,7 @@ impl SkippedTests {
         }
     }
 
-    /// What was skipped, one line each.
+    /// Returns the skips, one per line.
     pub(crate) fn summary(&self) -> Result<String> {
         let text = fs::read_to_string(&self.file)
             .with_context(|| format!("could not read {}", self.file.display()))?;

@@ -1,6 +1,6 @@
-//! Running the stops: commands of terminal sessions are stopped at random times.
+//! Runs the test that stops commands of terminal sessions at random times.
 //!
-//! What is stopped and looked at is a test of the binary; here is only how many times, and with what installed.
+//! The test itself is a test of the binary; this file sets the number of stops and installs the requirements.
 
 use anyhow::Result;
 

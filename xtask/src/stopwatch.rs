@@ -1,4 +1,4 @@
-//! How long a step took, as a person reads it. The only place where chores look at a clock.
+//! Measures and formats the duration of a step. The only place where commands read a clock.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -20,7 +20,7 @@ impl Stopwatch {
     }
 }
 
-/// A duration in minutes and seconds.
+/// A duration, displayed in minutes and seconds.
 #[derive(Clone, Copy)]
 pub(crate) struct ElapsedTime(Duration);
 

@@ -1,4 +1,4 @@
-//! Every test there is, with what it needs installed and running: unit and suite tests, doc tests, the simulator.
+//! Runs all tests after installing their requirements: unit and integration tests, doc tests, the simulator.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -23,7 +23,7 @@ pub(crate) fn run(workspace: &CargoWorkspace, filter: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// The tests of all crates whose name contains one of `filter`, or all of them.
+/// Runs the tests of all crates whose name contains one of `filter`, or all of them.
 pub(crate) fn tests(workspace: &CargoWorkspace, filter: &[String], demand: MissingPolicy) -> Result<()> {
     tools::for_tests()?;
     let nextest = tools::nextest(workspace);
@@ -34,7 +34,7 @@ pub(crate) fn tests(workspace: &CargoWorkspace, filter: &[String], demand: Missi
         };
         shell.args(args).dir(&workspace.root)
     };
-    // One waits for the network and the other for the processor, so they do it at the same time.
+    // One waits for the network and the other for the processor, so they run concurrently.
     let engines = thread::scope(|scope| {
         let engines = scope.spawn(|| InstalledEngines::prepare(workspace));
         let built = cargo(&["--no-run"]).run();
@@ -63,7 +63,7 @@ pub(crate) fn tests(workspace: &CargoWorkspace, filter: &[String], demand: Missi
         tests = tests.env(engines::REQUIRE_VARIABLE, "1");
     }
     let result = tests.run();
-    // Said again where it is seen: what was not verified is no part of what passed.
+    // Repeated at the end, where it is visible: a program that was not verified has not passed.
     eprintln!("\n{}", engines.summary());
     for missing in engines.missing() {
         eprintln!("  missing: {missing}");
@@ -77,14 +77,14 @@ pub(crate) fn tests(workspace: &CargoWorkspace, filter: &[String], demand: Missi
     result
 }
 
-/// Our search path with this folder behind it, for tests that need a Node of any version.
+/// Returns `PATH` with this folder appended, for tests that need any version of Node.
 fn path_with(folder: Option<PathBuf>) -> Option<OsString> {
     let folder = folder?;
     let path = env::var_os("PATH").unwrap_or_default();
     env::join_paths(env::split_paths(&path).chain([folder])).ok()
 }
 
-/// The examples in the documentation; nextest does not run these.
+/// Runs the examples in the documentation; nextest does not run these.
 pub(crate) fn doc_tests(workspace: &CargoWorkspace) -> Result<()> {
     EchoedCommand::new("cargo").args(["test", "--quiet", "--workspace", "--doc"]).dir(&workspace.root).run()
 }

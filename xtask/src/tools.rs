@@ -1,8 +1,8 @@
-//! What must be installed for the chores, why, and how each thing is had when it is missing.
+//! The programs that the commands need, the reason for each, and their installation.
 //!
-//! Only the ordinary package clients are used, by package name. System packages go where `apt-get` puts them;
-//! tools written in Rust are built from the registry into `.cache/tools`, which git ignores, so that a checkout
-//! never changes what its owner has installed.
+//! Only the usual package managers are used, with package names. System packages are installed with `apt-get`; tools
+//! written in Rust are built from the registry into `.cache/tools`, which is in `.gitignore`, so that a checkout does
+//! not change the user's installed programs.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,14 +15,14 @@ use crate::shell::{EchoedCommand, which};
 use crate::stopwatch::Stopwatch;
 use crate::workspace::CargoWorkspace;
 
-/// A program of the system's own packages.
+/// A program from the system's packages.
 struct SystemTool {
     package: &'static str,
     why: &'static str,
     present: fn() -> bool,
 }
 
-/// What the tests need beyond Rust.
+/// The requirements of the tests besides Rust.
 const FOR_TESTS: &[SystemTool] = &[
     SystemTool {
         package: "postgresql",
@@ -56,14 +56,14 @@ const FOR_TESTS: &[SystemTool] = &[
     },
 ];
 
-/// What the terminal's peers need beyond their own packages.
+/// The requirements of the terminal's peers besides their own packages.
 const FOR_PEERS: &[SystemTool] = &[SystemTool {
     package: "tmux",
     why: "the terminal of OpenHands runs in it",
     present: || which("tmux").is_some(),
 }];
 
-/// A program from the crates registry, at the one version whose verdict counts.
+/// A program from the crates registry at a fixed version, because its result depends on the version.
 pub(crate) struct CrateTool {
     package: &'static str,
     binary: &'static str,
@@ -78,12 +78,12 @@ pub(crate) const TYPOS: CrateTool = CrateTool { package: "typos-cli", binary: "t
 const NEXTEST: CrateTool =
     CrateTool { package: "cargo-nextest", binary: "cargo-nextest", version: "0.9.151" };
 
-/// Installs what the tests need and is missing.
+/// Installs missing requirements of the tests.
 pub(crate) fn for_tests() -> Result<()> {
     install(FOR_TESTS)
 }
 
-/// Installs what the terminal's peers need and is missing.
+/// Installs missing requirements of the terminal's peers.
 pub(crate) fn for_peers() -> Result<()> {
     install(FOR_PEERS)
 }
@@ -112,9 +112,9 @@ fn install(tools: &[SystemTool]) -> Result<()> {
     }
 }
 
-/// The test runner: the one on the path whatever its version, else our own, else none.
+/// Returns the test runner: the one on the path in any version, else our own, else none.
 ///
-/// It only runs tests and judges nothing, so its version does not matter, and tests can do without it.
+/// It only runs the tests, so its version does not matter, and tests can run without it.
 pub(crate) fn nextest(workspace: &CargoWorkspace) -> Option<PathBuf> {
     which(NEXTEST.binary).or_else(|| match NEXTEST.ready(workspace) {
         Ok(path) => Some(path),
@@ -126,7 +126,7 @@ pub(crate) fn nextest(workspace: &CargoWorkspace) -> Option<PathBuf> {
 }
 
 impl CrateTool {
-    /// Where the tool is, after building it if need be.
+    /// Returns the path of the tool, after building it if needed.
     pub(crate) fn ready(&self, workspace: &CargoWorkspace) -> Result<PathBuf> {
         let cache = workspace.root.join(".cache/tools");
         let cached = cache.join("bin").join(self.binary);
@@ -141,14 +141,14 @@ impl CrateTool {
             .arg(&cache)
             .dir(&workspace.root)
             .env("CARGO_TARGET_DIR", cache.join("build"))
-            // These run for a second or two: the time that full optimisation takes is never won back.
+            // These tools run for one or two seconds, so full optimisation would cost more time than it saves.
             .env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "1")
             .env("CARGO_PROFILE_RELEASE_LTO", "off")
             .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16")
             .env("CARGO_PROFILE_RELEASE_DEBUG", "false")
             .run()
             .with_context(|| format!("could not build {} {}", self.package, self.version))?;
-        // What is left of the build is half a gigabyte that nothing uses again.
+        // The build folder has half a gigabyte and is not used again.
         let _ = std::fs::remove_dir_all(cache.join("build"));
         eprintln!("built {} in {}", self.package, watch.read());
         if self.is(&cached) {
@@ -175,7 +175,7 @@ fn by_hand(packages: &[&str]) -> String {
     )
 }
 
-/// The oldest Python that every list was made for, on the path or among those of pyenv.
+/// Returns a Python that is at least as new as all lists require, from the path or pyenv.
 pub(crate) fn python() -> Result<PathBuf> {
     let minor = |path: &PathBuf| -> Option<u32> {
         let asked =
@@ -195,7 +195,7 @@ pub(crate) fn python() -> Result<PathBuf> {
         .with_context(|| format!("no Python 3.{OLDEST_PYTHON} or later with venv is installed"))
 }
 
-/// The minor version that OpenHands asks for.
+/// The minor version that OpenHands requires.
 const OLDEST_PYTHON: u32 = 12;
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
-//! From a checkout to a running daemon: build what is missing, start it in the background, say what to try.
+//! Builds the binary if needed, starts the daemon in the background, and prints the commands to try.
 //!
-//! The debug build is taken unless a release is asked for or is there and newer than every source: whoever tries
-//! something out should not wait for an optimiser.
+//! The debug build is used unless a release build is requested, or exists and is newer than all sources: a trial should
+//! not wait for the optimiser.
 
 use std::path::Path;
 use std::time::SystemTime;
@@ -12,7 +12,7 @@ use crate::shell::EchoedCommand;
 use crate::workspace::CargoWorkspace;
 
 const RELEASE: &str = "--release";
-/// It always goes on in the background; who says so has said nothing new.
+/// The daemon always runs in the background, so this argument is dropped.
 const DETACH: &str = "--detach";
 
 pub(crate) fn run(workspace: &CargoWorkspace, args: &[String]) -> Result<()> {
@@ -47,7 +47,7 @@ pub(crate) fn run(workspace: &CargoWorkspace, args: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// Whether this binary is there and no source is younger than it.
+/// Whether this binary exists and no source is newer.
 fn is_newest(binary: &Path, root: &Path) -> bool {
     let built = |path: &Path| path.metadata().and_then(|meta| meta.modified());
     match (built(binary), youngest(&root.join("crates"))) {

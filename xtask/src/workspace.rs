@@ -1,6 +1,6 @@
-//! The workspace as `cargo metadata` describes it: which crates there are and what each depends on directly.
+//! The workspace according to `cargo metadata`: the crates and their direct dependencies.
 //!
-//! Nothing is resolved or fetched; what the lock file holds is `cargo deny`'s concern.
+//! Nothing is resolved or fetched; `cargo deny` checks the lock file.
 
 use std::path::{Path, PathBuf};
 
@@ -15,11 +15,11 @@ pub(crate) struct CargoWorkspace {
     pub(crate) members: Vec<WorkspaceMember>,
 }
 
-/// One crate of ours.
+/// A crate of this workspace.
 pub(crate) struct WorkspaceMember {
-    /// The package's name, `abide-domain`.
+    /// The name of the package, such as `abide-domain`.
     pub(crate) package: String,
-    /// Its folder, relative to the root: `crates/domain`.
+    /// The folder relative to the root, such as `crates/domain`.
     pub(crate) dir: String,
     pub(crate) dependencies: Vec<CrateDependency>,
 }
@@ -60,7 +60,7 @@ impl CargoWorkspace {
 }
 
 impl WorkspaceMember {
-    /// The name by which the arrows table knows it: its folder's, `domain`.
+    /// Returns the name in the dependency table, which is that of the folder, such as `domain`.
     pub(crate) fn short(&self) -> &str {
         self.dir.rsplit('/').next().unwrap_or(&self.dir)
     }

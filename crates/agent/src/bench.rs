@@ -1,6 +1,6 @@
-//! The workbench as the loop's hands: what tools came to, in the words of the journal.
+//! Implements [`ToolRunner`] for the workbench: converts results of tools to the types of the journal.
 //!
-//! Not here: anything that starts or ends a process.
+//! This file starts and ends no processes.
 
 use crate::{
     definition::ToolDefinition,
@@ -18,7 +18,7 @@ impl ToolRunner for ToolWorkbench {
     ) -> ActionOutcome {
         match self.run(action_id, tool, arguments) {
             Ok(observation) => done(observation),
-            // The machine's fault and not the model's; but the model may know another way.
+            // The model did not cause the error, but it may find another way to reach its goal.
             Err(error) => ActionOutcome::refused(format!("the tool could not be used: {error}")),
         }
     }
@@ -94,7 +94,7 @@ fn done(observation: ToolCallResult) -> ActionOutcome {
     ActionOutcome { status, text, exit_code, execution_ref, session_id, session_event }
 }
 
-/// What is known of a call that nobody saw end.
+/// Describes to the model a call whose end was not recorded.
 fn told(recovered: &RecoveredCall) -> String {
     let session = recovered.session.as_deref().unwrap_or_default();
     let mut told = match (recovered.progress, recovered.was_running, recovered.exit_code) {

@@ -1,15 +1,15 @@
-//! The crate's one door to the system's time, and to chance.
+//! Wall-clock time and random names for this crate.
 //!
-//! Not here: waiting. Tools are timed by their keepers, the model by its client.
+//! Timeouts are not here: keepers enforce those of tools, and the model client enforces its own.
 
 use rustix::rand::{GetRandomFlags, getrandom};
 
-/// Now, as the journal writes it.
+/// The current time as RFC 3339 in UTC, with milliseconds.
 pub(crate) fn now() -> String {
     format!("{:.3}", jiff::Timestamp::now())
 }
 
-/// So many characters that nobody has used before.
+/// A random name of `length` characters from [`ALPHABET`], 5 bits of entropy each.
 pub(crate) fn fresh(length: usize) -> String {
     let mut bytes = vec![0_u8; length];
     let filled = getrandom(&mut bytes, GetRandomFlags::empty()).unwrap_or(0);
@@ -17,5 +17,5 @@ pub(crate) fn fresh(length: usize) -> String {
     bytes.iter().map(|byte| char::from(ALPHABET[usize::from(*byte) % ALPHABET.len()])).collect()
 }
 
-/// Without letters that are taken for others.
+/// 32 characters, without letters that are easily confused with others.
 const ALPHABET: &[u8; 32] = b"abcdefghjkmnpqrstuvwxyz023456789";

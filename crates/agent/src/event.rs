@@ -1,27 +1,27 @@
-//! What the journal is made of: seven kinds of events, each with what it says (B9).
+//! The seven kinds of events in the journal, and their payloads (B9).
 //!
-//! They hold intents and observations only; pids, pipes and raw output lie in folders that `execution_ref` names (B4).
-//! A field that a later version adds is passed over. A kind that is not known here is an error, because what it did to
-//! the story cannot be guessed.
+//! Events hold intents and observations only. Pids, pipes and raw output are in folders that `execution_ref` names
+//! (B4). Unknown fields are ignored, so that later versions can add some. An unknown kind is an error, because its
+//! effect on the run's state cannot be guessed.
 //!
-//! Not here: how lines are written (`journal`) and what the events add up to (`story`).
+//! Writing lines is in `journal`, and the fold of the events is in `story`.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, value::RawValue};
 
 use crate::model::TokenUsage;
 
-/// One event with its number and time: a line of the journal.
+/// One line of the journal.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AgentJournalEntry {
-    /// From 1, without gaps.
+    /// Starts at 1, without gaps.
     pub seq: u64,
     /// RFC 3339.
     pub ts: String,
     pub event: AgentEvent,
 }
 
-/// Something that happened in a run.
+/// Tagged by its kind on the line; the payload follows.
 #[derive(Clone, Debug, PartialEq)]
 pub enum AgentEvent {
     RunStart(RunStart),
@@ -33,86 +33,87 @@ pub enum AgentEvent {
     SystemMessage(SystemMessage),
 }
 
-/// A run begins, or goes on with a fresh budget if there was one of that id.
+/// Starts a run. If a run of this id exists, it continues with a fresh budget.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunStart {
     pub run_id: String,
-    /// The folder that defines the agent.
+    /// Path of the folder that defines the agent.
     pub agent: String,
     pub model: String,
 }
 
-/// A run is over.
+/// Ends a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunEnd {
     pub run_id: String,
     pub status: EndStatus,
-    /// Why, unless it was completed.
+    /// Present unless the status is `COMPLETED`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// What the model said last, if it was completed.
+    /// The final answer of the model. Present if the status is `COMPLETED`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answer: Option<String>,
     pub iterations: u64,
     pub usage: TokenUsage,
 }
 
-/// How a run ended.
+/// The result of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum EndStatus {
     Completed,
     Failed,
-    /// The iterations or tokens that it was given are used up. Not a success.
+    /// The limit of iterations or tokens was reached. This is not a success.
     BudgetExhausted,
 }
 
-/// A person said something.
+/// A message of a person.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UserMessage {
     pub text: String,
 }
 
-/// The model said something. So many requests as it says follow at once; see decision 0013.
+/// A reply of the model. It is followed by exactly `calls` requests, which are written in the same append; see decision
+/// 0013.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ModelThought {
     pub text: Option<String>,
     #[serde(default)]
     pub calls: u64,
-    /// Why the model stopped, in its service's words.
+    /// The finish reason, as the model's service spells it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub finish: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usage: Option<TokenUsage>,
-    /// Whether the usage is a guess of ours, because the server said nothing about it.
+    /// Whether the usage was estimated here because the server did not report it.
     #[serde(default, rename = "usage_estimated", skip_serializing_if = "std::ops::Not::not")]
     pub is_estimated: bool,
 }
 
-/// The model wants something done. It is written before it is done.
+/// A tool call of the model. It is journalled before it is executed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ActionRequest {
     pub action_id: String,
-    /// The id by which the model knows the call.
+    /// The id that the model gave to the call.
     pub call_id: String,
     pub tool_name: String,
     pub tool_args: Value,
-    /// The arguments as the model sent them, if they are no JSON object or have a number that `tool_args` cannot hold
-    /// exactly.
+    /// The arguments as the model sent them. Present if they are not a JSON object, or contain a number that
+    /// `tool_args` cannot hold exactly.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tool_args_raw: Option<String>,
 }
 
-/// What came of a request.
+/// The result of an [`ActionRequest`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ActionResult {
     pub action_id: String,
     pub status: ActionStatus,
-    /// What the model is shown.
+    /// The text that the model receives.
     pub observation_content: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit_code: Option<i32>,
-    /// Where all of it lies, seen from the state folder.
+    /// Folder with the complete output, relative to the state folder.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub execution_ref: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -121,20 +122,20 @@ pub struct ActionResult {
     pub session_event: Option<SessionChange>,
 }
 
-/// How a request ended.
+/// The status of a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ActionStatus {
     Success,
     Error,
     TimedOut,
-    /// Abide was stopped while it ran: it may have been carried out wholly, partly or not at all.
+    /// Abide was stopped during the call. It may have been executed completely, partly or not at all.
     Unknown,
-    /// A person stopped the run while it ran, or before it was begun.
+    /// A person stopped the run during the call or before it began.
     Interrupted,
 }
 
-/// What a result did to a session.
+/// The effect of a result on a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SessionChange {
@@ -142,7 +143,7 @@ pub enum SessionChange {
     Ended,
 }
 
-/// Abide itself has something to say.
+/// A notice of Abide itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SystemMessage {
     pub level: MessageLevel,
@@ -153,40 +154,40 @@ pub struct SystemMessage {
     pub session_event: Option<SessionChange>,
 }
 
-/// How much a system message matters. The model is shown what is a warning.
+/// Severity of a system message. Only warnings are sent to the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum MessageLevel {
-    /// For whoever reads the journal.
+    /// For readers of the journal only.
     Info,
-    /// For the model too.
+    /// Also sent to the model.
     Warn,
 }
 
 impl ModelThought {
-    /// Whether the model has given its answer: it said something to the end and wants nothing more done.
+    /// Whether this is the final answer: complete text and no calls.
     pub fn is_answer(&self) -> bool {
         self.calls == 0 && !self.is_empty() && !self.is_cut() && !self.is_withheld()
     }
 
-    /// Whether the text ends at the length limit of a reply, and not where the model wanted to end it.
+    /// Whether the text was truncated at the length limit of a reply.
     pub fn is_cut(&self) -> bool {
         self.finish.as_deref() == Some("length")
     }
 
-    /// Whether the model's service kept the answer, or the rest of it, to itself.
+    /// Whether the content filter of the model's service removed the reply or the rest of it.
     pub fn is_withheld(&self) -> bool {
         self.finish.as_deref() == Some("content_filter")
     }
 
-    /// Whether it neither said nor called anything.
+    /// Whether the reply has neither text nor calls.
     pub fn is_empty(&self) -> bool {
         self.calls == 0 && self.text.as_deref().is_none_or(|text| text.trim().is_empty())
     }
 }
 
 impl AgentJournalEntry {
-    /// Reads a line.
+    /// Parses a line of the journal.
     pub fn parse(line: &[u8]) -> serde_json::Result<Self> {
         let AgentJournalLine { seq, ts, kind, payload } = serde_json::from_slice(line)?;
         let payload = payload.get();
@@ -202,7 +203,7 @@ impl AgentJournalEntry {
         Ok(Self { seq, ts, event })
     }
 
-    /// The line, without its end.
+    /// The line, without a newline.
     pub fn line(&self) -> serde_json::Result<String> {
         match &self.event {
             AgentEvent::RunStart(payload) => self.written(EventKind::RunStart, payload),
@@ -220,7 +221,7 @@ impl AgentJournalEntry {
     }
 }
 
-/// A line as it is read. The payload is read when its kind is known.
+/// A line during parsing. The payload is parsed after its kind is known.
 #[derive(Deserialize)]
 struct AgentJournalLine<'a> {
     seq: u64,
@@ -253,7 +254,7 @@ impl RequestLine<'_> {
     }
 }
 
-/// A line as it is written.
+/// A line during serialisation.
 #[derive(Serialize)]
 struct WrittenLine<'a, T> {
     seq: u64,

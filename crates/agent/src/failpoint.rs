@@ -1,29 +1,30 @@
-//! Places at which tests let the agent die: around every write to the journal, and in the middle of it.
+//! Failpoints around each write to the journal and in the middle of it.
 //!
-//! Compiled in only with the feature `failpoints`, which no shipped program has; without it nothing is left of them.
-//! What happens at a place is decided by whoever installs a hook, not here.
+//! They exist only with the feature `failpoints`, which no shipped program has. The installed hook decides what happens
+//! at a failpoint.
 
-/// A place worth dying at.
+/// A position at which a crash test can kill the agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AgentFailpoint {
-    /// Something is decided and not yet written.
+    /// Events are complete in memory, and nothing of them is written.
     BeforeWrite,
-    /// Half of it is written.
+    /// Half of the bytes are written.
     MidWrite,
-    /// It is written and synced; nothing was done about it.
+    /// The events are written and synced, but not acted upon.
     AfterWrite,
 }
 
 #[cfg(feature = "failpoints")]
 static HOOK: std::sync::OnceLock<fn(AgentFailpoint)> = std::sync::OnceLock::new();
 
-/// From now on this is called whenever a place is reached. Only the first hook counts.
+/// Installs a hook that is called at each failpoint. Later calls have no effect.
 #[cfg(feature = "failpoints")]
 pub fn install(hook: fn(AgentFailpoint)) {
-    let _the_first_counts = HOOK.set(hook);
+    // An error means that a hook is installed; it stays.
+    HOOK.set(hook).ok();
 }
 
-/// A place is reached.
+/// Calls the installed hook, if the feature `failpoints` is enabled.
 #[inline]
 pub(crate) fn reach(point: AgentFailpoint) {
     #[cfg(feature = "failpoints")]
@@ -31,5 +32,5 @@ pub(crate) fn reach(point: AgentFailpoint) {
         hook(point);
     }
     #[cfg(not(feature = "failpoints"))]
-    let _nobody_is_interested = point;
+    let _ = point;
 }

@@ -1,6 +1,6 @@
-//! What the loop needs of its surroundings: somebody who thinks, somebody who acts, and somebody to tell.
+//! The interfaces between the agent loop and its environment: model, tools and observer.
 //!
-//! The real ones are the model's client, the workbench and the command line; the loop's own tests have others.
+//! The implementations are the model client, the workbench and the command line. The tests of the loop have their own.
 
 use std::sync::atomic::AtomicBool;
 
@@ -12,7 +12,7 @@ use crate::{
     tool::RawArguments,
 };
 
-/// Whoever thinks.
+/// Sends a conversation to a language model and returns its reply.
 pub trait ChatModel {
     fn think(
         &mut self,
@@ -21,83 +21,85 @@ pub trait ChatModel {
     ) -> Result<ModelReply, ModelError>;
 }
 
-/// Whoever acts. What goes wrong with a tool is something that the model is told; there are no other errors.
+/// Executes tool calls and manages sessions. A failure of a tool is part of the outcome that the model receives, so the
+/// methods return no errors.
 pub trait ToolRunner {
-    /// Carries out a call, and does not return before it is over.
+    /// Executes a call and returns after it has ended.
     fn carry_out(
         &mut self,
         action_id: &str,
         tool: &ToolDefinition,
         arguments: &RawArguments,
     ) -> ActionOutcome;
-    /// Ends a session and everything in it. One that is gone already counts as ended.
+    /// Ends a session and all of its processes. A session that is already gone counts as ended.
     fn end_session(&mut self, session_id: &str) -> ActionOutcome;
-    /// Ends several sessions at once, so that stubborn ones take no longer together than one alone.
+    /// Ends several sessions concurrently, so that slow ones together take no longer than one.
     fn end_sessions(&mut self, session_ids: &[String]);
-    /// The directory in which a new session of a tool begins.
+    /// The directory in which a new session of the tool starts.
     fn start_directory(&self, tool: &ToolDefinition) -> String;
-    /// Whether this very session lives, and not only something with its pid.
+    /// Whether the program of this session runs. A different process with the same pid does not count.
     fn is_alive(&mut self, session_id: &str) -> bool;
-    /// Looks after an action that was being carried out when an earlier process died: what still runs of it is ended,
-    /// except in an interpreter that stays. Nothing if the action left no trace.
+    /// Cleans up an action that was running when an earlier process died. Its processes are ended, except a session
+    /// that existed before. `None` if the action left no trace.
     fn abandon(&mut self, action_id: &str) -> Option<AbandonedAction>;
-    /// Ends the sessions of this state folder that the journal does not know: their start was never written down.
+    /// Ends sessions of this state folder that the journal does not contain, because a crash prevented the record of
+    /// their start.
     fn end_others(&mut self, known: &[&str]);
-    /// These texts are not to be written into what is kept about calls.
+    /// Keeps these texts out of the records of later calls.
     fn keep_out(&mut self, secrets: Vec<String>);
 }
 
-/// What came of an action.
+/// The outcome of an action.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ActionOutcome {
     pub status: ActionStatus,
-    /// What the model is shown.
+    /// The text that the model receives.
     pub text: String,
     pub exit_code: Option<i32>,
-    /// Where all of it lies, seen from the state folder.
+    /// Folder with the complete output, relative to the state folder.
     pub execution_ref: Option<String>,
     pub session_id: Option<String>,
     pub session_event: Option<SessionChange>,
 }
 
-/// What is known of an action whose end was not seen.
+/// Describes an action whose end was not recorded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AbandonedAction {
-    /// For the model, in sentences.
+    /// Sentences for the model.
     pub told: String,
     pub exit_code: Option<i32>,
-    /// Where its output lies, seen from the state folder.
+    /// Folder with the output, relative to the state folder.
     pub execution_ref: Option<String>,
-    /// The living session that it spoke to.
+    /// The running session to which the call sent input.
     pub session_id: Option<String>,
 }
 
-/// Whoever is told what happens, as it happens.
+/// Receives journal entries and pieces of replies as they arrive.
 pub trait AgentObserver {
-    /// Something was written to the journal, with its line.
+    /// Called after an entry was written to the journal; `line` is its text.
     fn happened(&mut self, entry: &AgentJournalEntry, line: &str);
-    /// The model is speaking.
+    /// Called for each piece of a reply.
     fn saying(&mut self, piece: ReplyDelta<'_>);
-    /// Something that is not in the journal.
+    /// Called for a notice that is not journalled.
     fn note(&mut self, text: &str);
-    /// Asks the person, if one is there.
+    /// Asks the person, if one is present.
     fn ask(&mut self, question: &HumanQuestion) -> HumanReply;
 }
 
-/// What came of asking.
+/// The result of asking a person.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HumanReply {
     Answered(String),
-    /// Nobody is there, or they left it open.
+    /// No person is present, or the person gave no answer.
     Nobody,
     Interrupted,
 }
 
-/// Raised when a person wants the run to stop.
+/// Set when a person wants the run to stop.
 pub type InterruptFlag = AtomicBool;
 
 impl ActionOutcome {
-    /// Nothing was carried out, and why.
+    /// The outcome of a call that was not executed, with the reason.
     pub fn refused(text: impl Into<String>) -> Self {
         Self {
             status: ActionStatus::Error,

@@ -1,6 +1,6 @@
-//! A question for the person: the built-in tool `ask_human`, and the file that stands for it while it is open (B7).
+//! Questions to the person: the built-in tool `ask_human`, and the file that contains the open question (B7).
 //!
-//! Not here: how a person is asked, and where a sensitive answer is kept.
+//! The dialogue with the person and the storage of sensitive answers are not here.
 
 use std::io;
 
@@ -9,24 +9,23 @@ use serde_json::json;
 
 use crate::{definition, event::ActionRequest, state::StateDirectory};
 
-/// The tool's name.
 pub const TOOL: &str = "ask_human";
 
-/// Something that only a person can say.
+/// A question to the person.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HumanQuestion {
-    /// The action that waits for the answer.
+    /// The id of the action that waits for the answer.
     pub interaction_id: String,
     pub question: String,
     #[serde(default)]
     pub options: Vec<String>,
-    /// Whether the answer is to be kept out of the journal.
+    /// Whether the answer must not be journalled.
     #[serde(default)]
     pub sensitive: bool,
 }
 
 impl HumanQuestion {
-    /// The question that a request puts, or what to tell the model about it.
+    /// Parses the arguments of a call, or returns an error text for the model.
     pub fn of(request: &ActionRequest) -> Result<Self, String> {
         let arguments: AskHumanArguments = serde_json::from_value(request.tool_args.clone()).map_err(|error| {
             format!(
@@ -42,9 +41,9 @@ impl HumanQuestion {
         Ok(Self { interaction_id: request.action_id.clone(), question, options, sensitive })
     }
 
-    /// Leaves the question where people and programs look for it.
+    /// Writes the question file.
     pub(crate) fn show(&self, state: &StateDirectory) -> io::Result<()> {
-        // In the words that every question of Abide's has (D1).
+        // The format of all of Abide's questions (D1).
         let kind = if self.options.is_empty() { "open_text" } else { "choose_one" };
         let shown = QuestionFile {
             interaction_id: self.interaction_id.clone(),
@@ -56,8 +55,8 @@ impl HumanQuestion {
         state.replace(FILE, format!("{:#}\n", json!(shown)).as_bytes())
     }
 
-    /// The answer that a typed text stands for: an option by its text or its number, otherwise the text itself. The
-    /// text of an option takes precedence over a number. `=2` is the text 2 where 2 would be an option's number.
+    /// Resolves the text that a person typed: an option by its text or number, otherwise the text itself. The text of
+    /// an option takes precedence over a number. `=2` is the text 2 where 2 would be an option's number.
     pub fn resolve(&self, typed: &str) -> String {
         let word = typed.trim();
         if self.options.is_empty() {
@@ -75,7 +74,7 @@ impl HumanQuestion {
         chosen.cloned().unwrap_or_else(|| typed.to_owned())
     }
 
-    /// The question that was left, if it can be read.
+    /// The question in the question file, if it can be read.
     pub fn shown(state: &StateDirectory) -> Option<Self> {
         let bytes = state.directory().read_bounded(FILE, MAX_QUESTION_BYTES).ok()?;
         let QuestionFile { interaction_id, kind: _, prompt: question, options, sensitive } =
@@ -83,13 +82,13 @@ impl HumanQuestion {
         Some(Self { interaction_id, question, options, sensitive })
     }
 
-    /// Nothing is asked any more.
+    /// Removes the question file.
     pub(crate) fn withdraw(state: &StateDirectory) -> io::Result<()> {
         Ok(state.remove_file(FILE)?)
     }
 }
 
-/// A question as its file has it.
+/// The format of the question file.
 #[derive(Serialize, Deserialize)]
 struct QuestionFile {
     interaction_id: String,
@@ -99,10 +98,9 @@ struct QuestionFile {
     sensitive: bool,
 }
 
-/// How large the file of a question may be.
+/// Size limit of the question file.
 const MAX_QUESTION_BYTES: u64 = 16 << 20;
 
-/// Where an open question stands.
 const FILE: &str = "interaction.json";
 
 #[derive(Deserialize)]
@@ -112,7 +110,7 @@ struct AskHumanArguments {
     sensitive: Option<bool>,
 }
 
-/// The tool as the model is told about it.
+/// Describes the tool to the model.
 pub(crate) fn offer() -> String {
     let about = "Ask the person a question and wait for the answer, which may take days. Only for what you cannot \
                  find out yourself or must not decide alone.";

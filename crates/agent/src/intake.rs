@@ -1,20 +1,20 @@
-//! What a command means for the story that there is: the same command again goes on and doubles nothing.
+//! Compares a command with the state of the journal. Repeating a command continues the run and adds nothing twice.
 //!
-//! A pure decision, made before anything is changed, so that a command that makes no sense leaves no trace.
+//! The decision is pure and precedes all changes, so that a command that is invalid in this state leaves no trace.
 
 use crate::{
     human::HumanQuestion,
     story::{AgentRunState, JournalState},
 };
 
-/// What somebody typed.
+/// The arguments of a command to run the agent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AgentRunRequest {
     pub message: Option<String>,
     pub answer: Option<String>,
-    /// Either: the answer to the question that was asked last, if it is open, else a message.
+    /// The answer if the last question is open, and a message otherwise.
     pub said: Option<String>,
-    /// A run that was completed is done anew.
+    /// Starts a completed run again.
     pub again: bool,
     pub max_iterations: Option<u64>,
     pub company: HumanAvailability,
@@ -26,45 +26,46 @@ pub struct AgentRunRequest {
 pub enum HumanAvailability {
     #[default]
     Somebody,
-    /// Nobody is there, now or later: the model is not offered to ask, and has to decide for itself.
+    /// No person is available, now or later. The tool `ask_human` is not offered, and the model has to decide by
+    /// itself.
     Nobody,
 }
 
-/// What becomes of stateful tools when a run is over.
+/// The treatment of stateful tools at the end of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SessionPolicy {
-    /// They are ended (B6).
+    /// All sessions are ended (B6).
     #[default]
     EndSessions,
-    /// They stay for the next message; whoever wants that ends them in the end.
+    /// Sessions remain for the next message. The caller has to end them eventually.
     KeepSessions,
 }
 
-/// What is to be done about it.
+/// The decision about a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct AgentRunPlan {
     pub(crate) begin: AgentStartMode,
     /// The answer to the open question.
     pub(crate) answer: Option<String>,
-    /// Something new that is said to the run.
+    /// A new message to the run.
     pub(crate) message: Option<String>,
 }
 
-/// How it begins.
+/// The start of the run that a command leads to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum AgentStartMode {
-    /// A new run.
+    /// Starts a new run.
     Fresh,
-    /// The run that is under way goes on.
+    /// Continues the unfinished run.
     GoOn,
-    /// A run that failed or used up its budget goes on, with a fresh one.
+    /// Continues a run that failed or exhausted its budget, with a fresh budget.
     Resume { run_id: String },
-    /// The run was completed: what it answered is told again.
+    /// The run is completed: its recorded answer is returned again.
     Recorded,
 }
 
-/// Decides, or says why the command makes no sense here. A question was shown when the file that stands for it is there.
-/// The last answer is told as it was meant, where that is still known.
+/// Decides about a command, or returns the reason why it is invalid in this state. `shown` is the question in the
+/// question file, if there is one. `last_answer` has the text without tokens, if it is still known.
 pub(crate) fn plan(
     story: &JournalState,
     order: &AgentRunRequest,
@@ -86,7 +87,7 @@ pub(crate) fn plan(
     Ok(AgentRunPlan { begin, answer, message })
 }
 
-/// The order, with what was said taken as what it is. Only a question that somebody was shown can be meant.
+/// Turns `said` into an answer or a message. It is an answer only if the open question was shown.
 fn settled(order: &AgentRunRequest, story: &JournalState, shown: Option<&HumanQuestion>) -> AgentRunRequest {
     let mut order = order.clone();
     if let Some(said) = order.said.take() {
@@ -98,11 +99,11 @@ fn settled(order: &AgentRunRequest, story: &JournalState, shown: Option<&HumanQu
     order
 }
 
-/// The answer that a person gave last.
+/// The last answer of a person.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum LastAnswer {
     Known(String),
-    /// It was sensitive and is forgotten.
+    /// The answer was sensitive and has been deleted.
     Forgotten,
 }
 
@@ -116,7 +117,7 @@ fn first(order: &AgentRunRequest) -> Result<AgentRunPlan, String> {
     Ok(AgentRunPlan { begin: AgentStartMode::Fresh, answer: None, message: Some(message) })
 }
 
-/// Whether an answer is one to the open question, or the one that was given before.
+/// Whether an answer is for the open question, or repeats the previous answer.
 fn meant(
     story: &JournalState,
     answer: &str,
@@ -129,7 +130,7 @@ fn meant(
         None => false,
     };
     match story.open().find(|request| request.tool_name == crate::human::TOOL) {
-        // A question that nobody has seen cannot be what the answer is for.
+        // The open question was not shown yet, so the answer repeats the previous one.
         Some(open) if is_repeated && shown.is_none_or(|shown| shown.interaction_id != open.action_id) => {
             Ok(None)
         }
@@ -165,7 +166,8 @@ mod tests {
         ActionRequest, ActionResult, ActionStatus, AgentEvent, ModelThought, RunStart, UserMessage,
     };
 
-    /// A run that was told `go`, and in which so many questions were put and all but the last answered with `yes`.
+    /// The state of a run with the message `go` and this many questions, of which all but the last are answered with
+    /// `yes`.
     fn asked(questions: u64) -> JournalState {
         let mut story = JournalState::default();
         let mut apply = |event: AgentEvent| story.apply(&event).unwrap();

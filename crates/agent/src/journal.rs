@@ -1,12 +1,12 @@
-//! The journal file: one event a line, appended and synced before anything is done about it or shown.
+//! The journal file: one event per line, appended and synced before the event is acted upon or shown.
 //!
-//! A kill in the middle of a write leaves a piece of the lines that were announced to the home's record. Nothing was done
-//! about them, so the piece is put aside in a file of its own and the journal goes on before it (decisions 0013, 0017). A
-//! journal that differs from its record in any other way is foreign: an error names file and line, and the file stays as
-//! it is. A journal without a record, of an earlier version or adopted, is repaired by its contents alone: a last line
-//! that is cut and a thought without all of its requests are put aside.
+//! A kill during a write leaves a part of the lines that were announced to the home's record. They were not acted upon,
+//! so this torn tail is moved to a separate file and the journal continues before it (decisions 0013, 0017). Any other
+//! difference from the record makes the journal foreign: the error names file and line, and the file is not changed. A
+//! journal without a record (adopted, or of an earlier version) is repaired by its contents alone: a truncated last
+//! line and a reply without all of its requests are moved away.
 //!
-//! Not here: what the events mean, and what the record consists of (`provenance`).
+//! The meaning of events is in `story`, and the record is in `provenance`.
 
 use std::{
     fs::File,
@@ -24,7 +24,7 @@ use crate::{
     state::StateDirectory,
 };
 
-/// An open journal.
+/// A journal that is open for appending.
 #[derive(Debug)]
 pub struct AgentJournal {
     file: File,
@@ -35,33 +35,33 @@ pub struct AgentJournal {
     next: u64,
 }
 
-/// What opening a journal came to.
+/// The result of opening a journal.
 #[derive(Debug)]
 pub(crate) struct OpenedJournal {
     pub(crate) journal: AgentJournal,
     pub(crate) entries: Vec<AgentJournalEntry>,
-    /// Where a torn end was put.
+    /// The file that received the torn tail.
     pub(crate) torn: Option<PathBuf>,
-    /// Whether the journal was foreign and is history only.
+    /// Whether the journal was foreign and serves as history only.
     pub(crate) is_adopted: bool,
-    /// Whether the journal of an earlier run was deleted, so that this is a new one.
+    /// Whether the journal of an earlier run was deleted, so that this one is new.
     pub(crate) is_lost: bool,
 }
 
-/// What was found in a file.
+/// The contents of a journal file.
 #[derive(Debug, Default, PartialEq)]
 pub struct ParsedJournal {
     pub entries: Vec<AgentJournalEntry>,
-    /// What was cut at the end, if anything.
+    /// The torn tail, if there is one.
     pub torn: Option<TornTail>,
-    /// The last line lacks only its end.
+    /// Whether the last line lacks only its newline.
     unended: bool,
 }
 
-/// The end of a journal that a kill cut.
+/// The end of a journal that a kill truncated.
 #[derive(Debug, PartialEq, Eq)]
 pub struct TornTail {
-    /// Where it begins.
+    /// In bytes from the start of the file.
     offset: u64,
     bytes: Vec<u8>,
 }
@@ -84,8 +84,8 @@ pub enum JournalError {
 }
 
 impl AgentJournal {
-    /// Opens or makes the journal, compares it with its record, and repairs a cut end. The caller holds the record's
-    /// lock. A journal that is refused stays as it is.
+    /// Opens or creates the journal, compares it with its record, and repairs a torn tail. The caller holds the
+    /// record's lock. A refused journal is not changed.
     pub(crate) fn open(
         state: &StateDirectory,
         mut record: ProvenanceRecord,
@@ -136,7 +136,7 @@ impl AgentJournal {
         Ok(OpenedJournal { journal, entries, torn: aside, is_adopted, is_lost })
     }
 
-    /// Reads a journal and changes nothing. A file that is not there is an empty one.
+    /// Reads a journal without changes. A missing file is an empty journal.
     pub fn read(state: &StateDirectory) -> Result<ParsedJournal, JournalError> {
         let path = state.path().join(JOURNAL);
         match read(state) {
@@ -145,12 +145,12 @@ impl AgentJournal {
         }
     }
 
-    /// The number that the next event will have.
+    /// The sequence number of the next event.
     pub fn next(&self) -> u64 {
         self.next
     }
 
-    /// Writes events in one go. When this returns they will be found again, whatever happens.
+    /// Appends events atomically. They are durable when this returns.
     pub fn append(&mut self, events: Vec<AgentEvent>) -> Result<Vec<AgentJournalEntry>, JournalError> {
         let ts = clock::now();
         let mut entries = Vec::with_capacity(events.len());
@@ -167,7 +167,8 @@ impl AgentJournal {
         self.record.announce(text.as_bytes()).map_err(fail)?;
         failpoint::reach(AgentFailpoint::BeforeWrite);
         if let Err(source) = self.write(text.as_bytes()) {
-            // A full disk must not leave half a line in front of the next event. The next start repairs what stays.
+            // After a write error, for instance of a full disk, a partial line must not precede the next event. The
+            // next start repairs a failed truncation.
             self.file.set_len(self.length).ok();
             return Err(fail(source));
         }
@@ -178,7 +179,7 @@ impl AgentJournal {
         Ok(entries)
     }
 
-    /// Fails if the file at the journal's path is no longer the one that is open: a write would be lost.
+    /// Fails if the file at the journal's path is not the open one, because writes would be lost.
     pub(crate) fn check_place(&self) -> Result<(), JournalError> {
         let identity = |file: &File| file.metadata().map(|found| (found.dev(), found.ino()));
         let own = identity(&self.file);
@@ -204,11 +205,11 @@ impl AgentJournal {
     }
 }
 
-/// What a person can do about a journal that is foreign.
+/// The remedy in errors about foreign journals.
 pub(crate) const ADOPT: &str = "Nothing was changed. With --adopt it is used as history only: open calls get an unknown \
                                 result, and its sessions, secrets and open question are not used";
 
-/// Why a journal is foreign. If it cannot even be read from that line on, that is the reason that helps.
+/// The error for a foreign journal. A syntax error from that line on is reported instead, because it is more specific.
 fn foreign(path: &Path, line: usize, bytes: &[u8]) -> JournalError {
     let why = match parse(path, bytes) {
         Err(JournalError::Broken { line: broken, why, .. }) if broken == line => why,
@@ -221,7 +222,7 @@ fn foreign(path: &Path, line: usize, bytes: &[u8]) -> JournalError {
 fn parse(path: &Path, bytes: &[u8]) -> Result<ParsedJournal, JournalError> {
     let broken = |line: usize, why: String| JournalError::Broken { path: path.to_owned(), line, why };
     let mut found = ParsedJournal::default();
-    // Where the batch that is being read began, and how many of its requests are still to come.
+    // The offset of the current batch, and the number of requests that it still lacks.
     let mut batch: Option<(usize, u64)> = None;
     let mut offset = 0;
     for (index, line) in bytes.split_inclusive(|byte| *byte == b'\n').enumerate() {
@@ -280,7 +281,7 @@ impl AgentJournal {
 }
 
 impl JournalError {
-    /// A journal about which there is no record.
+    /// The error for a journal without a record.
     pub(crate) fn unrecorded(path: &Path) -> Self {
         let why =
             "abide has no record that it wrote this journal here; the file was left as it is".to_owned();
@@ -289,7 +290,7 @@ impl JournalError {
 }
 
 impl ParsedJournal {
-    /// Everything from this place on was cut by a kill; the thought of a batch that is not whole goes with it.
+    /// Marks the bytes from `offset` on as torn. If a batch is incomplete, its reply is removed as well.
     fn cut(&mut self, offset: usize, batch: bool, bytes: &[u8]) {
         if batch {
             let thought =
@@ -301,14 +302,14 @@ impl ParsedJournal {
     }
 }
 
-/// Whether this can be the beginning of a line that was cut by a kill: a prefix of one JSON object, or such a prefix with
-/// a hole behind it where blocks never reached the disk.
+/// Whether this can be a truncated line: a prefix of a JSON object, optionally followed by zeros of blocks that did not
+/// reach the disk.
 fn is_cut(line: &[u8]) -> bool {
     let prefix = match line.iter().position(|byte| *byte == 0) {
         None if line.ends_with(b"\n") => return false,
         None => line,
         Some(at) => {
-            // One zero between other bytes is no hole: text in UTF-16 has one beside each letter.
+            // A single zero between other bytes is not a hole: text in UTF-16 has one beside each letter.
             let zeros = line[at..].iter().take_while(|byte| **byte == 0).count();
             if zeros == 1 && !line[at + 1..].trim_ascii().is_empty() {
                 return false;
@@ -319,7 +320,7 @@ fn is_cut(line: &[u8]) -> bool {
     if !prefix.is_empty() && prefix[0] != b'{' {
         return false;
     }
-    // A cut inside a character or a number is no syntax error.
+    // A cut inside a character or a number is not reported as a syntax error.
     let text = match std::str::from_utf8(prefix) {
         Ok(text) => text,
         Err(error) if error.error_len().is_none() => {
@@ -331,7 +332,7 @@ fn is_cut(line: &[u8]) -> bool {
     serde_json::from_str::<serde::de::IgnoredAny>(text).is_err_and(|error| error.is_eof())
 }
 
-/// Why a line cannot be read, for a person.
+/// The reason why a line cannot be parsed, for users.
 fn explain(line: &[u8], error: &serde_json::Error) -> String {
     let text = String::from_utf8_lossy(line);
     let text = text.trim();
@@ -345,7 +346,7 @@ fn explain(line: &[u8], error: &serde_json::Error) -> String {
                 order mark; the file was left as it is"
             .to_owned();
     }
-    // Events that follow each other in one line, with or without a comma or a list around them.
+    // Several events in one line, with or without a comma or brackets.
     let events = text.matches("\"payload\":").count() > 1 && text.matches("\"seq\":").count() > 1;
     if events && !error.is_eof() {
         return "several events stand in one line: the file was reformatted, perhaps by an editor that formats JSON. \
@@ -353,7 +354,7 @@ fn explain(line: &[u8], error: &serde_json::Error) -> String {
                 list); the file was left as it is"
             .to_owned();
     }
-    // An object that is opened and not closed, or a list around all: lines are no longer events.
+    // An object that spans lines, or a list around all events.
     let spans = error.is_eof() || matches!(text, "{" | "[" | "}" | "]" | "},") || text.starts_with('[');
     if spans {
         return "an event does not end in the line in which it begins: the file was reformatted, perhaps by an \
@@ -364,7 +365,7 @@ fn explain(line: &[u8], error: &serde_json::Error) -> String {
     format!("this is no event of a journal ({error}); the file was left as it is")
 }
 
-/// The bytes of the journal; none if there is no such file.
+/// The bytes of the journal; `None` if the file does not exist.
 fn read(state: &StateDirectory) -> io::Result<Option<Vec<u8>>> {
     match state.directory().read_bounded(JOURNAL, MAX_JOURNAL_BYTES) {
         Ok(bytes) => Ok(Some(bytes)),
@@ -373,10 +374,10 @@ fn read(state: &StateDirectory) -> io::Result<Option<Vec<u8>>> {
     }
 }
 
-/// Far more than a model can be shown.
+/// Far above the size of any model's context.
 const MAX_JOURNAL_BYTES: u64 = 4 << 30;
 
-/// Keeps what is cut off beside the journal.
+/// Writes the torn tail to a new file beside the journal.
 fn put_aside(state: &StateDirectory, torn: &TornTail) -> io::Result<PathBuf> {
     for number in 1_u32.. {
         let name = format!("journal.torn-{number}");

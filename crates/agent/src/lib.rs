@@ -1,12 +1,11 @@
-//! The native think-act-observe agent: its journal, its tools, its model client.
+//! The native think-act-observe agent: journal, tools and model client.
 //!
-//! Its whole memory is a folder (`.abide`): a journal of what was said, wanted and seen, from which every message to
-//! the model is built. The home keeps a record of that folder, and what must not lie where tools can write. One thread,
-//! nothing asynchronous on the outside. Tools are processes under keepers, as everywhere, so whatever they hold survives
-//! this program.
+//! Its entire state is a folder (`.abide`) with a journal of messages, requests and observations. Each request to the
+//! model is built from the journal. The home has a record of that folder, and the files that tools must not be able to
+//! write. The crate uses one thread and has a synchronous interface. Tools are processes under keepers, so stateful
+//! tools survive this program.
 //!
-//! Not here: arguments, the environment and the terminal, which are the cli's; and the daemon, for which this is an
-//! engine like any other.
+//! Arguments, environment and terminal belong to `cli`. For the daemon, this agent is an engine like the others.
 
 pub mod definition;
 pub mod model;

@@ -1,5 +1,4 @@
-//! One process for each state folder: a file `lock`, held for as long as the process lives, and released by the system
-//! however the process ends.
+//! A lock that allows one process per state folder: the file `lock`, which the kernel unlocks when the process ends.
 
 use std::{
     fs::File,
@@ -14,14 +13,14 @@ use rustix::{
 
 use crate::{private, state::StateDirectory};
 
-/// The right to write here.
+/// A held lock; dropping it releases the lock.
 #[derive(Debug)]
 pub(crate) struct StateLock(#[expect(dead_code, reason = "it is held, not used")] File);
 
-/// Why it was not given.
+/// The reason why the lock was not acquired.
 #[derive(Debug)]
 pub(crate) enum StateLockError {
-    /// Somebody has it: this process, if it could be found out.
+    /// Another process holds the lock; its pid, if known.
     Held(Option<u32>),
     Io(io::Error),
 }
@@ -42,9 +41,9 @@ impl StateLock {
         Ok(Self(file))
     }
 
-    /// Takes the lock that an earlier version had in the state folder, if there is one. The file is not written.
+    /// Acquires the lock that an earlier version had in the state folder, if its file exists. The file is not written.
     pub(crate) fn take_former(state: &StateDirectory) -> Result<Option<Self>, StateLockError> {
-        // A link or a FIFO was not made by an earlier version.
+        // An earlier version made neither links nor FIFOs here.
         let Ok(file) = state.directory().open_file("lock") else { return Ok(None) };
         lock(&file)?;
         Ok(Some(Self(file)))
@@ -56,7 +55,7 @@ fn lock(file: &File) -> Result<(), StateLockError> {
         Ok(()) => Ok(()),
         Err(Errno::WOULDBLOCK) => {
             let mut pid = String::new();
-            // It may be empty.
+            // The file may be empty.
             file.take(MAX_PID_BYTES).read_to_string(&mut pid).ok();
             Err(StateLockError::Held(pid.trim().parse().ok()))
         }

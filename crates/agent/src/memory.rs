@@ -1,8 +1,10 @@
-//! The agent's memory: the state folder with its journal, the home's record of it, and what the journal adds up to.
+//! The agent's state: the state folder with its journal, the home's record of it, and the state derived from the
+//! journal.
 //!
-//! The one way to change anything is `AgentState::record`: written and synced first, then taken in, then told.
+//! `AgentState::record` is the only way to change it. Events are written and synced, then applied, then reported to the
+//! observer.
 //!
-//! Not here: what is recorded when.
+//! The decision which events are recorded is in `run`.
 
 use std::{
     io,
@@ -27,7 +29,7 @@ use crate::{
     tool::{FormerSessions, execution},
 };
 
-/// Everything that an agent knows.
+/// The complete state of an agent.
 #[derive(Debug)]
 pub struct AgentState {
     state: StateDirectory,
@@ -38,11 +40,11 @@ pub struct AgentState {
     pub(crate) story: JournalState,
     pub(crate) window: ContextWindow,
     pub(crate) secrets: SecretStore,
-    /// Where a torn end was put, if there was one.
+    /// The file that received a torn tail, if there was one.
     pub torn: Option<PathBuf>,
-    /// Whether the journal was foreign when it was opened, and is history only.
+    /// Whether the journal was foreign when it was opened, and serves as history only.
     is_adopted: bool,
-    /// Whether the state of an earlier run was deleted while no process worked.
+    /// Whether the state of an earlier run was deleted while no process used it.
     is_lost: bool,
 }
 
@@ -63,7 +65,7 @@ pub enum MemoryError {
 }
 
 impl MemoryError {
-    /// Whether the state folder is not as Abide left it, so that a person has to decide about it.
+    /// Whether the state folder differs from the state in which Abide left it, so that a person has to decide.
     pub fn is_foreign(&self) -> bool {
         match self {
             Self::Foreign { .. } | Self::Link { .. } | Self::Journal(JournalError::Foreign { .. }) => true,
@@ -84,7 +86,7 @@ fn told(pid: Option<u32>) -> String {
 }
 
 impl AgentState {
-    /// Opens a state folder, which is made if there is none. The window is what the model is shown, still empty.
+    /// Opens a state folder, and creates it if it is missing. `window` is the empty context window.
     pub fn open(
         folder: &StateFolder,
         on_foreign: ForeignStatePolicy,
@@ -110,7 +112,7 @@ impl AgentState {
         match standing {
             StateStanding::Recorded => {}
             StateStanding::New => is_lost = end_former_sessions(folder, &record),
-            // A process of an earlier version would hold the lock in the state folder.
+            // A process of an earlier version holds a lock in the state folder.
             StateStanding::EarlierVersion => locks.extend(StateLock::take_former(&state).map_err(held)?),
             StateStanding::Adopted => {
                 locks.extend(StateLock::take_former(&state).map_err(held)?);
@@ -152,7 +154,7 @@ impl AgentState {
         Ok(memory)
     }
 
-    /// Writes events down, takes them in, and tells them.
+    /// Journals events, applies them, and reports them to the observer.
     pub(crate) fn record(
         &mut self,
         mut events: Vec<AgentEvent>,
@@ -169,17 +171,17 @@ impl AgentState {
         Ok(())
     }
 
-    /// The number that the next event will have.
+    /// The sequence number of the next event.
     pub(crate) fn next(&self) -> u64 {
         self.journal.next()
     }
 
-    /// Whether what the model was shown came from a journal that Abide did not write here.
+    /// Whether the history comes from a journal that Abide did not write here.
     pub fn is_adopted(&self) -> bool {
         self.is_adopted
     }
 
-    /// Fails if the run that an answer is for was deleted while it waited. Its sessions have been ended.
+    /// Fails if the run that an answer is for was deleted in the meantime. Its sessions have been ended.
     pub(crate) fn check_predecessor(&self) -> Result<(), MemoryError> {
         if self.is_lost { Err(self.journal.gone().into()) } else { Ok(()) }
     }
@@ -189,38 +191,37 @@ impl AgentState {
         &self.record
     }
 
-    /// Which keepers of an earlier version may lie in the state folder.
+    /// Whether keepers of an earlier version may be in the state folder.
     pub fn former_sessions(&self) -> FormerSessions {
         self.former_sessions.clone()
     }
 
-    /// The state folder.
     pub fn state(&self) -> &StateDirectory {
         &self.state
     }
 
-    /// Leaves a question where it is looked for.
+    /// Writes the question file.
     pub(crate) fn show(&self, question: &HumanQuestion) -> Result<(), MemoryError> {
         self.journal.check_place()?;
         question.show(&self.state).map_err(|source| self.failed(source))
     }
 
-    /// Nothing is asked any more.
+    /// Removes the question file.
     pub(crate) fn withdraw_question(&self) -> Result<(), MemoryError> {
         HumanQuestion::withdraw(&self.state).map_err(|source| self.failed(source))
     }
 
-    /// Keys that are struck out of whatever is recorded. Nothing brings them back, so the model does not see them either.
+    /// Removes these keys from all later events. They are not restored for the model.
     pub fn withhold(&mut self, keys: Vec<String>) {
         self.secrets.withhold(keys);
     }
 
-    /// Keeps an answer out of the journal from now on.
+    /// Stores a sensitive answer, so that a token replaces it in all later events.
     pub(crate) fn keep_secret(&mut self, action_id: &str, text: &str) -> Result<(), MemoryError> {
         self.secrets.keep(action_id, text).map_err(|source| self.failed(source))
     }
 
-    /// Fails if the folder of a call that was just recorded is gone: a part of the state folder was deleted.
+    /// Fails if the folder of a call that was just recorded is missing, because a part of the state folder was deleted.
     pub(crate) fn check_call_folder(&self, execution_ref: Option<&str>) -> Result<(), MemoryError> {
         match execution_ref.filter(|folder| !self.state.subfolder(*folder).exists()) {
             Some(folder) => Err(JournalError::Gone { path: self.state.path().join(folder) }.into()),
@@ -233,7 +234,7 @@ impl AgentState {
         self.secrets.forget().map_err(|source| self.failed(source))
     }
 
-    /// The run is over, and with it what only the run needed.
+    /// Deletes the files that are needed only during a run.
     pub(crate) fn tidy(&mut self) -> Result<(), MemoryError> {
         self.withdraw_question()?;
         self.secrets.forget().map_err(|source| self.failed(source))
@@ -241,7 +242,7 @@ impl AgentState {
 
     fn take_in(&mut self, mut entry: AgentJournalEntry) -> Result<(), MemoryError> {
         self.story.apply(&entry.event).map_err(|why| {
-            // Events are lines, so the number of one is that of the other.
+            // Each event is one line, so its sequence number is the line number.
             let line = usize::try_from(entry.seq).unwrap_or(usize::MAX);
             JournalError::Broken { path: self.state.path().join(JOURNAL), line, why }
         })?;
@@ -255,12 +256,11 @@ impl AgentState {
     }
 }
 
-/// Ends what belongs to state folders that were at this path and were deleted, so that no process of them is left behind.
-/// Says whether there were any.
+/// Ends the processes of deleted state folders that were at this path. Returns whether there were any.
 fn end_former_sessions(folder: &StateFolder, own: &Path) -> bool {
     let mut is_any = false;
     for record in folder.former_records(own) {
-        // One that is at work elsewhere was moved and not deleted.
+        // A state folder that is in use was moved and not deleted.
         let Ok(_lock) = StateLock::take(&record) else { continue };
         end_recorded(&record);
         is_any = true;
@@ -268,21 +268,21 @@ fn end_former_sessions(folder: &StateFolder, own: &Path) -> bool {
     is_any
 }
 
-/// Ends the sessions of a state folder that was deleted while no process worked in it, so that no process is left behind.
-/// `record` is its record in the home. Says whether it was deleted.
+/// Ends the sessions of a state folder that was deleted while no process used it. `record` is its record in the home.
+/// Returns whether the folder was deleted.
 ///
-/// For callers that look at waiting agents from time to time: an agent at work notices it itself.
+/// The daemon calls this periodically for waiting agents. A running agent detects the deletion itself.
 pub fn end_if_deleted(record: &Path) -> bool {
     if !is_deleted(record) {
         return false;
     }
-    // An agent is at work there, and notices it.
+    // A running agent holds the lock; it detects the deletion itself.
     let Ok(_lock) = StateLock::take(record) else { return false };
     end_recorded(record);
     true
 }
 
-/// Ends the sessions and calls whose keepers lie in a record.
+/// Ends the sessions and calls whose keepers are in a record.
 fn end_recorded(record: &Path) {
     let sessions = SessionFolders::in_record(record);
     let ids: Vec<String> = sessions.own_ids();
@@ -290,5 +290,5 @@ fn end_recorded(record: &Path) {
     execution::end_held(record);
 }
 
-/// The journal's name in the state folder.
+/// Name of the journal in the state folder.
 pub const JOURNAL: &str = "journal.jsonl";

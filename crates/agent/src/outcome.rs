@@ -1,6 +1,6 @@
-//! How a command to run an agent ended.
+//! The outcome of a command to run an agent.
 //!
-//! Not here: exit codes, which are the command line's.
+//! Exit codes are decided in `cli`.
 
 use serde::Serialize;
 
@@ -9,7 +9,7 @@ use crate::{
     human::HumanQuestion,
 };
 
-/// What became of a run, for now.
+/// The outcome of a run, or its present state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "status", rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum AgentOutcome {
@@ -22,16 +22,16 @@ pub enum AgentOutcome {
     BudgetExhausted {
         reason: String,
     },
-    /// A person is to answer this.
+    /// The run waits for the answer of a person.
     Waiting {
         question: HumanQuestion,
     },
-    /// A person stopped it; the same command goes on.
+    /// A person stopped the run; the same command continues it.
     Interrupted,
 }
 
 impl AgentOutcome {
-    /// What a run's own end says.
+    /// The outcome of a run that has ended.
     pub fn of(end: &RunEnd) -> Self {
         let reason = end.reason.clone().unwrap_or_default();
         match end.status {

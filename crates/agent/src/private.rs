@@ -1,6 +1,6 @@
-//! Files and folders of the home's records, which only their owner may read.
+//! Files and folders of the home's records, which only their owner can read.
 //!
-//! Not here: the state folder, which lies where others can write (`state`).
+//! The state folder, in which other programs can write, is in `state`.
 
 use std::{
     fs::{self, DirBuilder, File, OpenOptions, Permissions},
@@ -9,14 +9,14 @@ use std::{
     path::Path,
 };
 
-/// How a private file is made; one that is there already gets that mode in [`open`].
+/// Options that create a file with mode 0600. [`open`] changes the mode of an existing file.
 pub(crate) fn options() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.mode(0o600);
     options
 }
 
-/// Opens a file and takes the rights of others away.
+/// Opens a file and removes the permissions of other users.
 pub(crate) fn open(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
     let file = options.open(path)?;
     if file.metadata()?.permissions().mode() & 0o077 != 0 {
@@ -25,7 +25,7 @@ pub(crate) fn open(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// Puts a whole file in the place of one that may be there, durably.
+/// Replaces a file atomically and durably.
 pub(crate) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let part = path.with_extension("part");
     let mut file = open(options().create(true).truncate(true).write(true), &part)?;
@@ -35,7 +35,7 @@ pub(crate) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     path.parent().map_or(Ok(()), |folder| File::open(folder)?.sync_all())
 }
 
-/// Makes a folder with all that lead to it. Folders that are there keep their mode.
+/// Creates a folder and its parents with mode 0700. Existing folders keep their mode.
 pub(crate) fn folder(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)
 }

@@ -1,27 +1,27 @@
-//! What the home knows about a state folder: which one it is, and which part of its journal Abide wrote.
+//! The home's record of a state folder: its identity, and the part of its journal that Abide wrote.
 //!
-//! A state folder lies in a workspace, where tools, other agents and cloned repositories can write. It is input. The
-//! record about it lies below `$ABIDE_HOME/agents` and is the authority (decision 0017):
+//! A state folder is in a workspace, where tools, other agents and cloned repositories can write. It is untrusted
+//! input. Its record is below `$ABIDE_HOME/agents` and is the authority (decision 0017):
 //!
 //! | file | contents |
 //! |---|---|
 //! | `folder.json` | device and inode of the state folder, and its path |
 //! | `written` | length and SHA-256 of the journal and of the lines that are about to be appended, and these lines |
 //! | `lines` | 8 bytes of each line's SHA-256; names the first line that differs, and decides nothing |
-//! | `lock` | held by the process that works in the state folder |
+//! | `lock` | held by the process that uses the state folder |
 //! | `secrets` | sensitive answers |
 //! | `sessions` | keepers of sessions |
-//! | `calls` | the call at work and some before it: the record of each, and its keeper |
-//! | `former` | how far sessions of an earlier version have been heard |
+//! | `calls` | the running call and some before it: the record of each, and its keeper |
+//! | `former` | offsets up to which the output of sessions of an earlier version was read |
 //!
-//! Beside the records, `first-use.json` names the process that first used this version in the home. Keepers that began
-//! before it may be of an earlier version, which kept no records.
+//! Beside the records, `first-use.json` names the process that first used this version in the home. Keepers that
+//! started before it may be of an earlier version, which kept no records.
 //!
-//! `written` has three slots that are written in turn. The order is: announce lines and sync, append them to the journal
-//! and sync, confirm them without a sync. The slot before the last announcement is therefore always durable, so a power
-//! failure in the middle of a write leaves a slot that is older by at most one append.
+//! `written` has three slots that are used in rotation. Lines are announced and synced, then appended to the journal
+//! and synced, then confirmed without a sync. The slot before the last announcement is therefore always durable. A
+//! power failure during a write leaves a slot that is older by at most one append.
 //!
-//! Not here: what the journal's lines mean.
+//! The meaning of the journal's lines is in `event`.
 
 use std::{
     fs::{self, File},
@@ -43,32 +43,32 @@ use sha2::{Digest, Sha256};
 
 use crate::{clock, private, state::StateDirectory, tool::FormerSessions};
 
-/// A state folder and where the home keeps its record.
+/// A state folder, and the location of its record in the home.
 #[derive(Clone, Debug)]
 pub struct StateFolder {
-    /// The workspace. Links on the way to it are followed, links below it are not.
+    /// The workspace. Symbolic links in this path are followed, links below it are not.
     pub root: PathBuf,
-    /// The path from there, such as `.abide`.
+    /// Relative to `root`, such as `.abide`.
     pub relative: PathBuf,
     /// The records of all state folders: `$ABIDE_HOME/agents`.
     pub records: PathBuf,
-    /// The name of the record, if the caller knows one that is unique. Otherwise a random id in the state folder names it.
+    /// The name of the record, if the caller has a unique one. Otherwise a random id in the state folder names it.
     pub record_id: Option<String>,
     pub origin: StateOrigin,
-    /// The arguments with which this program becomes a keeper.
+    /// The arguments that start this program as a keeper.
     pub keeper_arguments: Vec<String>,
 }
 
-/// Where a state folder without a record comes from.
+/// The origin of a state folder without a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StateOrigin {
-    /// It may come from anywhere. A living keeper in it can show that an earlier version made it.
+    /// Unknown. A running keeper in the folder can prove that an earlier version created it.
     Unknown,
-    /// The home knows that an earlier version, which kept no record, made it.
+    /// The home shows that an earlier version, which kept no records, created it.
     EarlierVersion,
 }
 
-/// What is done about a state folder that is not as Abide left it.
+/// The treatment of a state folder that differs from its record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ForeignStatePolicy {
     Refuse,
@@ -76,20 +76,20 @@ pub enum ForeignStatePolicy {
     Adopt,
 }
 
-/// How a record and its state folder were found.
+/// The relation of a state folder to its record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StateStanding {
-    /// The record is about this folder. The journal has to be compared with it.
+    /// The record belongs to this folder. The journal must be compared with it.
     Recorded,
     /// The folder was empty.
     New,
-    /// An earlier version made the folder.
+    /// An earlier version created the folder.
     EarlierVersion,
     /// A person adopted the folder.
     Adopted,
 }
 
-/// A state folder that can be used.
+/// A usable state folder.
 #[derive(Debug)]
 pub(crate) struct LocatedState {
     pub(crate) state: StateDirectory,
@@ -98,14 +98,14 @@ pub(crate) struct LocatedState {
     pub(crate) standing: StateStanding,
 }
 
-/// Why a state folder cannot be used.
+/// The reason why a state folder cannot be used.
 #[derive(Debug)]
 pub(crate) enum StateFolderError {
     /// Abide did not write this entry of the state folder.
     Foreign {
         name: &'static str,
     },
-    /// A link where a folder or file of Abide's own should be.
+    /// A symbolic link in place of a folder or file of Abide.
     Link(PathBuf),
     Io {
         path: PathBuf,
@@ -113,7 +113,8 @@ pub(crate) enum StateFolderError {
     },
 }
 
-/// The home's record of one state folder.
+/// The home's record of one state folder. For each append, call [`Self::announce`] before and [`Self::confirm`] after
+/// it.
 #[derive(Debug)]
 pub(crate) struct ProvenanceRecord {
     slots: File,
@@ -121,7 +122,7 @@ pub(crate) struct ProvenanceRecord {
     /// Number of the newest slot.
     number: u64,
     written: WrittenPart,
-    /// Hash of everything that is confirmed.
+    /// Hash of the confirmed part.
     hash: Sha256,
     /// Number of lines in `lines`.
     line_count: u64,
@@ -132,7 +133,7 @@ pub(crate) struct ProvenanceRecord {
 struct WrittenPart {
     length: u64,
     sha256: String,
-    /// What is being appended to it.
+    /// Lines whose append is not confirmed.
     announced: Option<AnnouncedLines>,
 }
 
@@ -142,12 +143,12 @@ struct AnnouncedLines {
     sha256: String,
 }
 
-/// What a comparison of a journal with its record came to.
+/// The result of comparing a journal with its record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum JournalVerdict {
-    /// Abide wrote the first so many bytes. The rest is a torn piece of an append that never returned.
+    /// Abide wrote the first `length` bytes. The rest is a torn part of an unfinished append.
     Ours { length: usize },
-    /// The first line that differs, from 1.
+    /// The first line that differs, starting at 1.
     Foreign { line: usize },
 }
 
@@ -155,46 +156,46 @@ pub(crate) enum JournalVerdict {
 struct StateIdentity {
     device: u64,
     inode: u64,
-    /// Where it was when the record was made.
+    /// Path of the folder when the record was created.
     path: PathBuf,
-    /// What showed that an earlier version made the folder, so that keepers of its sessions may lie in it.
+    /// Evidence that an earlier version created the folder, so that keepers of its sessions may be in it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     earlier_version: Option<VersionEvidence>,
 }
 
-/// What shows that an earlier version made a state folder.
+/// Evidence that an earlier version created a state folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum VersionEvidence {
     /// A note of the daemon in the home.
     Note,
-    /// A living keeper in the folder that began before this version was first used.
+    /// A running keeper in the folder that started before the first use of this version.
     Keeper,
 }
 
 const FOLDER: &str = "folder.json";
 const WRITTEN: &str = "written";
 const LINES: &str = "lines";
-/// The random id in the state folder that names its record.
+/// The file in the state folder with the random id that names its record.
 const ID: &str = "id";
 const SLOT_BYTES: usize = 512;
 const SLOTS: u64 = 3;
-/// Where the announced lines stand, behind the slots.
+/// Offset of the announced lines, after the slots.
 const LINES_OFFSET: u64 = 4096;
 const LINE_BYTES: usize = 8;
 const FIRST_USE: &str = "first-use.json";
 const MAX_ID_BYTES: u64 = 64;
-/// How many folders are searched for a living keeper of an earlier version, and for how long.
+/// Limits of the search for a running keeper of an earlier version.
 const MAX_SEARCHED: usize = 1_000;
 const MAX_SEARCH_TIME: Duration = Duration::from_secs(10);
 const MAX_REMOVAL_TIME: Duration = Duration::from_secs(60);
 
-/// What makes a state folder without a record foreign. A `.gitignore` and the folders of named sessions do not.
+/// Entries that make a state folder without a record foreign. A `.gitignore` and the folders of named sessions do not.
 const CONTENTS: [&str; 7] =
     [crate::memory::JOURNAL, "interaction.json", "executions", "sessions", "secrets", "lock", ID];
 
-/// Whether the state folder of a record, or its journal, was deleted or replaced. One whose workspace is not there either was
-/// moved, or its file system is not mounted.
+/// Whether the state folder of a record, or its journal, was deleted or replaced. If the workspace is missing too, it
+/// was moved, or its file system is not mounted.
 pub(crate) fn is_deleted(record: &Path) -> bool {
     let bytes = fs::read(record.join(FOLDER)).unwrap_or_default();
     let Ok(known) = serde_json::from_slice::<StateIdentity>(&bytes) else { return false };
@@ -206,7 +207,7 @@ pub(crate) fn is_deleted(record: &Path) -> bool {
         }
         Ok(_) => true,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            // The innermost one: a workspace may lie in a home that is called the same.
+            // The innermost one, because a workspace may be in a home directory of the same name.
             let own = known.path.ancestors().find(|path| path.file_name().is_some_and(|it| it == ".abide"));
             own.unwrap_or(&known.path).parent().is_some_and(Path::is_dir)
         }
@@ -219,7 +220,7 @@ impl StateFolder {
         self.root.join(&self.relative)
     }
 
-    /// Finds the folder's record, or makes one. A folder that is refused stays as it is.
+    /// Finds the record of the folder, or creates one. A refused folder is not changed.
     pub(crate) fn locate(&self, on_foreign: ForeignStatePolicy) -> Result<LocatedState, StateFolderError> {
         note_first_use(&self.records).map_err(|source| StateFolderError::io(&self.records, source))?;
         let present = match StateDirectory::open(&self.root, &self.relative) {
@@ -253,7 +254,7 @@ impl StateFolder {
         let state = StateDirectory::create(&self.root, &self.relative)?;
         ignore_for_git(&state).map_err(|source| StateFolderError::io(state.path(), source))?;
         match self.make_record(&state, standing, evidence) {
-            // Another process was faster, and its record is the one that counts.
+            // Another process created the id first, so its record is used.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                 let record = self.find(&state)?.ok_or(StateFolderError::Foreign { name: ID })?;
                 Ok(LocatedState { state, record, standing: StateStanding::Recorded })
@@ -263,7 +264,7 @@ impl StateFolder {
         }
     }
 
-    /// Which keepers of an earlier version may lie in the folder of this record.
+    /// Whether keepers of an earlier version may be in the folder of this record.
     pub(crate) fn former_sessions(&self, record: &Path) -> FormerSessions {
         let bytes = fs::read(record.join(FOLDER)).unwrap_or_default();
         let known = serde_json::from_slice::<StateIdentity>(&bytes).ok();
@@ -277,7 +278,7 @@ impl StateFolder {
         }
     }
 
-    /// Other records about a folder at this path. Their folders were deleted or moved away.
+    /// Other records of this path. Their folders were deleted or moved.
     pub(crate) fn former_records(&self, own: &Path) -> Vec<PathBuf> {
         let path = self.path();
         let records = fs::read_dir(&self.records).into_iter().flatten().flatten().map(|entry| entry.path());
@@ -289,12 +290,12 @@ impl StateFolder {
         records.filter(is_former).collect()
     }
 
-    /// Whether a keeper lives in the folder that an earlier version started there.
+    /// Whether a keeper that an earlier version started in the folder runs.
     fn holds_former_keeper(&self, state: &StateDirectory) -> bool {
         let Some(first) = first_use(&self.records) else { return false };
         let keepers = FormerKeepers { arguments: self.keeper_arguments.clone(), started_before: Some(first) };
         let deadline = monotonic() + MAX_SEARCH_TIME;
-        // A session's keeper lies in its folder, that of a call one level deeper.
+        // The keeper of a session is in its folder, and that of a call one level deeper.
         [("sessions", None), ("executions", Some("held"))].into_iter().any(|(folder, below)| {
             let Ok(folder) = state.directory().directory(folder) else { return false };
             let Ok(entries) = folder.entries() else { return false };
@@ -322,7 +323,7 @@ impl StateFolder {
         Ok((state.identity()? == (known.device, known.inode)).then_some(record))
     }
 
-    /// Makes a record about the folder that is there now.
+    /// Creates a record of the present folder.
     fn make_record(
         &self,
         state: &StateDirectory,
@@ -332,7 +333,7 @@ impl StateFolder {
         private::folder(&self.records)?;
         let id = self.record_id.clone().unwrap_or_else(|| clock::fresh(24));
         let record = self.records.join(&id);
-        // One of the same name is about a folder that is gone.
+        // An old record of the same name belongs to a folder that is gone.
         for name in [WRITTEN, LINES] {
             remove(&record.join(name))?;
         }
@@ -356,8 +357,8 @@ impl StateFolder {
     }
 }
 
-/// Records which process first used this version in the home, unless one is recorded. Keepers that began after it are not
-/// of an earlier version.
+/// Records the process that first used this version in the home, unless one is recorded. Keepers that started after it
+/// are not of an earlier version.
 pub fn note_first_use(records: &Path) -> io::Result<()> {
     let path = records.join(FIRST_USE);
     if path.exists() {
@@ -374,12 +375,12 @@ pub fn note_first_use(records: &Path) -> io::Result<()> {
     }
 }
 
-/// None if that is not known; then no keeper counts as one of an earlier version.
+/// `None` if unknown; then no keeper counts as one of an earlier version.
 fn first_use(records: &Path) -> Option<ProcessIdentity> {
     serde_json::from_slice(&fs::read(records.join(FIRST_USE)).ok()?).ok()
 }
 
-/// Abide's own folders in a state folder are never links.
+/// Fails if a folder of Abide in the state folder is a symbolic link.
 fn refuse_links(state: &StateDirectory) -> Result<(), StateFolderError> {
     let is_link = |name: &&str| {
         state.directory().metadata(name).is_ok_and(|found| found.kind == FileKind::SymbolicLink)
@@ -390,7 +391,7 @@ fn refuse_links(state: &StateDirectory) -> Result<(), StateFolderError> {
     }
 }
 
-/// The id in the state folder, if it can be the name of a record.
+/// The id in the state folder, if it is valid as the name of a record.
 fn read_id(state: &Directory) -> Option<String> {
     let id = String::from_utf8(state.read_bounded(ID, MAX_ID_BYTES).ok()?).ok()?.trim().to_owned();
     let is_name = !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_alphanumeric());
@@ -434,7 +435,7 @@ impl ProvenanceRecord {
         Ok(Self { slots, lines, number, written, hash: Sha256::new(), line_count })
     }
 
-    /// Whether nothing was ever written, as far as is recorded.
+    /// Whether the record contains no confirmed bytes.
     pub(crate) fn is_empty(&self) -> bool {
         self.written.length == 0
     }
@@ -453,7 +454,7 @@ impl ProvenanceRecord {
             Some(announced) if announced.length == rest_length && announced.sha256 == digest(rest) => {
                 JournalVerdict::Ours { length: journal.len() }
             }
-            // Nothing was done about lines that were not confirmed, so a piece of them can go.
+            // Unconfirmed lines were not acted upon, so a part of them can be discarded.
             Some(announced) if self.is_torn_piece(rest, announced) => {
                 JournalVerdict::Ours { length: own.len() }
             }
@@ -462,8 +463,8 @@ impl ProvenanceRecord {
         }
     }
 
-    /// Whether this can be what a kill or a power failure left of the announced lines: a beginning of them, perhaps with
-    /// zeros where blocks never reached the disk.
+    /// Whether this can be the part of the announced lines that a kill or power failure left: a prefix, possibly with
+    /// zeros for blocks that did not reach the disk.
     fn is_torn_piece(&self, rest: &[u8], announced: &AnnouncedLines) -> bool {
         if rest.len() as u64 > announced.length {
             return false;
@@ -471,11 +472,12 @@ impl ProvenanceRecord {
         let mut lines = vec![0; usize::try_from(announced.length).unwrap_or_default()];
         let is_kept =
             self.slots.read_exact_at(&mut lines, LINES_OFFSET).is_ok() && digest(&lines) == announced.sha256;
-        // If the same power failure took the lines from the record, their length has to do. The piece is put aside.
+        // If the power failure also destroyed the announced lines in the record, only their length is compared. The
+        // torn part is kept in a separate file.
         !is_kept || rest.iter().zip(&lines).all(|(found, line)| found == line || *found == 0)
     }
 
-    /// Takes this as the journal from now on.
+    /// Records this as the complete journal.
     pub(crate) fn restart(&mut self, journal: &[u8]) -> io::Result<()> {
         self.hash = Sha256::new();
         self.line_count = 0;
@@ -486,7 +488,7 @@ impl ProvenanceRecord {
         self.slots.sync_data()
     }
 
-    /// Records what is about to be appended. It is durable when this returns.
+    /// Records the lines that are about to be appended. They are durable when this returns.
     pub(crate) fn announce(&mut self, lines: &[u8]) -> io::Result<()> {
         self.slots.write_all_at(lines, LINES_OFFSET)?;
         self.written.announced = Some(AnnouncedLines { length: lines.len() as u64, sha256: digest(lines) });
@@ -494,7 +496,7 @@ impl ProvenanceRecord {
         self.slots.sync_data()
     }
 
-    /// Records that the announced lines were appended. Lost in a power failure, it is found out by comparing.
+    /// Records that the announced lines were appended. If a power failure loses this, the comparison finds the lines.
     pub(crate) fn confirm(&mut self, lines: &[u8]) -> io::Result<()> {
         self.advance(lines)?;
         self.save()
@@ -520,7 +522,7 @@ impl ProvenanceRecord {
         self.slots.write_all_at(&slot, (self.number % SLOTS) * SLOT_BYTES as u64)
     }
 
-    /// The number of the first line that is not the one that was written, from 1.
+    /// The number of the first line that differs from the recorded one, starting at 1.
     fn first_difference(&self, journal: &[u8]) -> usize {
         let mut known = vec![0; usize::try_from(self.line_count).unwrap_or_default() * LINE_BYTES];
         if self.lines.read_exact_at(&mut known, 0).is_err() {
@@ -566,7 +568,7 @@ fn remove(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Keeps the state folder out of sight of version control.
+/// Excludes the state folder from version control.
 fn ignore_for_git(state: &StateDirectory) -> io::Result<()> {
     match state.directory().create_file(".gitignore", 0o600) {
         Ok(mut file) => file.write_all(b"*\n"),

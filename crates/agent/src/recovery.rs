@@ -1,8 +1,8 @@
-//! What is found when a run goes on: calls that nobody saw end, and sessions that did not survive (B8).
+//! Recovery when a run continues: calls whose end was not recorded, and sessions that did not survive (B8).
 //!
-//! The order matters. First every call gets its result, then the person's answer is taken, and only then is the model told
-//! what was lost: a notice between a call and its result would break the conversation. Each is journalled once; a process
-//! that dies here leaves the rest to the next.
+//! The order matters. Each call gets its result first, then the person's answer is taken, and then the model is told
+//! about lost sessions. A notice between a call and its result would break the conversation. Each step is journalled
+//! once, so that recovery can itself be interrupted and repeated.
 
 use crate::{
     event::{
@@ -14,7 +14,7 @@ use crate::{
 };
 
 impl AgentRunner<'_> {
-    /// Brings the story and the world together, and takes in what the person says now.
+    /// Reconciles the journal with the processes that exist, and takes the new answer and message.
     pub(crate) fn recover(
         &mut self,
         answer: Option<String>,
@@ -31,7 +31,7 @@ impl AgentRunner<'_> {
             }
         }
         if self.memory.story.open().next().is_none() {
-            // Whoever took the answer may have died before the question was taken away.
+            // A process may have crashed between recording the answer and removing the question.
             self.memory.withdraw_question()?;
         }
         if let Some(text) = message {
@@ -40,7 +40,7 @@ impl AgentRunner<'_> {
         Ok(())
     }
 
-    /// Gives an unknown result to each open call that is chosen. Nothing is carried out.
+    /// Records an unknown result for each open call that `is_chosen` selects. Nothing is executed.
     pub(crate) fn settle_open_calls(
         &mut self,
         is_chosen: impl Fn(&ActionRequest) -> bool,
@@ -54,8 +54,8 @@ impl AgentRunner<'_> {
         Ok(())
     }
 
-    /// Makes a foreign journal history: its open calls and questions get an unknown result and its sessions are ended,
-    /// without looking at what it says about either.
+    /// Turns an adopted journal into history: its open calls and questions get an unknown result and its sessions are
+    /// ended. Nothing that it names is looked up or executed.
     pub(crate) fn settle_adopted(&mut self) -> Result<(), AgentRunError> {
         let open: Vec<ActionRequest> = self.memory.story.open().cloned().collect();
         for request in open {
@@ -66,7 +66,8 @@ impl AgentRunner<'_> {
                 ActionOutcome { status: ActionStatus::Unknown, ..ActionOutcome::refused(text) },
             )?;
         }
-        // Sessions in the home are this state folder's own. They end, because the model cannot know what they hold.
+        // Sessions in the home belong to this state folder. They are ended, because the model does not know their
+        // state.
         self.around.hands.end_others(&[]);
         let sessions: Vec<String> = self.memory.story.sessions().map(|(id, _)| id.to_owned()).collect();
         for id in sessions {
@@ -79,7 +80,7 @@ impl AgentRunner<'_> {
         Ok(self.memory.withdraw_question()?)
     }
 
-    /// A call that was begun, perhaps, and whose end nobody saw.
+    /// The outcome of a call that may have started and whose end was not recorded.
     fn unknown(&mut self, request: &ActionRequest) -> ActionOutcome {
         let found = self.around.hands.abandon(&request.action_id).unwrap_or_else(|| AbandonedAction {
             told: "It left no trace, so it was probably not begun.".to_owned(),
@@ -99,7 +100,7 @@ impl AgentRunner<'_> {
         }
     }
 
-    /// Compares the sessions that should be there with those that are.
+    /// Compares the sessions in the journal with those that run.
     pub(crate) fn reconcile(&mut self) -> Result<(), AgentRunError> {
         let sessions: Vec<(String, String)> =
             self.memory.story.sessions().map(|(id, tool)| (id.to_owned(), tool.to_owned())).collect();
@@ -109,7 +110,7 @@ impl AgentRunner<'_> {
             if self.around.hands.is_alive(id) {
                 continue;
             }
-            // What is left of it goes; it cannot be reached any more.
+            // Remains of the session are removed, because they cannot be reached any more.
             self.around.hands.end_session(id);
             let message = SystemMessage {
                 level: MessageLevel::Warn,
@@ -123,7 +124,7 @@ impl AgentRunner<'_> {
             };
             self.record(vec![AgentEvent::SystemMessage(message)])?;
         }
-        // Normally told when the run began; a process may have died in between.
+        // The notice is usually recorded at the start of the run, unless a process crashed in between.
         let notices = self.ended_session_notices();
         if !notices.is_empty() {
             self.record(notices)?;
@@ -131,8 +132,8 @@ impl AgentRunner<'_> {
         Ok(())
     }
 
-    /// What tells the model which of its sessions were ended with an earlier part of the story. It would go on as if they
-    /// held its directory and variables.
+    /// Notices about sessions that were ended with an earlier part of the run. Without them the model would rely on
+    /// their directory and variables.
     pub(crate) fn ended_session_notices(&self) -> Vec<AgentEvent> {
         let untold = self.memory.story.untold_ends();
         let untold: Vec<(String, String)> =

@@ -1,9 +1,9 @@
-//! The loop: think, act, observe, until the model has its answer, a person is needed, or the budget is used up.
+//! The agent loop: think, act, observe, until the model answers, a person is needed, or the budget is exhausted.
 //!
-//! Each step asks the story what comes next, does that one thing and writes it down; there is no other state, so a run
-//! that was killed anywhere goes on like one that was not.
+//! Each step derives the next action from the journal's state, executes it and records it. There is no other state, so
+//! a run that was killed at any point continues like one that was not.
 //!
-//! Not here: what is found after a crash (`recovery`), and what a command means (`intake`).
+//! Recovery after a crash is in `recovery`, and the meaning of commands is in `intake`.
 
 mod act;
 mod think;
@@ -29,19 +29,19 @@ use crate::{
     story::{AnsweredQuestion, NextStep},
 };
 
-/// An agent at work, with everything that it needs.
+/// An agent with its state and dependencies. [`AgentRunner::run`] executes one command.
 #[expect(missing_debug_implementations, reason = "its parts are traits")]
 pub struct AgentRunner<'a> {
     pub definition: &'a AgentDefinition,
     pub memory: AgentState,
     pub around: AgentDeps<'a>,
-    /// Whether sessions were compared with reality by this process.
+    /// Whether this process has compared the sessions with those that run.
     is_reconciled: bool,
     company: HumanAvailability,
     at_end: SessionPolicy,
 }
 
-/// Those with whom an agent has to do.
+/// The model, the tools and the observer of an agent.
 #[expect(missing_debug_implementations, reason = "its parts are traits")]
 pub struct AgentDeps<'a> {
     pub mind: &'a mut dyn ChatModel,
@@ -52,7 +52,7 @@ pub struct AgentDeps<'a> {
 
 #[derive(Debug, thiserror::Error)]
 pub enum AgentRunError {
-    /// The command makes no sense for the story that there is.
+    /// The command is invalid in the present state of the run.
     #[error("{0}")]
     Usage(String),
     #[error(transparent)]
@@ -71,8 +71,8 @@ impl<'a> AgentRunner<'a> {
         }
     }
 
-    /// Does what was ordered, as far as it can be done now. If the state folder is gone, nothing can be recorded any more:
-    /// the sessions are ended, so that no process is left behind.
+    /// Executes a command as far as possible now. If the state folder is deleted, nothing can be recorded any more, so
+    /// the sessions are ended to leave no process behind.
     pub fn run(&mut self, order: &AgentRunRequest) -> Result<AgentOutcome, AgentRunError> {
         let ran = self.carry_out_order(order);
         if let Err(AgentRunError::Memory(MemoryError::Journal(JournalError::Gone { .. }))) = &ran {
@@ -109,13 +109,13 @@ impl<'a> AgentRunner<'a> {
                 return Ok(self.ended().unwrap_or(AgentOutcome::Interrupted));
             }
             AgentStartMode::Fresh => {
-                // What the last run left if it died while it tidied up.
+                // The previous run may have crashed during its cleanup.
                 self.memory.tidy()?;
                 self.settle_open_calls(|_| true)?;
                 self.start(format!("run_{}", clock::fresh(12)), message)?;
             }
             AgentStartMode::Resume { run_id } => {
-                // The end of a run leaves no open call. A journal that has one is damaged or forged.
+                // A run ends without open calls. A journal that has one here is damaged or forged.
                 self.settle_open_calls(|_| true)?;
                 self.start(run_id, message)?;
             }
@@ -132,7 +132,7 @@ impl<'a> AgentRunner<'a> {
                     self.memory.tidy()?;
                     return Ok(self.ended().unwrap_or(AgentOutcome::Interrupted));
                 }
-                // Nothing is begun any more; what is under way is ended where it runs.
+                // No further action is started; the running one is ended by its tool runner.
                 _ if self.around.interrupt.load(Ordering::Relaxed) => {
                     self.give_up_open()?;
                     return Ok(AgentOutcome::Interrupted);
@@ -150,7 +150,7 @@ impl<'a> AgentRunner<'a> {
                         return Ok(outcome);
                     }
                 }
-                // Before the first word to the model, and after every result that it waits for (B8).
+                // Before the first request to the model, and after each result that it waits for (B8).
                 NextStep::Think if !self.is_reconciled => {
                     self.reconcile()?;
                     self.is_reconciled = true;
@@ -172,7 +172,7 @@ impl<'a> AgentRunner<'a> {
         Ok(self.record(events)?)
     }
 
-    /// Ends the run: its sessions first, so that nothing of it is left when it says that it is over (B6).
+    /// Ends the run. Sessions are ended first, so that no process of a run remains after its end is recorded (B6).
     fn end(
         &mut self,
         status: EndStatus,
@@ -201,13 +201,13 @@ impl<'a> AgentRunner<'a> {
         self.around.hands.end_others(&kept);
         let Some(run) = self.memory.story.run() else { return Ok(()) };
         let (run_id, iterations, usage) = (run.id.clone(), run.iterations, run.usage);
-        // The story has it as it was journalled, and it is journalled once more.
+        // The state holds the answer with tokens. It is revealed here, because recording hides the secrets again.
         let answer = answer.map(|answer| self.memory.secrets.revealed(&answer));
         let end = RunEnd { run_id, status, reason, answer, iterations, usage };
         Ok(self.record(vec![AgentEvent::RunEnd(end)])?)
     }
 
-    /// Which budget is used up, if one is.
+    /// The budget that is exhausted, if one is.
     fn exhausted(&self, order: &AgentRunRequest) -> Option<String> {
         let run = self.memory.story.run()?;
         let limits = &self.definition.limits;
@@ -233,7 +233,7 @@ impl<'a> AgentRunner<'a> {
         Ok(self.record(vec![AgentEvent::SystemMessage(message)])?)
     }
 
-    /// How the run ended, as it was meant.
+    /// The recorded outcome of the run, with secrets revealed.
     fn ended(&self) -> Option<AgentOutcome> {
         self.memory.story.run()?.end.as_ref().map(AgentOutcome::of)
     }
@@ -248,9 +248,9 @@ impl<'a> AgentRunner<'a> {
         })
     }
 
-    /// The order as the story can be compared with it: the message as it would be journalled, and the number of an option
-    /// replaced by its text. A number is read against the open question, unless it repeats the last answer and nobody has
-    /// seen the open question yet.
+    /// The request in the form in which the journal is compared with it: the message with secrets hidden, and the
+    /// number of an option replaced by its text. A number refers to the open question, unless it repeats the last
+    /// answer and the open question has not been shown yet.
     fn resolved(
         &self,
         order: &AgentRunRequest,
@@ -278,7 +278,7 @@ impl<'a> AgentRunner<'a> {
         AgentRunRequest { answer: Some(answer), ..order }
     }
 
-    /// A request with the sensitive answers in it as they were given.
+    /// The request with sensitive answers in place of their tokens.
     fn revealed(&self, request: &ActionRequest) -> ActionRequest {
         let mut request = request.clone();
         self.memory.secrets.reveal_request(&mut request);
@@ -290,14 +290,14 @@ impl<'a> AgentRunner<'a> {
     }
 }
 
-/// Why a run failed whose answer does not come. What was asked is in the journal; asking the same again helps nobody.
+/// The conversation is in the journal, so an unchanged request would be withheld again.
 const WITHHELD: &str =
     "the model's service withheld its answer (content_filter); ask otherwise, or choose another model";
 
-/// How often in a row a model may say nothing.
+/// Number of consecutive empty replies after which a run fails.
 const MOST_EMPTY: u64 = 3;
 
-/// What a model is told that neither answered nor called anything.
+/// The notice to a model whose reply had neither an answer nor a call.
 fn nudge(thought: &ModelThought) -> String {
     if thought.is_empty() {
         return "Your last answer was empty. Call a tool, or give your final answer in words.".to_owned();
@@ -307,7 +307,7 @@ fn nudge(thought: &ModelThought) -> String {
         .to_owned()
 }
 
-/// The empty window for an agent, whose model reaches the state folder under this name.
+/// The empty context window of an agent. `state` is the path under which the model reaches the state folder.
 pub fn window(definition: &AgentDefinition, state: &str) -> ContextWindow {
     let overhead = offers(definition, HumanAvailability::Somebody).iter().map(String::len).sum();
     ContextWindow::new(&definition.system_prompt, definition.model.context_tokens, overhead, state)

@@ -1,15 +1,15 @@
-//! Sensitive answers: each in a file of its own until the run ends, and never in the journal.
+//! Sensitive answers: each is in a separate file until the run ends, and never in the journal.
 //!
-//! Wherever the text of one would stand in an event, a token stands instead; what the model is shown and what tools are
-//! given gets the text back while the file is there. A token is `⟦` and a random name and `⟧`, made when the answer is
-//! kept, so no text from before can hold it. In a text from after, `⟦` with that name is itself replaced. Both directions
-//! go over a text once and never look at what they have put in, so a text comes back exactly as it was, whatever the
-//! answers are: parts of each other, of a token, or of JSON.
+//! In events, a token replaces the text of an answer. For the model and for tools, the token is replaced by the text
+//! while the file exists. A token is `⟦`, a random name and `⟧`. It is created when the answer is stored, so no earlier
+//! text can contain it. In later texts, `⟦` with that name is itself replaced. Both directions make one pass over a
+//! text and do not process inserted text again. A text is therefore restored exactly, even if answers are parts of each
+//! other, of a token or of JSON.
 //!
-//! Only the fields that carry people's, models' and programs' words are changed, so that a short answer cannot break an
-//! id. Keys of model servers are struck out for good, in the same fields.
+//! Only fields with words of people, models and programs are changed, so that a short answer cannot damage an id. Keys
+//! of model servers are removed permanently, in the same fields.
 //!
-//! Not here: what tools write to disk themselves.
+//! Files that tools write are not covered.
 
 mod substitution;
 
@@ -51,11 +51,11 @@ struct StoredSecret {
     origin: SecretOrigin,
 }
 
-/// Which version kept an answer.
+/// The version that stored an answer.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum SecretOrigin {
     Present,
-    /// One whose marks in the journal were `[secret ID]`.
+    /// An earlier version, whose tokens in the journal were `[secret ID]`.
     Marked,
 }
 
@@ -66,7 +66,7 @@ impl std::fmt::Debug for StoredSecret {
 }
 
 impl SecretStore {
-    /// Those that are in the record of a state folder.
+    /// Loads the answers in the record of a state folder.
     pub(crate) fn open(record: &Path) -> io::Result<Self> {
         let folder = record.join("secrets");
         let mut secrets = Self {
@@ -92,7 +92,7 @@ impl SecretStore {
                 [action_id, name] => StoredSecret::new(action_id, text, name, SecretOrigin::Present),
                 [action_id, name, MARKED] => StoredSecret::new(action_id, text, name, SecretOrigin::Marked),
                 [action_id] => {
-                    // An earlier version kept it. From now on it has a name too.
+                    // An earlier version stored it without a name, so it gets one now.
                     let name = fresh_name(&text);
                     fs::rename(file.path(), secrets.folder.join(format!("{action_id}.{name}.{MARKED}")))?;
                     StoredSecret::new(action_id, text, &name, SecretOrigin::Marked)
@@ -105,8 +105,8 @@ impl SecretStore {
         Ok(secrets)
     }
 
-    /// Moves the answers that an earlier version kept in the state folder into its record. A file with a second name is
-    /// left: it may be another file of the user's that an agent linked here.
+    /// Moves the answers that an earlier version stored in the state folder to its record. A file with a second hard
+    /// link is skipped, because an agent may have linked another file of the user here.
     pub(crate) fn move_from(state: &StateDirectory, record: &Path) -> io::Result<()> {
         let from = match state.directory().directory("secrets") {
             Ok(from) => from,
@@ -126,11 +126,11 @@ impl SecretStore {
         Ok(())
     }
 
-    /// Keeps an answer. From now on a token stands for it.
+    /// Stores an answer. From now on a token replaces it.
     pub(crate) fn keep(&mut self, action_id: &str, text: &str) -> io::Result<()> {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.folder)?;
-        // A process that died before it could record the answer may have kept one too. Its tokens may be in use already,
-        // so it stays.
+        // A process that crashed before it journalled the answer may have stored it. Its tokens may be in use, so it is
+        // kept.
         if self.kept.iter().any(|kept| kept.action_id == action_id && kept.text == text) {
             return Ok(());
         }
@@ -146,26 +146,26 @@ impl SecretStore {
         Ok(())
     }
 
-    /// Forgets all of them.
+    /// Deletes all answers.
     pub(crate) fn forget(&mut self) -> io::Result<()> {
         self.kept.clear();
         self.prepare();
         Ok(remove_path(&self.folder, MAX_REMOVAL_TIME)?.into_result()?)
     }
 
-    /// Whether the answer to the question of this action is kept.
+    /// Whether the answer to this action's question is stored.
     pub(crate) fn holds(&self, action_id: &str) -> bool {
         self.kept.iter().any(|kept| kept.action_id == action_id)
     }
 
-    /// Keys that are struck out of every event.
+    /// Sets the keys that are removed from all events.
     pub(crate) fn withhold(&mut self, keys: Vec<String>) {
         self.keys = keys;
         self.keys.retain(|key| !key.is_empty());
         self.keys.sort_by_key(|key| std::cmp::Reverse(key.len()));
     }
 
-    /// What is not to be written down, in every spelling, the longest first.
+    /// All spellings of all answers, longest first.
     pub(crate) fn texts(&self) -> Vec<String> {
         let spelt = self.kept.iter().flat_map(|kept| kept.spellings().into_iter().map(|(_, text)| text));
         let mut texts: Vec<String> = spelt.chain(self.keys.iter().cloned()).collect();
@@ -173,7 +173,7 @@ impl SecretStore {
         texts
     }
 
-    /// Strikes keys out of an event, for good.
+    /// Removes keys from an event permanently.
     pub(crate) fn strike(&self, event: &mut AgentEvent) {
         if self.keys.is_empty() {
             return;
@@ -183,7 +183,7 @@ impl SecretStore {
         words(event, &TextRewrite { text: &struck, number: &|_| None, string: &|_| None });
     }
 
-    /// The event as the journal may have it.
+    /// Replaces answers in an event by tokens.
     pub(crate) fn hide(&self, event: &mut AgentEvent) {
         if !self.kept.is_empty() {
             let number = |text: &str| {
@@ -197,7 +197,7 @@ impl SecretStore {
         }
     }
 
-    /// The event as it was meant.
+    /// Replaces tokens in an event by answers.
     pub(crate) fn reveal(&self, event: &mut AgentEvent) {
         if !self.kept.is_empty() {
             words(
@@ -211,7 +211,7 @@ impl SecretStore {
         }
     }
 
-    /// The request as it was meant.
+    /// Replaces tokens in a request by answers.
     pub(crate) fn reveal_request(&self, request: &mut ActionRequest) {
         if !self.kept.is_empty() {
             in_request(
@@ -225,17 +225,17 @@ impl SecretStore {
         }
     }
 
-    /// The text as the journal may have it.
+    /// Replaces answers in a text by tokens.
     pub(crate) fn hidden(&self, text: &str) -> String {
         self.hiding.apply(text)
     }
 
-    /// The text as it was meant.
+    /// Replaces tokens in a text by answers.
     pub(crate) fn revealed(&self, text: &str) -> String {
         self.revealing.apply(text)
     }
 
-    /// The number that a string stands for, if it stands for one.
+    /// The number that a token in a string stands for, if it stands for one.
     fn number(&self, text: &str) -> Option<Value> {
         let number = self.kept.iter().find_map(|kept| {
             let hidden = text.strip_prefix(&kept.token(NUMBER));
@@ -248,7 +248,7 @@ impl SecretStore {
         serde_json::from_str(&number).ok()
     }
 
-    /// Makes the substitutions anew.
+    /// Rebuilds both substitutions.
     fn prepare(&mut self) {
         let (mut hiding, mut revealing) = (Vec::new(), Vec::new());
         for kept in &self.kept {
@@ -284,13 +284,13 @@ impl StoredSecret {
         }
     }
 
-    /// What stands for it: `⟦name⟧`, with a number for another spelling.
+    /// The token of a spelling: `⟦name⟧`, with a number for spellings other than the first.
     fn token(&self, number: u8) -> String {
         let name = &self.name;
         if number == PLAIN { format!("{OPEN}{name}{CLOSE}") } else { format!("{OPEN}{name}.{number}{CLOSE}") }
     }
 
-    /// The ways in which the text may be written, each once and none of them empty.
+    /// The distinct spellings of the text that are not empty.
     fn spellings(&self) -> Vec<(u8, String)> {
         let json = in_json(&self.text);
         let ascii = in_ascii(&json);
@@ -321,39 +321,39 @@ impl StoredSecret {
     }
 }
 
-/// How long the removal of the folder may take, whatever a tool has put there.
+/// Time limit for deleting the folder, because a tool may have filled it.
 const MAX_REMOVAL_TIME: Duration = Duration::from_secs(60);
-/// How many answers of an earlier version are moved, and how long each may be.
+/// Limits for moving answers of an earlier version.
 const MAX_MOVED: usize = 10_000;
 const MAX_ANSWER_BYTES: u64 = 16 << 20;
 const OPEN: char = '⟦';
 const CLOSE: char = '⟧';
 /// The number of the first spelling; the others follow.
 const PLAIN: u8 = 0;
-/// The numbers of tokens that stand for something else than the answer: for the opening of its tokens themselves, for a
-/// number in JSON, of which the rest follows, and for the marks of an earlier version.
+/// Numbers of tokens that do not stand for the answer: the opening of its tokens, a JSON number (its rest follows), and
+/// the tokens of an earlier version.
 const OPENING: u8 = 20;
 const NUMBER: u8 = 21;
 const MARK: u8 = 22;
 const JSON_MARK: u8 = 23;
-/// How the file of an answer ends that an earlier version kept.
+/// File name suffix of an answer that an earlier version stored.
 const MARKED: &str = "marked";
-/// Stood behind the mark of an earlier version for an answer that was a number.
+/// Suffix in the token of an earlier version for an answer that was a number.
 const AS_NUMBER: &str = " as a number";
 
-/// A name for tokens that has nothing to do with the text, unless the text is too short for that.
+/// A random token name that does not contain the text, unless the text is too short for that.
 fn fresh_name(text: &str) -> String {
     let name = || clock::fresh(16);
     (0..16).map(|_| name()).find(|name| !name.contains(text.trim())).unwrap_or_else(name)
 }
 
-/// As JSON writes it, without the quotes.
+/// The JSON spelling without quotes.
 fn in_json(text: &str) -> String {
     let json = Value::from(text).to_string();
     json[1..json.len() - 1].to_owned()
 }
 
-/// As programs write JSON that keep to ASCII.
+/// The JSON spelling with non-ASCII characters escaped.
 fn in_ascii(json: &str) -> String {
     let mut ascii = String::with_capacity(json.len());
     for c in json.chars() {
@@ -368,17 +368,17 @@ fn in_ascii(json: &str) -> String {
     ascii
 }
 
-/// What is done to the words of an event.
+/// The changes to the texts of an event.
 struct TextRewrite<'a> {
-    /// To every text.
+    /// Applied to each text.
     text: &'a dyn Fn(&str) -> String,
-    /// To a number in arguments, by its digits, before it is left as it is.
+    /// Applied to the digits of a number in arguments; `None` leaves the number.
     number: &'a dyn Fn(&str) -> Option<Value>,
-    /// To a whole string in arguments, before it is changed as a text.
+    /// Applied to a string in arguments before `text`; `None` continues with `text`.
     string: &'a dyn Fn(&str) -> Option<Value>,
 }
 
-/// Changes everything in an event that people, models and programs said.
+/// Changes all texts of people, models and programs in an event.
 fn words(event: &mut AgentEvent, change: &TextRewrite<'_>) {
     let in_option = |text: &mut Option<String>| {
         if let Some(text) = text {
@@ -405,7 +405,7 @@ fn in_request(request: &mut ActionRequest, change: &TextRewrite<'_>) {
     if request.tool_name == human::TOOL
         && let Value::Object(fields) = &mut request.tool_args
     {
-        // The journal is read for its questions by others too, so the names of what belongs to one stay.
+        // Other programs read questions from the journal, so the field names of a question are not changed.
         fields.values_mut().for_each(|value| in_value(value, change));
     } else {
         in_value(&mut request.tool_args, change);

@@ -1,11 +1,11 @@
-//! The state folder, opened once: everything in it is opened from its descriptor, and no link below the workspace is
-//! followed.
+//! The state folder, opened once. Its files are opened relative to its descriptor, and symbolic links below the
+//! workspace are not followed.
 //!
-//! Tools, other agents and cloned repositories can write in the state folder. Files are therefore regular or refused,
-//! reads are bounded, and the folder at the path is compared with the one that is open: it may be deleted or replaced while
-//! the agent works.
+//! Tools, other agents and cloned repositories can write in the state folder. Only regular files are accepted, and
+//! reads are bounded. The folder at the path is compared with the open one, because it may be deleted or replaced while
+//! the agent runs.
 //!
-//! Not here: files in the home (`private`), and what any file means.
+//! Files in the home are in `private`. The meaning of the files is not known here.
 
 use std::{
     fs::{File, Permissions},
@@ -26,7 +26,7 @@ pub struct StateDirectory(Arc<OpenedState>);
 
 #[derive(Debug)]
 struct OpenedState {
-    /// The workspace, which the caller trusts.
+    /// The workspace, which is trusted.
     root: Directory,
     relative: PathBuf,
     directory: Directory,
@@ -50,7 +50,7 @@ impl StateDirectory {
         Ok(Self(Arc::new(OpenedState { root, relative: relative.to_owned(), directory })))
     }
 
-    /// Opens the folder, and makes it and those that lead to it if they are missing. They are private (0700) from now on.
+    /// Opens the folder, and creates it and its parents below `root` if they are missing. Their mode becomes 0700.
     pub fn create(root: &Path, relative: &Path) -> Result<Self, OsError> {
         Directory::open(root)?.create_directories(relative, FOLDER_MODE)?;
         let created = Self::open(root, relative)?;
@@ -58,18 +58,18 @@ impl StateDirectory {
         Ok(created)
     }
 
-    /// Takes the rights of others away from the folder and those that lead to it.
+    /// Removes the permissions of other users from the folder and its parents below the workspace.
     pub(crate) fn protect(&self) -> Result<(), OsError> {
         let folders = self.0.relative.ancestors().filter(|folder| !folder.as_os_str().is_empty());
         folders.into_iter().try_for_each(|folder| make_private(&self.0.root, folder))
     }
 
-    /// The path of the folder. It may have moved since.
+    /// The path at which the folder was opened. It may have been moved since.
     pub fn path(&self) -> &Path {
         self.0.directory.path()
     }
 
-    /// Whether there is a journal, or something in its place.
+    /// Whether there is an entry at the journal's name.
     pub fn has_journal(&self) -> bool {
         self.directory().metadata(crate::memory::JOURNAL).is_ok()
     }
@@ -83,7 +83,7 @@ impl StateDirectory {
         self.0.directory.identity()
     }
 
-    /// Whether the folder at the path is still the one that is open.
+    /// Whether the folder at the path is still the open one.
     pub(crate) fn is_in_place(&self) -> bool {
         let at_path = self.0.root.directory(&self.0.relative).and_then(|found| found.identity());
         at_path.is_ok_and(|at_path| self.identity().is_ok_and(|own| own == at_path))
@@ -93,7 +93,7 @@ impl StateDirectory {
         StateSubfolder { state: self.clone(), relative: relative.into() }
     }
 
-    /// Opens a file for reading and appending, private, and makes it if it is missing.
+    /// Opens a file with mode 0600 for reading and appending, and creates it if it is missing.
     pub(crate) fn append(&self, relative: impl AsRef<Path>) -> Result<File, OsError> {
         let relative = relative.as_ref();
         let file = self.directory().append_file(relative, FILE_MODE)?;
@@ -111,8 +111,7 @@ impl StateDirectory {
         }
     }
 
-    /// Puts a whole file in the place of what may be there. A crash leaves the old one or the new one; a power failure may
-    /// leave neither.
+    /// Replaces a file atomically. A crash leaves the old or the new file; a power failure may leave neither.
     pub(crate) fn replace(&self, relative: impl AsRef<Path>, bytes: &[u8]) -> io::Result<()> {
         let relative = relative.as_ref();
         let mut name = relative.file_name().unwrap_or_default().to_owned();
@@ -123,7 +122,7 @@ impl StateDirectory {
         Ok(self.directory().rename(&part, self.directory(), relative)?)
     }
 
-    /// Removes a file or link; one that is missing is removed already.
+    /// Removes a file or link. A missing one is not an error.
     pub(crate) fn remove_file(&self, relative: impl AsRef<Path>) -> Result<(), OsError> {
         match self.directory().unlink(relative) {
             Err(error) if !error.is_not_found() => Err(error),
@@ -133,12 +132,12 @@ impl StateDirectory {
 }
 
 impl StateSubfolder {
-    /// Makes the folder.
+    /// Creates the folder.
     pub(crate) fn create(&self) -> Result<(), OsError> {
         self.state.directory().create_directories(&self.relative, FOLDER_MODE).map(drop)
     }
 
-    /// Whether the folder is there, and is no link.
+    /// Whether the folder exists and is not a symbolic link.
     pub(crate) fn exists(&self) -> bool {
         self.open().is_ok()
     }
@@ -163,21 +162,22 @@ impl StateSubfolder {
         self.state.replace(self.relative.join(name), bytes)
     }
 
-    /// The size of a file; 0 if there is none.
+    /// The size of a file in bytes; 0 if it does not exist.
     pub(crate) fn file_bytes(&self, name: &str) -> u64 {
         let size = self.open_file(name).ok().and_then(|file| Some(file.metadata().ok()?.len()));
         size.unwrap_or_default()
     }
 }
 
-/// Takes the rights of others to a folder away.
+/// Removes the permissions of other users from a folder.
 fn make_private(root: &Directory, relative: &Path) -> Result<(), OsError> {
     if root.metadata(relative)?.mode & 0o077 == 0 {
         return Ok(());
     }
     let folder = root.directory(relative)?;
     let path = || root.path().join(relative);
-    // The descriptor is of the kind that only names a directory; its entry in /proc leads to the same one.
+    // The descriptor is opened with `O_PATH`, which does not allow `fchmod`. Its entry in /proc leads to the same
+    // folder.
     let name = format!("/proc/self/fd/{}", folder.as_fd().as_raw_fd());
     std::fs::set_permissions(name, Permissions::from_mode(FOLDER_MODE)).map_err(|source| OsError::System {
         action: "protect",

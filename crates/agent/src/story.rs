@@ -1,8 +1,8 @@
-//! What the events of a journal add up to: a pure fold, from which everything is decided.
+//! A pure fold of the journal's events, from which each decision is derived.
 //!
-//! Nothing is remembered beside it, so a run that was killed and one that was not decide alike.
+//! There is no other state, so a run decides in the same way whether or not it was killed before.
 //!
-//! Not here: files, the model's messages (`context`), and what is done about any of it (`run`).
+//! Files are in `journal`, the model's messages in `context`, and the actions in `run`.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -15,75 +15,72 @@ use crate::{
     model::TokenUsage,
 };
 
-/// A journal, added up.
+/// The state that results from the events of a journal.
 #[derive(Debug, Default)]
 pub struct JournalState {
     run: Option<AgentRunState>,
-    /// The requests of the last batch, while any has no result.
+    /// The requests of the last batch; empty once each has a result.
     batch: Vec<OpenRequest>,
-    /// Sessions that were started and not ended, with the tool that started each.
+    /// Started sessions that have not ended, with the tool of each.
     sessions: BTreeMap<String, String>,
-    /// Sessions that were ended with a run, which the model has not been told, with the tool of each.
+    /// Sessions that were ended with a run and of which the model has not been told, with the tool of each.
     untold: BTreeMap<String, String>,
-    /// Every id by which a model knows a call of its own.
+    /// All call ids that models have used.
     calls: HashSet<String>,
 }
 
-/// The run that is under way, or was last.
+/// The present run, or the last one.
 #[derive(Debug)]
 pub struct AgentRunState {
     pub id: String,
-    /// What it was told to do, and what else was said to it.
+    /// The first message and all later ones.
     pub messages: Vec<String>,
-    /// Answers of the model since it was given its budget.
+    /// Number of replies of the model since the start of the present budget.
     pub iterations: u64,
     pub usage: TokenUsage,
     /// The last question that a person answered.
     pub answered: Option<AnsweredQuestion>,
     pub end: Option<RunEnd>,
-    /// Text of the answer so far, while the model's replies are cut at their length limit.
+    /// Text of the answer so far, while replies are truncated at their length limit.
     partial: String,
-    /// The model's last word, as long as nobody said anything after it.
+    /// The last reply of the model; `None` after a later message or warning.
     last: Option<ModelThought>,
-    /// How often the model said nothing, one after the other.
+    /// Number of consecutive empty replies.
     pub empty: u64,
 }
 
-/// A question that a person answered.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AnsweredQuestion {
     pub request: ActionRequest,
-    /// The answer as it was journalled.
+    /// The answer as journalled, with secrets hidden.
     pub text: String,
 }
 
-/// A request, and whether its result is there.
 #[derive(Debug)]
 struct OpenRequest {
     request: ActionRequest,
     done: bool,
 }
 
-/// What comes next.
+/// The next step of the loop.
 #[derive(Debug, PartialEq)]
 pub enum NextStep<'a> {
     /// There is no run.
     Nothing,
-    /// The model is to be asked.
+    /// Send the conversation to the model.
     Think,
-    /// These requests have no result yet.
+    /// Execute these requests, which have no result yet.
     Act(Vec<&'a ActionRequest>),
-    /// The model neither answered nor called anything, and is to be told so.
+    /// Tell the model that its reply had neither an answer nor a call.
     Nudge(&'a ModelThought),
-    /// The model has given its answer; the run is to be ended. The answer includes the parts of replies before it that
-    /// were cut at their length limit.
+    /// End the run with this answer. It includes earlier replies that were truncated at their length limit.
     Finish(String),
-    /// The run is over.
+    /// The run has ended.
     Ended(&'a RunEnd),
 }
 
 impl JournalState {
-    /// Takes in the next event, or says why it cannot follow those before it.
+    /// Applies the next event, or returns the reason why it is invalid after the previous ones.
     pub fn apply(&mut self, event: &AgentEvent) -> Result<(), String> {
         match event {
             AgentEvent::RunStart(start) => self.start(start),
@@ -92,7 +89,7 @@ impl JournalState {
                 let run = self.run_mut()?;
                 run.messages.push(text.clone());
                 run.last = None;
-                // What follows answers this message.
+                // The next reply answers this message, so a partial answer is discarded.
                 run.partial.clear();
             }
             AgentEvent::Thought(thought) => self.thought(thought)?,
@@ -106,7 +103,7 @@ impl JournalState {
         Ok(())
     }
 
-    /// The run that is under way, or was last.
+    /// The present run, or the last one.
     pub fn run(&self) -> Option<&AgentRunState> {
         self.run.as_ref()
     }
@@ -125,29 +122,29 @@ impl JournalState {
         }
     }
 
-    /// The requests that have no result.
+    /// The requests without a result.
     pub fn open(&self) -> impl Iterator<Item = &ActionRequest> {
         self.batch.iter().filter(|open| !open.done).map(|open| &open.request)
     }
 
-    /// The question that a person is to answer, if it is all that is waited for.
+    /// The question to the person, if it is the only open request.
     pub fn question(&self) -> Option<&ActionRequest> {
         let mut open = self.open();
         let first = open.next().filter(|request| request.tool_name == human::TOOL)?;
         open.all(|request| request.tool_name == human::TOOL).then_some(first)
     }
 
-    /// Sessions that were started and not ended, each with its tool.
+    /// Started sessions that have not ended, each with its tool.
     pub fn sessions(&self) -> impl Iterator<Item = (&str, &str)> {
         self.sessions.iter().map(|(id, tool)| (id.as_str(), tool.as_str()))
     }
 
-    /// Sessions that were ended with a run and of whose end the model does not know, each with its tool.
+    /// Sessions that were ended with a run and of which the model has not been told, each with its tool.
     pub fn untold_ends(&self) -> impl Iterator<Item = (&str, &str)> {
         self.untold.iter().map(|(id, tool)| (id.as_str(), tool.as_str()))
     }
 
-    /// Whether a model has used this id for a call of its own.
+    /// Whether a model has used this id for a call.
     pub fn knows_call(&self, id: &str) -> bool {
         self.calls.contains(id)
     }
@@ -165,7 +162,7 @@ impl JournalState {
             empty: 0,
         };
         self.run = Some(match self.run.take() {
-            // The same run goes on, with a fresh budget.
+            // The same run continues with a fresh budget.
             Some(run) if run.id == start.run_id => AgentRunState {
                 messages: run.messages,
                 answered: run.answered,
@@ -213,7 +210,7 @@ impl JournalState {
     }
 
     fn notice(&mut self, message: &SystemMessage) {
-        // Whatever the model is told takes its last word away: it has to say something about it.
+        // A warning is sent to the model, so the model has to reply again.
         if message.level == MessageLevel::Warn
             && let Some(run) = &mut self.run
         {
@@ -247,12 +244,12 @@ impl JournalState {
 }
 
 impl AgentRunState {
-    /// Whether this was said to it.
+    /// Whether the run has received this message.
     pub fn was_told(&self, text: &str) -> bool {
         self.messages.iter().any(|message| message == text)
     }
 
-    /// Whether it did what it was told.
+    /// Whether the run ended with an answer.
     pub fn is_completed(&self) -> bool {
         self.end.as_ref().is_some_and(|end| end.status == EndStatus::Completed)
     }

@@ -1,4 +1,4 @@
-//! Definitions as people write them: what is read from them, and what they are told when something is wrong.
+//! Definitions as users write them: the values that are read, and the error messages.
 
 use std::path::Path;
 
@@ -33,7 +33,7 @@ fn wrong_in(folder: &Path, variables: &[(&str, &str)], expected: &Expect) {
     expected.assert_eq(&told.replace(&format!("{}/", folder.display()), ""));
 }
 
-/// What is said about a file, without the folder that it is in.
+/// Checks the error message for a file, without the path of its folder.
 #[expect(clippy::needless_pass_by_value, reason = "it reads better where it is called")]
 fn wrong(config: &str, expected: Expect) {
     wrong_in(folder(config).path(), &[], &expected);
@@ -127,11 +127,11 @@ fn the_environment_goes_over_the_file() {
     ];
     let definition = load_with(folder.path(), &variables).unwrap();
     assert_eq!((definition.model.base_url.as_str(), definition.model.name.as_str()), ("http://b/v1", "n"));
-    // The key of one server is not given to another.
+    // The key of one server is not sent to another.
     assert_eq!(definition.api_key(&|name| (name == "K").then(|| "k".to_owned())).unwrap(), None);
     let key = definition.api_key(&|name| (name == "ABIDE_MODEL_API_KEY").then(|| "x".to_owned())).unwrap();
     assert_eq!(key.unwrap().variable(), "ABIDE_MODEL_API_KEY");
-    // Nor is the file needed for what the environment says.
+    // Values of the environment make those of the file unnecessary.
     let folder = self::folder("");
     let variables = [("ABIDE_MODEL_BASE_URL", "http://b/v1"), ("ABIDE_MODEL", "n")];
     assert_eq!(load_with(folder.path(), &variables).unwrap().model.name, "n");
@@ -443,7 +443,7 @@ fn what_is_commented_out_in_the_example_is_sound_too() {
     definition::init(place.path()).unwrap();
     let config = place.path().join("config.yaml");
     let text = std::fs::read_to_string(&config).unwrap();
-    // Settings are behind a # and one blank; sentences begin with a capital.
+    // Settings follow `#` and one space; sentences begin with a capital letter.
     let is_setting = |line: &str| {
         line.strip_prefix("# ").is_some_and(|rest| {
             let rest = rest.trim_start().trim_start_matches("- ");
@@ -477,7 +477,7 @@ fn what_is_commented_out_in_the_example_is_sound_too() {
     );
 }
 
-/// The blocks of the guide that are written in `language`, with what else stands behind its name.
+/// The code blocks of the guide in this language, each with the rest of its info string.
 fn blocks(language: &str) -> Vec<(String, String)> {
     let guide = include_str!("../../../docs/agent.md");
     let mut pieces = guide.split("```");

@@ -1,6 +1,6 @@
-//! The client against the loopback model: answers, troubles, and what is said to a person about them.
+//! The model client with a model server on loopback: replies, failures, and the messages for the user.
 //!
-//! How single pieces are understood is tested beside the code; here a socket is between.
+//! The parsers have unit tests beside their code.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener};
@@ -32,7 +32,7 @@ fn config(base_url: &str) -> ModelConfig {
     }
 }
 
-/// A client that does not wait long between attempts.
+/// A client with short waits between attempts.
 fn client(config: &ModelConfig, key: Option<ApiKey>, stop: &Arc<AtomicBool>) -> ModelClient {
     let patience = RetryPolicy { first_wait: Duration::from_millis(1), ..RetryPolicy::of(config) };
     ModelClient::new(config, key, Arc::clone(stop))
@@ -40,7 +40,7 @@ fn client(config: &ModelConfig, key: Option<ApiKey>, stop: &Arc<AtomicBool>) -> 
         .with_patience(patience)
 }
 
-/// What came of asking, and what was told meanwhile.
+/// The result of a request, and the pieces that were reported during it.
 struct AskResult {
     outcome: Result<ModelReply, ModelError>,
     text: String,
@@ -182,7 +182,7 @@ fn a_broken_stream_is_never_taken_for_an_answer() {
     let length = {
         let server = strict(ModelScript::new().then(ScriptedAnswer::say(whole)));
         assert_eq!(told(&ask(&server)), said(whole));
-        // About how long the body is: each of its events is some 150 bytes.
+        // Approximate size of the body; each event has about 150 bytes.
         1500
     };
     for cut in (0..length).step_by(97) {
@@ -191,7 +191,7 @@ fn a_broken_stream_is_never_taken_for_an_answer() {
             .then(ScriptedAnswer::say("again"));
         let server = strict(script);
         let asked = ask(&server);
-        // Where everything was out but the formal end, the first answer counts; else the second, and only that.
+        // If only the formal end is missing, the first reply counts; otherwise only the second.
         let (text, _) = told(&asked);
         assert!(text.as_deref() == Some(whole) || text.as_deref() == Some("again"), "cut at {cut}: {text:?}");
         assert_eq!(Some(asked.text.as_str()), text.as_deref(), "cut at {cut}");
@@ -357,7 +357,7 @@ fn a_flag_interrupts_whatever_is_waited_for() {
     }
 }
 
-/// A server that says these things to the requests that come, whatever they are, and gives back their first lines.
+/// A server that sends these responses to any requests. It returns the request lines.
 fn canned(answers: Vec<&'static str>) -> (u16, JoinHandle<Vec<String>>) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port is free");
     let port = listener.local_addr().expect("a bound socket has an address").port();
@@ -366,7 +366,7 @@ fn canned(answers: Vec<&'static str>) -> (u16, JoinHandle<Vec<String>>) {
             let (mut stream, _) = listener.accept().expect("the client connects");
             let mut heard = Vec::new();
             let mut buffer = [0; 4096];
-            // The bodies of these tests are shorter than the buffer and end with a brace.
+            // The bodies in these tests are shorter than the buffer and end with a brace.
             while !heard.ends_with(b"}") {
                 let read = stream.read(&mut buffer).expect("the client writes");
                 heard.extend_from_slice(&buffer[..read]);

@@ -1,9 +1,9 @@
-//! A long text as the inside of a JSON string.
+//! Escapes text for JSON strings.
 //!
-//! The same bytes as `serde_json` writes, found block by block instead of byte by byte: output that is streamed has few
-//! characters that need an escape, and this is where most of a stream's time would be spent.
+//! The result equals that of `serde_json`. Text is scanned in blocks instead of bytes, because streamed output has few
+//! characters that need escaping and escaping would otherwise dominate the cost of a stream.
 
-/// Appends a text, escaped, without the quotes around it.
+/// Appends the escaped text without surrounding quotes.
 pub(crate) fn escape(text: &str, out: &mut Vec<u8>) {
     let mut rest = text.as_bytes();
     out.reserve(rest.len());
@@ -27,10 +27,10 @@ pub(crate) fn escape(text: &str, out: &mut Vec<u8>) {
 
 const BLOCK: usize = 64;
 
-/// How many bytes come before the first that needs an escape.
+/// Returns the number of bytes before the first one that needs escaping.
 fn plain_beginning(bytes: &[u8]) -> usize {
     let (blocks, _) = bytes.as_chunks::<BLOCK>();
-    // Without an early exit inside a block, so that the compiler looks at many bytes at once.
+    // There is no early exit inside a block, so that the compiler can vectorise the loop.
     let plain = |block: &&[u8; BLOCK]| !block.iter().fold(false, |any, byte| any | needs_escape(*byte));
     let before = blocks.iter().take_while(plain).count() * BLOCK;
     let rest = bytes.get(before..).unwrap_or_default();

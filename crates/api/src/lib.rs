@@ -1,8 +1,8 @@
-//! HTTP, JSON-RPC and MCP: the ways in from outside.
+//! The external interfaces: HTTP, JSON-RPC and MCP.
 //!
-//! [`http`] is the daemon's interface, and [`access`] the credentials that its clients show. [`rpc`] is one client of the terminal runtime on a pair of descriptors, turned by
-//! one thread; [`mcp`] offers the same as tools. What they share, from wire types to runtime values and back, is in
-//! [`translate`].
+//! [`http`] is the daemon's interface, and [`access`] holds the credentials of its clients. [`rpc`] serves one client
+//! of the terminal runtime on a pair of file descriptors with one thread; [`mcp`] offers the same as tools.
+//! [`translate`] holds the conversions between wire types and runtime values that they share.
 
 pub mod access;
 pub mod http;

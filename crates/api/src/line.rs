@@ -1,6 +1,6 @@
-//! Lines from a client, with a bound: a longer one is told off and skipped to its end, and the next one is fine again.
+//! Splits client input into lines of limited length. Lines over the limit are reported once and discarded.
 
-/// Cuts bytes into lines.
+/// Splits bytes into lines.
 #[derive(Debug)]
 pub(crate) struct ClientLineBuffer {
     buffer: Vec<u8>,
@@ -9,12 +9,11 @@ pub(crate) struct ClientLineBuffer {
     skipping: bool,
 }
 
-/// What a client sent.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum ClientLine {
-    /// A line, without its end.
+    /// Without its line end.
     Whole(Vec<u8>),
-    /// A line beyond the bound; it is said once, when the bound is passed.
+    /// A line over the limit; reported once, when the limit is exceeded.
     TooLong,
 }
 
@@ -56,7 +55,7 @@ impl ClientLineBuffer {
         }
     }
 
-    /// What came after the last line end when nothing more comes.
+    /// Returns the incomplete last line at the end of the input.
     pub(crate) fn finish(&mut self) -> Option<ClientLine> {
         let rest = std::mem::take(&mut self.buffer);
         (!rest.is_empty() && !self.skipping).then_some(ClientLine::Whole(rest))

@@ -1,4 +1,4 @@
-//! The terminal as MCP tools, by the official SDK. The runtime turns on a thread of its own; tools wait for it.
+//! The terminal as MCP tools, with the official SDK. The runtime has its own thread; tools wait for its replies.
 
 use abide_terminal::{RuntimeHandle, SessionId, TerminalCall, TerminalError, TerminalReply};
 use abide_wire::{strict::StrictJson, terminal as wire};
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::translate;
 
-/// Serves MCP on our standard streams until the client closes them.
+/// Serves MCP on standard input and output until the client closes them.
 pub async fn serve(runtime: RuntimeHandle) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     let service = TerminalTools { runtime }.serve(rmcp::transport::stdio()).await?;
     service.waiting().await?;
@@ -93,7 +93,8 @@ impl TerminalTools {
     async fn call(&self, call: TerminalCall) -> CallToolResult {
         let (sender, receiver) = tokio::sync::oneshot::channel();
         self.runtime.call(call, move |answer| {
-            let _the_client_may_have_given_up = sender.send(answer);
+            // The client may have given up waiting.
+            sender.send(answer).ok();
         });
         match receiver.await {
             Ok(answer) => result(answer),

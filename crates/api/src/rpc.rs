@@ -1,8 +1,8 @@
-//! JSON-RPC 2.0 for one client, one object a line, in and out through two descriptors.
+//! JSON-RPC 2.0 for one client, one object per line, on two file descriptors.
 //!
-//! One thread turns everything: a command passes from the client to its keeper and back without waking anybody else.
-//! Requests are served concurrently because the runtime answers when it can. A client that does not read its answers
-//! holds back its streams, not the machine's memory.
+//! One thread does all the work, so a command passes from the client to its keeper and back without a context switch to
+//! another thread. Requests are concurrent, because the runtime replies asynchronously. A client that does not read its
+//! responses applies backpressure to its streams instead of filling memory.
 
 mod conversation;
 mod ends;
@@ -19,16 +19,16 @@ use crate::line::{ClientLine, ClientLineBuffer};
 pub(crate) use conversation::RpcConnection;
 use ends::{ClientFd, FdInterest, INPUT, OUTPUT};
 
-/// The longest line that is taken.
+/// Maximum length of a line, in bytes.
 pub const MAX_LINE: usize = 16 << 20;
-/// What the client's pipe holds, if it lets us decide.
+/// Requested capacity of the output pipe, in bytes.
 const WIDE: usize = 1 << 20;
-/// With more than this unread by the client, answers and streams are held back.
+/// Unread bytes above which responses and streams are paused.
 const HOLD_AT: usize = 1 << 20;
-/// With more than this unread by the client, no more requests are taken.
+/// Unread bytes above which no further requests are read.
 const STOP_AT: usize = 8 << 20;
 
-/// Serves one client until its input ends; then ends the runtime in order.
+/// Serves one client until its input ends, then shuts the runtime down.
 pub fn serve(runtime: TerminalRuntime, input: impl AsFd, output: impl AsFd) -> std::io::Result<()> {
     let mut server = RpcServer {
         runtime,
@@ -37,15 +37,16 @@ pub fn serve(runtime: TerminalRuntime, input: impl AsFd, output: impl AsFd) -> s
         written: 0,
         never_waits: true,
     };
-    // Output comes faster than a pipe's usual size lets through; what is no pipe, or may not grow, stays as it is.
-    let _stays_as_it_is = rustix::pipe::fcntl_setpipe_size(&output, WIDE);
+    // A larger pipe improves throughput. The call fails if the output is not a pipe or may not grow.
+    rustix::pipe::fcntl_setpipe_size(&output, WIDE).ok();
     let served = server.turn(&input, &output);
-    // An end that is over is always ready: watched on, it would keep the processor busy while the sessions end.
+    // A closed descriptor is always ready and would cause a busy loop while the sessions end.
     server.runtime.ignore(&input);
     server.runtime.ignore(&output);
     server.runtime.shut_down();
     server.take_events();
-    let _the_client_may_be_gone = server.write_rest(&output);
+    // The client may have closed its end.
+    server.write_rest(&output).ok();
     served
 }
 
@@ -54,7 +55,7 @@ struct RpcServer {
     lines: ClientLineBuffer,
     talk: RpcConnection,
     written: usize,
-    /// Whether the output takes a write that would rather fail than wait.
+    /// Whether the output supports a non-blocking write.
     never_waits: bool,
 }
 

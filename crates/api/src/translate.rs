@@ -1,4 +1,4 @@
-//! From the wire's types to the runtime's values and back. No transport is known here.
+//! Conversions between wire types and runtime values, independent of the transport.
 
 use abide_terminal::{
     CommandExit, CreateSessionRequest, ExecChunk, ExecRequest, ExecResult, MAX_PAGE_BYTES, OutputPiece,
@@ -9,7 +9,6 @@ use abide_wire::terminal as wire;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
-/// The call behind `session.create`.
 pub fn create(params: wire::CreateSessionParams) -> TerminalCall {
     TerminalCall::Create(CreateSessionRequest {
         shell: params.shell,
@@ -20,7 +19,6 @@ pub fn create(params: wire::CreateSessionParams) -> TerminalCall {
     })
 }
 
-/// The command behind `exec.run` and `exec.stream`.
 pub fn execute(params: wire::ExecParams) -> ExecRequest {
     ExecRequest {
         session: SessionId::from_text(&params.session_id),
@@ -32,7 +30,6 @@ pub fn execute(params: wire::ExecParams) -> ExecRequest {
     }
 }
 
-/// The call behind `exec.input`.
 pub fn input(params: wire::ExecInputParams) -> Result<TerminalCall, TerminalError> {
     let bytes = match params.encoding {
         wire::OutputEncoding::Utf8 => params.data.into_bytes(),
@@ -43,7 +40,6 @@ pub fn input(params: wire::ExecInputParams) -> Result<TerminalCall, TerminalErro
     Ok(TerminalCall::Input { session: SessionId::from_text(&params.session_id), bytes, eof: params.eof })
 }
 
-/// The call behind `exec.output`.
 pub fn output(params: &wire::ExecOutputParams) -> Result<TerminalCall, TerminalError> {
     Ok(TerminalCall::Output(OutputRange {
         session: SessionId::from_text(&params.session_id),
@@ -57,7 +53,6 @@ pub fn output(params: &wire::ExecOutputParams) -> Result<TerminalCall, TerminalE
     }))
 }
 
-/// A session for the wire.
 pub fn session(info: SessionInfo) -> wire::SessionView {
     wire::SessionView {
         session_id: info.session.as_str().to_owned(),
@@ -78,7 +73,6 @@ pub fn session(info: SessionInfo) -> wire::SessionView {
     }
 }
 
-/// A result for the wire.
 pub fn run_result(result: ExecResult, encoding: wire::OutputEncoding) -> wire::ExecRunResult {
     let [out, err] = result.kept;
     let [printed_out, printed_err] = result.printed;
@@ -98,7 +92,7 @@ pub fn run_result(result: ExecResult, encoding: wire::OutputEncoding) -> wire::E
     }
 }
 
-/// A stretch of output for the wire. A character at its end that is not whole is left for the next read.
+/// Converts a range of output. An incomplete character at its end is left for the next read.
 pub fn output_piece(
     piece: &OutputPiece,
     stream: wire::StreamName,
@@ -126,7 +120,6 @@ pub fn output_piece(
     }
 }
 
-/// A screen for the wire.
 pub fn screen(source: &ScreenSource) -> wire::ScreenResult {
     let screen = source.draw();
     wire::ScreenResult {
@@ -137,7 +130,6 @@ pub fn screen(source: &ScreenSource) -> wire::ScreenResult {
     }
 }
 
-/// How a command ended, for the wire.
 pub fn exit(finished: &CommandExit) -> wire::ExecExit {
     wire::ExecExit {
         exit_code: finished.exit_code,
@@ -148,7 +140,7 @@ pub fn exit(finished: &CommandExit) -> wire::ExecExit {
     }
 }
 
-/// The last chunk's contents.
+/// Returns the exit and the error of the last chunk.
 pub fn ended(chunk: &ExecChunk) -> (Option<wire::ExecExit>, Option<String>) {
     match chunk {
         ExecChunk::Exit(Ok(finished)) => (Some(exit(finished)), None),
@@ -157,7 +149,7 @@ pub fn ended(chunk: &ExecChunk) -> (Option<wire::ExecExit>, Option<String>) {
     }
 }
 
-/// Bytes as the client asked for them.
+/// Encodes bytes as the client requested.
 pub fn encode(bytes: &[u8], encoding: wire::OutputEncoding) -> String {
     match encoding {
         wire::OutputEncoding::Utf8 => String::from_utf8_lossy(bytes).into_owned(),
@@ -171,7 +163,7 @@ pub fn time(micros: u64) -> String {
     jiff::Timestamp::from_microsecond(micros).map(|time| time.to_string()).unwrap_or_default()
 }
 
-/// A cap never cuts a character; what it cuts is counted.
+/// Truncates output between characters. Returns the number of omitted bytes.
 fn capped(bytes: &[u8], printed: u64, encoding: wire::OutputEncoding) -> (String, u64) {
     let cut = printed > bytes.len() as u64;
     let kept = if cut && encoding == wire::OutputEncoding::Utf8 { whole_characters(bytes) } else { bytes };

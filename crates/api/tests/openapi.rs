@@ -1,4 +1,4 @@
-//! The document that is checked in is the one that the daemon serves, and every route keeps the rules of all routes.
+//! Compares the checked-in OpenAPI document with the served one, and checks rules common to all routes.
 
 use std::{fs, path::Path};
 

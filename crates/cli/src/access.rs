@@ -1,4 +1,4 @@
-//! Where the credentials of a home are kept: `access.json`, with digests only, beside the owner's `token`.
+//! Stores the credentials of a home: `access.json`, with digests only, beside the owner's `token`.
 
 use std::{
     io,
@@ -11,13 +11,12 @@ use anyhow::Context;
 
 use crate::up::token;
 
-/// The file in the home.
 const FILE: &str = "access.json";
-/// More than any registry takes.
+/// Maximum size of the file; larger than any registry.
 const MAX_FILE_BYTES: u64 = 4 << 20;
 const PRIVATE: u32 = 0o600;
 
-/// The credentials of this home. Who opens them holds the home's lock, because only one process may write them.
+/// Opens the credentials of this home. The caller must hold the home's lock, because only one process may write them.
 pub(crate) fn open(home: &Path) -> anyhow::Result<AccessRegistry> {
     let token = token::of(home)?;
     let path = home.join(FILE);
@@ -35,7 +34,7 @@ pub(crate) fn open(home: &Path) -> anyhow::Result<AccessRegistry> {
     })
 }
 
-/// Keeps credentials in the home.
+/// Stores credentials in files of the home.
 #[derive(Debug)]
 struct HomeStorage {
     home: PathBuf,

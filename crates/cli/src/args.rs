@@ -1,4 +1,4 @@
-//! What can be typed. Usage errors end with exit code 2, by clap.
+//! Command-line arguments. Usage errors exit with code 2, set by clap.
 
 mod agent;
 mod runs;
@@ -161,7 +161,7 @@ pub(crate) enum CliCommand {
 }
 
 impl CliCommand {
-    /// Whether everything, errors too, is wanted as JSON.
+    /// Returns whether output and errors are printed as JSON.
     pub(crate) fn json(&self) -> bool {
         let output = match self {
             Self::Up(up) => &up.output,
@@ -228,7 +228,7 @@ pub(crate) struct DownArguments {
 }
 
 impl UpArguments {
-    /// What is set on the command line: the flags of this command over `--set`.
+    /// Returns the settings of the command line. Flags of this command take precedence over `--set`.
     pub(crate) fn settings(&self, given: &[GivenSetting]) -> Vec<GivenSetting> {
         let flag = |name: &str, value: &Option<String>| {
             let flag = format!("--{name}");

@@ -1,6 +1,6 @@
-//! `abide backup FILE`: a consistent copy of the store while the daemon goes on.
+//! `abide backup FILE`: writes a consistent copy of the store while the daemon runs.
 //!
-//! Everything that was acknowledged before the copy began is in it. How it is made is the store's affair.
+//! The copy contains everything acknowledged before it began. The store makes the copy.
 
 use std::{
     fs, io,
@@ -21,10 +21,9 @@ use crate::{
     verify::VerifyProgress,
 };
 
-/// How often the growing copy is looked at.
+/// Interval at which the size of the copy is polled.
 const GLANCE: Duration = Duration::from_millis(200);
 
-/// Makes the copy.
 pub(crate) fn run(arguments: &BackupArguments, given: &[GivenSetting]) -> anyhow::Result<ExitCode> {
     let config = config::load(given)?.config;
     let to = std::path::absolute(&arguments.file).context("cannot use that name")?;

@@ -1,4 +1,4 @@
-//! The engines of this machine: those that are built in and those that the owner has named, as configured.
+//! The engines of this machine: built-in engines and those named in the configuration.
 
 use std::{collections::BTreeMap, path::Path, sync::Arc};
 
@@ -8,41 +8,38 @@ use abide_ports::{
     engine::{Engine, EngineInstallation, IsolationMode},
 };
 
-/// What the owner says about an engine: `[engines.NAME]`.
+/// Configuration of an engine: `[engines.NAME]`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EngineConfig {
-    /// The program, in place of the usual one.
+    /// Replaces the default program and its leading arguments.
     pub command: Option<Vec<String>>,
-    /// Arguments for every turn.
+    /// Added to the arguments of every turn.
     pub args: Vec<String>,
-    /// Set on top of the environment.
+    /// Overrides variables of the environment.
     pub env: BTreeMap<String, String>,
-    /// Which variables of the environment it gets, in place of the engine's own choice.
+    /// Variables passed from the environment, in place of the engine's default list.
     pub pass_env: Option<Vec<String>>,
-    /// How it is isolated, over what holds for all.
+    /// Overrides the isolation for all engines.
     pub isolation: Option<IsolationMode>,
-    /// Switched off.
     pub disabled: bool,
-    /// The protocol of an engine that is not built in.
+    /// Protocol of an engine that is not built in.
     pub protocol: Option<AgentProtocol>,
 }
 
-/// A protocol that engines which are not built in may speak.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AgentProtocol {
-    /// The Agent Client Protocol.
     Acp,
 }
 
-/// All engines, with how each is called here.
+/// All engines, with the command of each.
 #[derive(Debug)]
 pub struct EngineCatalogue {
     entries: Vec<InstalledEngine>,
 }
 
 impl EngineCatalogue {
-    /// The built-in engines and those of the configuration. `own` is this program, which is also an engine; `isolation` is
-    /// for engines that say nothing about it.
+    /// Builds the catalogue from built-in and configured engines. `own` is the path of this program, which implements
+    /// some engines. `isolation` is the default.
     pub fn new(configured: &BTreeMap<String, EngineConfig>, own: &Path, isolation: IsolationMode) -> Self {
         let built_in = registry::built_in();
         let is_built_in = |name: &str| built_in.iter().any(|engine| engine.name() == name);
@@ -59,7 +56,7 @@ impl EngineCatalogue {
             let mut installation = engine.installation();
             let lives_here = installation.command.first().is_some_and(|program| program == OWN_NAME);
             if lives_here {
-                // Whichever binary runs is the one that is meant, wherever it lies.
+                // The running binary is used, wherever it is installed.
                 installation.command[0] = own.to_string_lossy().into_owned();
             }
             let own_name = (lives_here && config.command.is_none()).then(|| OWN_NAME.to_owned());
@@ -82,7 +79,7 @@ impl EngineCatalogue {
     }
 }
 
-/// The name under which engines that live in this binary call it.
+/// Command name under which built-in engines refer to this binary.
 const OWN_NAME: &str = "abide";
 
 impl EngineLookup for EngineCatalogue {

@@ -1,4 +1,4 @@
-//! The real clock: the one door to the system's time.
+//! The system clock. All other code gets the time from this type.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -9,7 +9,7 @@ use abide_domain::{
 use abide_ports::clock::Clock;
 use uuid::Uuid;
 
-/// The system's time, and version 7 UUIDs.
+/// System time and version 7 UUIDs.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemClock;
 

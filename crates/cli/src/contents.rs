@@ -1,7 +1,7 @@
-//! Contents as files in the home: `contents/RUN/SHA256`.
+//! Question contents as files in the home: `contents/RUN/SHA256`.
 //!
-//! A file has its name only when all of it is on the disk, so a crash leaves at most a file without a name that anybody
-//! looks for. Agents of the same user can write here; a content that does not match its name is not shown.
+//! A file gets its final name only after it is synced, so a crash leaves at most an unreferenced temporary file. Agents
+//! of the same user can write here; a content that does not match its name is not shown.
 
 use std::{
     fmt::{self, Display, Write as _},
@@ -17,7 +17,7 @@ use sha2::{Digest, Sha256};
 
 use crate::made::{self, DirPurpose};
 
-/// Contents in a home.
+/// Content store in a home.
 #[derive(Debug)]
 pub(crate) struct ContentFiles {
     pub(crate) home: PathBuf,
@@ -78,7 +78,7 @@ impl ContentStore for ContentFiles {
     }
 }
 
-/// Writes a text. Returns its length and its SHA-256.
+/// Writes a text. Returns its length in bytes and its SHA-256.
 fn write_to(file: &File, text: &dyn Display) -> io::Result<(u64, String)> {
     let mut sheet = DigestWriter { out: BufWriter::new(file), digest: Sha256::new(), bytes: 0, failed: None };
     if write!(sheet, "{text}").is_err() {
@@ -88,7 +88,7 @@ fn write_to(file: &File, text: &dyn Display) -> io::Result<(u64, String)> {
     Ok((sheet.bytes, hex(&sheet.digest.finalize())))
 }
 
-/// How much is read at a time.
+/// Read size, in bytes.
 const PIECE_BYTES: usize = 64 << 10;
 
 fn hex(digest: &[u8]) -> String {
@@ -99,7 +99,7 @@ fn hex(digest: &[u8]) -> String {
     })
 }
 
-/// A file that is being written, and the digest of it.
+/// Writes to a file and computes its digest.
 struct DigestWriter<'a> {
     out: BufWriter<&'a File>,
     digest: Sha256,

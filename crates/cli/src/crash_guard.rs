@@ -1,8 +1,8 @@
-//! The crash guard's record in the home: `crash-guard/performing` has the names of what is being performed, and
-//! `crash-guard/state.json` what earlier daemons died of.
+//! The crash guard's record in the home: `crash-guard/performing` lists the operations in progress, and
+//! `crash-guard/state.json` the operations during which earlier daemons crashed.
 //!
-//! Names are written in place, in slots of one size, and never synced: they outlive the process, not the machine. What is
-//! done about them is decided in the daemon.
+//! Operations are written in place, in fixed-size slots, and never synced: they must survive the process, not the
+//! machine. The daemon decides how to react to them.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -21,20 +21,18 @@ use serde_json::{Value, json};
 
 use crate::private;
 
-/// The folder in the home.
 const FOLDER: &str = "crash-guard";
-/// The bytes of one slot: more than a name of the file system has.
+/// Size of a slot; larger than any file name.
 const SLOT_BYTES: usize = 512;
-/// No more of the record is read than this, whatever lies there.
+/// Maximum number of bytes read, whatever the size of the file.
 const MAX_RECORD_BYTES: u64 = 1 << 20;
 
-/// The record, open for writing.
 #[derive(Debug)]
 pub(crate) struct CrashRecord {
     performing: File,
     state: PathBuf,
     slots: Mutex<GuardSlots>,
-    /// Whether the process is about to end in order: what begins now is not recorded.
+    /// Set before an orderly exit: operations that begin now are not recorded.
     is_closed: AtomicBool,
 }
 
@@ -44,7 +42,7 @@ struct GuardSlots {
     count: usize,
 }
 
-/// Opens the record of this home, which the caller has locked, and says what the last daemon left.
+/// Opens the record of this home, which the caller has locked. Returns it with the contents left by the last daemon.
 pub(crate) fn open(home: &Path) -> anyhow::Result<(CrashRecord, CrashLogContents)> {
     let folder = home.join(FOLDER);
     let opened = || -> io::Result<(CrashRecord, CrashLogContents)> {
@@ -64,14 +62,14 @@ pub(crate) fn open(home: &Path) -> anyhow::Result<(CrashRecord, CrashLogContents
     opened().with_context(|| format!("cannot use {}", folder.display()))
 }
 
-/// What is set aside in this home.
+/// Returns the operations that are set aside in this home.
 pub(crate) fn set_aside(home: &Path) -> Vec<CrashSuspect> {
     let state = read_state(&home.join(FOLDER).join("state.json"));
     state.suspects.into_iter().filter(CrashSuspect::is_set_aside).collect()
 }
 
 impl CrashRecord {
-    /// Removes the names that an earlier daemon left, once they are counted.
+    /// Clears the slots left by an earlier daemon, after they are counted.
     pub(crate) fn clear(&self) {
         if let Err(error) = self.performing.set_len(0) {
             tracing::warn!(%error, "crash guard: the record cannot be cleared");
@@ -95,7 +93,7 @@ impl CrashLog for CrashRecord {
         let mut slot = [0; SLOT_BYTES];
         let length = item.len().min(SLOT_BYTES);
         slot[..length].copy_from_slice(&item.as_bytes()[..length]);
-        // A full disk must not keep anything from being performed: then a death is not counted.
+        // A full disk must not block the operation; a crash is then not counted.
         self.performing.write_all_at(&slot, (place * SLOT_BYTES) as u64).ok();
         place
     }
@@ -127,7 +125,7 @@ impl CrashLog for CrashRecord {
     }
 }
 
-/// The names in the slots that are in use.
+/// Returns the names in the used slots.
 fn names(performing: &File) -> io::Result<Vec<String>> {
     let length = performing.metadata()?.len().min(MAX_RECORD_BYTES);
     let mut bytes = vec![0; usize::try_from(length).unwrap_or(0)];
@@ -139,7 +137,7 @@ fn names(performing: &File) -> io::Result<Vec<String>> {
     Ok(bytes.chunks(SLOT_BYTES).map(name).filter(|name| !name.is_empty()).collect())
 }
 
-/// The state that was saved last; none if there is none that can be read, which counts from the beginning.
+/// Reads the last saved state. A missing or unreadable file yields the initial state.
 fn read_state(path: &Path) -> CrashGuardState {
     let text = fs::read_to_string(path).unwrap_or_default();
     let value: Value = serde_json::from_str(&text).unwrap_or_default();
@@ -175,7 +173,7 @@ mod tests {
         let suspect = CrashSuspect { item: "effect 1".to_owned(), deaths: 3, retry_at: 7 };
         let state = CrashGuardState { suspects: vec![suspect.clone()], crowded_deaths: 2 };
         record.save(&state);
-        // A process that dies closes nothing in order.
+        // Dropping the record simulates a crash: `close` is not called.
         drop(record);
         let (record, remains) = open(home.path()).unwrap();
         assert_eq!(remains.in_flight, ["x".repeat(SLOT_BYTES), "deletion two\nlines".to_owned()]);

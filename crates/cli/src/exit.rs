@@ -1,4 +1,4 @@
-//! From a command line to an exit code. The codes are decided here and nowhere else.
+//! Runs the command line and maps its result to an exit code. All exit codes are decided here.
 
 use std::process::ExitCode;
 
@@ -14,9 +14,8 @@ use crate::{
     up, verify,
 };
 
-/// Runs the program.
 pub fn main() -> ExitCode {
-    // A keeper must stay small: it is recognised before anything else of this program is touched.
+    // The keeper mode is checked first, because a keeper must stay small.
     let mut words = std::env::args_os().skip(1);
     let first = words.next();
     if first.as_ref().is_some_and(|word| word == crate::home::KEEPER) {
@@ -60,7 +59,7 @@ pub fn main() -> ExitCode {
         CliCommand::Restore(arguments) => restore::run(&arguments, &set),
     };
     done.unwrap_or_else(|error| {
-        // Whoever reads only the head of what we print has what they want.
+        // The reader of our output has closed the pipe, such as `head`. This is not an error.
         if trouble::is_broken_pipe(&error) {
             return SUCCEEDED;
         }
@@ -72,7 +71,7 @@ pub fn main() -> ExitCode {
     })
 }
 
-/// What was typed is no command, or asks for help.
+/// Prints a usage error or the help text.
 fn not_understood(error: &clap::Error) -> ExitCode {
     let is_help = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
     if !is_help && std::env::args_os().any(|word| word == "--json") {
@@ -80,39 +79,38 @@ fn not_understood(error: &clap::Error) -> ExitCode {
         note(trouble::told(&trouble.into(), true));
         return usage();
     }
-    let _nobody_reads_it = error.print();
+    // A closed stderr does not change the exit code.
+    error.print().ok();
     if is_help { SUCCEEDED } else { usage() }
 }
 
 fn completions(shell: clap_complete::Shell) -> anyhow::Result<ExitCode> {
-    // Into memory first: the generator itself panics when nobody reads on.
+    // The script is generated into memory, because the generator panics on a write error.
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut CliArguments::command(), "abide", &mut script);
     std::io::Write::write_all(&mut std::io::stdout(), &script)?;
     Ok(SUCCEEDED)
 }
 
-/// It was done.
 pub(crate) const SUCCEEDED: ExitCode = ExitCode::SUCCESS;
-/// It was not.
 pub(crate) const FAILED: ExitCode = ExitCode::FAILURE;
-/// Nobody could know what was asked for.
+/// Invalid arguments.
 pub(crate) fn usage() -> ExitCode {
     ExitCode::from(2)
 }
-/// A person is waited for, and there is none to ask.
+/// The run waits for an answer, and there is no person to ask.
 pub(crate) fn waiting() -> ExitCode {
     ExitCode::from(101)
 }
-/// A person stopped it.
+/// Interrupted by the user.
 pub(crate) fn interrupted() -> ExitCode {
     ExitCode::from(130)
 }
 
-/// What became of a run that is no longer followed.
+/// Returns the exit code for the status of a run that is no longer followed.
 pub(crate) fn of_run(status: RunStatusValue) -> ExitCode {
     match status {
-        // A chat that is idle has given its answer; a run that is left at work was left on purpose.
+        // An idle chat has returned its result. A run that is still working was left on purpose.
         RunStatusValue::Succeeded
         | RunStatusValue::Idle
         | RunStatusValue::Queued
@@ -122,7 +120,7 @@ pub(crate) fn of_run(status: RunStatusValue) -> ExitCode {
     }
 }
 
-/// What became of a run of the native agent.
+/// Returns the exit code for the outcome of the native agent.
 pub(crate) fn of_agent(outcome: &AgentOutcome) -> ExitCode {
     match outcome {
         AgentOutcome::Completed { .. } => SUCCEEDED,

@@ -1,14 +1,15 @@
-//! Lets the daemon die at a place that a test chose, as if the power had failed. Only in builds with the feature
-//! `failpoints`, which are never shipped.
+//! Failpoints of the daemon: kills the process at a chosen point, as a power failure would. Only in builds with the
+//! feature `failpoints`, which are never shipped.
 //!
-//! `SIEGE_FAILPOINT=after_commit:7` kills this process right after its seventh commit; the other places are
-//! `before_commit`, `effect_begun` and `order_carried_out`. Each place that is reached is a line in the home's `failpoints`, so that a run
-//! without a death tells how many there are.
+//! `SIEGE_FAILPOINT=after_commit:7` kills this process right after its seventh commit. The other points are
+//! `before_commit`, `effect_begun` and `order_carried_out`. Each point reached is logged as a line in the home's file
+//! `failpoints`, so that a run without a kill shows how many there are.
 //!
-//! `SIEGE_VICTIMS` says who dies at that place: `all`, every keeper of a run with what it holds and then this process;
-//! `keepers` or `children`, those alone; without it this process alone. Each is written to the same file before it dies.
+//! `SIEGE_VICTIMS` selects the processes to kill: `all` (every keeper of a run, its child, and then this process),
+//! `keepers` or `children` (only those); by default only this process. Each kill is logged to the same file before it
+//! happens.
 //!
-//! `SIEGE_GUARD_PAUSE_MS` is how long the crash guard sets something aside (`up/assembly.rs`).
+//! `SIEGE_GUARD_PAUSE_MS` is the time for which the crash guard sets an operation aside (`up/assembly.rs`).
 
 use std::{
     fs::{self, File},
@@ -22,17 +23,17 @@ use anyhow::Context;
 
 use crate::{home, private};
 
-/// Where to die, how often each place was reached, and where that is told.
+/// The chosen failpoint, the counters of all points, and the log.
 struct FailpointWatch {
     place: Option<(DaemonFailpoint, u64)>,
     victims: FailpointVictims,
-    /// Below it lie the folders of all keepers.
+    /// The parent folder of all keepers' directories.
     keepers: PathBuf,
     reached: Mutex<[u64; 4]>,
     log: File,
 }
 
-/// Who dies.
+/// The processes to kill.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FailpointVictims {
     Daemon,
@@ -43,7 +44,7 @@ enum FailpointVictims {
 
 static WATCH: OnceLock<FailpointWatch> = OnceLock::new();
 
-/// Reads where to die from the environment.
+/// Reads the chosen failpoint from the environment.
 pub(crate) fn install() -> anyhow::Result<()> {
     let place = match home::variable("SIEGE_FAILPOINT") {
         Some(text) => {
@@ -63,8 +64,8 @@ pub(crate) fn install() -> anyhow::Result<()> {
     private::home(&home::home()?)?;
     let log = private::open(File::options().create(true).append(true), &path);
     let log = log.with_context(|| format!("cannot open {}", path.display()))?;
-    let _the_first_counts =
-        WATCH.set(FailpointWatch { place, victims, keepers, reached: Mutex::default(), log });
+    // A watch that was installed before stays.
+    WATCH.set(FailpointWatch { place, victims, keepers, reached: Mutex::default(), log }).ok();
     failpoint::install(reached);
     Ok(())
 }
@@ -96,14 +97,15 @@ fn reached(point: DaemonFailpoint) {
     let mut reached = watch.reached.lock().unwrap_or_else(PoisonError::into_inner);
     let count = &mut reached[point as usize];
     *count += 1;
-    let _a_test_would_miss_it = writeln!(&watch.log, "{}:{count}", told(point));
+    // A missing line fails the test that reads the log.
+    writeln!(&watch.log, "{}:{count}", told(point)).ok();
     if watch.place == Some((point, *count)) {
         watch.kill_others();
         if let FailpointVictims::Keepers | FailpointVictims::Children = watch.victims {
             return;
         }
         let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
-        // Nobody goes on from here while the signal is on its way, and the lock keeps others from here too.
+        // Waits for the signal to be delivered. The lock stops all other threads that reach a failpoint.
         loop {
             std::thread::park();
         }
@@ -111,7 +113,8 @@ fn reached(point: DaemonFailpoint) {
 }
 
 impl FailpointWatch {
-    /// Kills keepers of runs, what they hold, or both. A keeper goes first, so that it cannot record the end of its child.
+    /// Kills keepers of runs, their children, or both. A keeper is killed first, so that it cannot record the exit of
+    /// its child.
     fn kill_others(&self) {
         let (keepers, children) = match self.victims {
             FailpointVictims::Daemon => return,
@@ -123,7 +126,7 @@ impl FailpointWatch {
         for (keeper, _) in &processes {
             let Ok(place) = fs::read_link(format!("/proc/{keeper}/cwd")) else { continue };
             let Some(name) = place.file_name().and_then(|name| name.to_str()) else { continue };
-            // The folder of a keeper holds its secret; what it has started works elsewhere.
+            // A keeper's working directory contains the file `secret`; that of its children does not.
             if !place.starts_with(&self.keepers)
                 || !name.starts_with("run_")
                 || !place.join("secret").exists()
@@ -133,17 +136,19 @@ impl FailpointWatch {
             let held = processes.iter().filter(|(_, parent)| parent == keeper).map(|(pid, _)| *pid);
             let held: Vec<i32> = held.filter(|_| children).collect();
             if keepers {
-                let _a_test_would_miss_it = writeln!(&self.log, "killed keeper {name}");
+                // A missing line fails the test that reads the log.
+                writeln!(&self.log, "killed keeper {name}").ok();
                 kill(*keeper);
             } else if !held.is_empty() {
-                let _a_test_would_miss_it = writeln!(&self.log, "killed child {name}");
+                // A missing line fails the test that reads the log.
+                writeln!(&self.log, "killed child {name}").ok();
             }
             held.into_iter().for_each(kill);
         }
     }
 }
 
-/// Every process and its parent.
+/// Returns the ids of all processes and of their parents.
 fn processes() -> Vec<(i32, i32)> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
@@ -156,7 +161,7 @@ fn processes() -> Vec<(i32, i32)> {
 
 fn kill(pid: i32) {
     if let Some(pid) = rustix::process::Pid::from_raw(pid) {
-        // It may have ended by itself.
+        // The process may have exited already.
         rustix::process::kill_process(pid, rustix::process::Signal::KILL).ok();
     }
 }

@@ -1,7 +1,9 @@
-//! Which control group runs and terminal sessions get theirs below, and what happens where there is none.
+//! Selects the control group (cgroup) under which runs and terminal sessions get their own, and the fallback without
+//! one.
 //!
-//! `sandbox.cgroup` names a group, or says `auto` or `off`. With `auto`, a group is used only if it is ours to divide: a
-//! service manager has marked it as delegated. The mechanism is in `abide_os::cgroup`, and who is in which group in `abide_keeper::group`.
+//! `sandbox.cgroup` names a group, or is `auto` or `off`. With `auto`, a group is used only if a service manager has
+//! delegated it to us. The mechanism is in `abide_os::cgroup`, and the assignment of processes in
+//! `abide_keeper::group`.
 
 use std::path::{Path, PathBuf};
 
@@ -13,26 +15,26 @@ use abide_os::cgroup::{
 
 use crate::config::CliConfig;
 
-/// What was decided.
+/// The decision for this process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GroupDecision {
-    /// Where groups are made; none if there are none.
+    /// `None` if no groups are used.
     pub groups: Option<ControlGroupConfig>,
-    /// Why there are none, if `auto` found no place for them.
+    /// The reason why `auto` found no usable group.
     pub unavailable: Option<String>,
-    /// Limits that are set and do not hold, and why.
+    /// The reason why configured limits are not enforced.
     pub warning: Option<String>,
 }
 
-/// The least that a limit may be. With less, no program of any use starts.
+/// Minimum memory limit; below it no useful program starts.
 const LEAST_MEMORY_BYTES: u64 = 16 << 20;
 const LEAST_PIDS: u64 = 16;
 
-/// Decides for this process. An error is a setting that cannot be followed. `program` is this program.
+/// Decides for this process. An error is a setting that cannot be applied. `program` is the path of this program.
 pub fn decide(config: &CliConfig, program: &Path) -> Result<GroupDecision, String> {
     let limits = limits(config)?;
     let own = own_group();
-    // What this process starts shares the limits of the group that it is in itself.
+    // Processes started here also count against the limits of our own group.
     let beside = own.as_ref().ok().and_then(|own| ControlGroupConfig::beside(own));
     match (config.sandbox.cgroup.as_str(), beside) {
         ("off", _) => Ok(without(None, "sandbox.cgroup is \"off\"", &limits)),
@@ -75,7 +77,7 @@ fn groups(base: PathBuf, limits: ControlGroupLimits, required: bool) -> ControlG
     ControlGroupConfig { keepers_base: base.clone(), base, limits, required }
 }
 
-/// Groups below a base that was found. Limits that cannot be set are left out.
+/// Uses groups below `base`. Limits that cannot be enforced are left out with a warning.
 fn with(base: PathBuf, limits: ControlGroupLimits) -> GroupDecision {
     match ControlGroup::at(&base).enable_for_children(&limits) {
         Ok(()) => GroupDecision { groups: Some(groups(base, limits, false)), ..GroupDecision::default() },
@@ -100,7 +102,7 @@ fn unapplied(reason: &str, limits: &ControlGroupLimits) -> Option<String> {
     (!names.is_empty()).then(|| format!("{} {verb} not hold for the agent: {reason}", names.join(" and ")))
 }
 
-/// A refusal of the kernel, with what it means here.
+/// Adds an explanation to an error of the kernel.
 fn explained(error: &CgroupError) -> String {
     match error {
         CgroupError::System { source, .. } if source.kind() == std::io::ErrorKind::ResourceBusy => format!(
@@ -114,10 +116,10 @@ fn explained(error: &CgroupError) -> String {
     }
 }
 
-/// The group that this process may divide, or why there is none.
+/// Returns the delegated group, or the reason why there is none.
 fn delegated(own: &Path) -> Result<PathBuf, String> {
-    // The own group, or the one above if the service manager started this process in a part of its unit
-    // (`DelegateSubgroup=`). Units have a suffix: what is above another unit belongs to the manager of that unit.
+    // The own group, or its parent if the service manager started this process in a subgroup of its unit
+    // (`DelegateSubgroup=`). Unit names have a suffix: the parent of a unit belongs to the manager of that unit.
     let is_part = own.file_name().is_some_and(|name| !name.to_string_lossy().contains('.'));
     let above = own.parent().filter(|parent| is_part && is_group(parent));
     match [Some(own), above].into_iter().flatten().find(|path| is_delegated(path)) {
@@ -129,7 +131,7 @@ fn delegated(own: &Path) -> Result<PathBuf, String> {
     }
 }
 
-/// A base that the settings name, after a process has been moved into a group below it.
+/// Checks a configured base by moving a process into a group below it.
 fn usable(named: &str, program: &Path) -> Result<PathBuf, String> {
     let base = Path::new(named);
     if !base.is_absolute() {
@@ -194,7 +196,7 @@ mod tests {
         assert!(warning(0, 100).unwrap_or_default().starts_with("limits.pids_max does not hold"));
     }
 
-    /// The controllers of a delegated group, as values in a tree that looks like one.
+    /// Simulates the controllers of a delegated group with plain files.
     #[test]
     fn limits_without_their_controllers_leave_the_groups_without_limits() {
         let folder = tempfile::tempdir().expect("the test machine allows it");

@@ -1,4 +1,4 @@
-//! The home directory and the environment: read here, passed on as plain values.
+//! Reads the home directory and the environment. Other modules get plain values.
 
 use std::path::{Path, PathBuf};
 
@@ -13,10 +13,10 @@ use crate::{
     private,
 };
 
-/// The hidden subcommand by which this program becomes a keeper.
+/// The hidden subcommand that runs a keeper.
 pub(crate) const KEEPER: &str = "__keeper";
 
-/// The home: `$ABIDE_HOME`, or `~/.abide`.
+/// Returns the home: `$ABIDE_HOME`, or `~/.abide`.
 pub(crate) fn home() -> anyhow::Result<PathBuf> {
     if let Some(home) = variable("ABIDE_HOME") {
         return std::path::absolute(home).context("cannot use ABIDE_HOME");
@@ -25,7 +25,6 @@ pub(crate) fn home() -> anyhow::Result<PathBuf> {
     Ok(PathBuf::from(user).join(".abide"))
 }
 
-/// The terminal runtime's configuration.
 pub(crate) fn terminal(config: &config::CliConfig, detached: bool) -> anyhow::Result<TerminalConfig> {
     let home = home()?;
     private::home(&home)?;
@@ -43,12 +42,12 @@ pub(crate) fn terminal(config: &config::CliConfig, detached: bool) -> anyhow::Re
     })
 }
 
-/// How this program becomes a keeper.
+/// Returns the command that starts this program as a keeper.
 pub(crate) fn launcher() -> anyhow::Result<KeeperLauncher> {
     launcher_with(None)
 }
 
-/// The same, with control groups for what is started.
+/// Like [`launcher`], with control groups for the started processes.
 pub(crate) fn launcher_with(groups: Option<ControlGroupConfig>) -> anyhow::Result<KeeperLauncher> {
     Ok(KeeperLauncher {
         program: std::env::current_exe().context("cannot find this program")?,
@@ -57,32 +56,34 @@ pub(crate) fn launcher_with(groups: Option<ControlGroupConfig>) -> anyhow::Resul
     })
 }
 
-/// Which control groups runs and sessions get.
+/// Selects the control groups of runs and sessions.
 pub(crate) fn groups(config: &config::CliConfig) -> anyhow::Result<GroupDecision> {
     let program = std::env::current_exe().context("cannot find this program")?;
     groups::decide(config, &program).map_err(anyhow::Error::msg)
 }
 
-/// How programs are kept from the files of this home.
+/// Returns the isolator that hides the files of this home from programs.
 pub(crate) fn isolator(home: &Path) -> anyhow::Result<ProgramIsolator> {
     let program = std::env::current_exe().context("cannot find this program")?;
     Ok(ProgramIsolator::new(home, &program, &variable("PATH").unwrap_or_default()))
 }
 
-/// The environment, as far as it is text.
+/// Returns the environment variables that are valid UTF-8.
 pub(crate) fn environment() -> Vec<(String, String)> {
     std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
         .collect()
 }
 
-/// The same without what is only ours: settings, which may hold the store's password, the token, which answers the
-/// questions that are meant for a person, and the service manager's variables, with which a child could speak for us.
+/// Returns the environment without the variables meant for this process only: settings (they may hold the store's
+/// password), the token (it permits answering questions meant for a person), and variables of the service manager (a
+/// child could send notifications in our name).
 pub(crate) fn environment_of_children() -> Vec<(String, String)> {
     environment().into_iter().filter(|(name, _)| !is_own(name)).collect()
 }
 
-/// Whether a variable is meant for this process alone: its settings and token, and what a service manager told it.
+/// Returns whether a variable is meant for this process only: its settings, its token, and variables of a service
+/// manager.
 fn is_own(name: &str) -> bool {
     const MANAGER: [&str; 7] = [
         "NOTIFY_SOCKET",
@@ -100,16 +101,15 @@ fn is_own(name: &str) -> bool {
         || MANAGER_FAMILIES.iter().any(|family| name.starts_with(family))
 }
 
-/// The variable with the token of the interface.
 pub(crate) const TOKEN: &str = "ABIDE_TOKEN";
 
-/// A variable that is set to something.
+/// Returns a variable that is set and not empty.
 #[expect(clippy::disallowed_methods, reason = "the command line is where the environment is read")]
 pub(crate) fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
-/// The name of whoever sits here, as far as the system tells it and a header can carry it.
+/// Returns the user's name, if the system reports one that is valid in a header.
 pub(crate) fn person() -> Option<String> {
     let name = ["USER", "LOGNAME"].into_iter().find_map(variable)?;
     let fits = name.chars().count() <= 100 && !name.trim().is_empty() && !name.chars().any(char::is_control);

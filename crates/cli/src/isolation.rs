@@ -1,9 +1,9 @@
-//! How agents and their tools are kept from Abide's own files: which mechanism is used, and what happens without it.
+//! Isolation of agents and their tools from Abide's own files: selects the mechanism and the fallback.
 //!
-//! Two things are decided here. *Hiding*: the home, with the token, the database and the keepers of other runs, does not
-//! exist for the program; only the workspace and the private folder of its run are visible. *File rules*: a program without
-//! a sandbox of its own writes nothing, or only in its workspace. The mechanisms are in `abide_os::confine`, and the exec
-//! helper that applies them in `abide_keeper::confine`.
+//! There are two decisions. *Hiding*: the home, with the token, the database and the keepers of other runs, is
+//! invisible to the program; only the workspace and the private folder of its run are visible. *File rules*: a program
+//! without a sandbox of its own writes nothing, or only in its workspace. The mechanisms are in `abide_os::confine`,
+//! and the exec helper that applies them in `abide_keeper::confine`.
 
 use std::{
     fs,
@@ -15,38 +15,38 @@ use abide_keeper::confine::{Confinement, ConfinementSupport, HidingMethod, suppo
 use abide_os::confine::HiddenTree;
 use abide_ports::engine::{IsolationMode, SandboxMode};
 
-/// Decides how programs are confined on this machine. What the machine offers is tried out once, when it is first needed.
+/// Decides how programs are confined on this machine. The supported mechanisms are probed once, on first use.
 #[derive(Debug)]
 pub struct ProgramIsolator {
     home: PathBuf,
     program: PathBuf,
     path: String,
     support: OnceLock<ConfinementSupport>,
-    /// Limits that are set and do not hold, and why.
+    /// The reason why configured limits are not enforced.
     unapplied_limits: Option<String>,
 }
 
-/// A program that is to be confined.
+/// A program to be confined.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct IsolationSubject<'a> {
     pub(crate) isolation: IsolationMode,
-    /// The file rules, for a program that has no sandbox of its own.
+    /// File rules for a program without a sandbox of its own.
     pub(crate) sandbox: Option<SandboxMode>,
     pub(crate) workspace: &'a Path,
-    /// What it needs besides its workspace, where that lies in the home.
+    /// Paths inside the home that the program needs in addition to its workspace.
     pub(crate) shown: &'a [PathBuf],
 }
 
-/// How a program is confined, and what people must know about that.
+/// The confinement of a program, and warnings for the user.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct IsolationPlan {
     pub(crate) confinement: Option<Confinement>,
     pub(crate) warning: Option<String>,
 }
 
-/// The folder of the home in which runs work that name no directory of their own.
+/// Folder of the home with the workspaces of runs that name no directory.
 const WORKSPACES: &str = "workspaces";
-/// Folders of the home in which nobody works.
+/// Folders of the home that are not workspaces.
 const PRIVATE: [&str; 11] = [
     "agents",
     "backups",
@@ -62,7 +62,8 @@ const PRIVATE: [&str; 11] = [
 ];
 
 impl ProgramIsolator {
-    /// For programs that must not see this home. `program` is this program, `path` where programs are looked for.
+    /// Creates an isolator that hides `home`. `program` is the path of this program, `path` the search path for
+    /// programs.
     pub fn new(home: &Path, program: &Path, path: &str) -> Self {
         Self {
             home: fs::canonicalize(home).unwrap_or_else(|_| home.to_owned()),
@@ -73,23 +74,23 @@ impl ProgramIsolator {
         }
     }
 
-    /// The same, with a warning about limits that do not hold for the programs.
+    /// Adds a warning about limits that are not enforced.
     pub fn with_unapplied_limits(self, warning: Option<String>) -> Self {
         Self { unapplied_limits: warning, ..self }
     }
 
-    /// What this machine offers.
+    /// Returns the mechanisms that this machine supports.
     pub(crate) fn support(&self) -> &ConfinementSupport {
-        // A home that is not there yet is tried with another directory.
+        // If the home does not exist yet, the probe hides another directory.
         let hidden = if self.home.is_dir() { self.home.as_path() } else { Path::new("/tmp") };
         self.support.get_or_init(|| support(&self.program, hidden, &self.path))
     }
 
-    /// How a program is confined, or why it must not be started.
+    /// Returns the confinement of a program, or the reason why it must not be started.
     pub(crate) fn plan(&self, subject: &IsolationSubject<'_>) -> Result<IsolationPlan, String> {
         let writable = self.writable(subject)?;
         let (hiding, warning) = self.hiding(subject.isolation)?;
-        // What does not exist needs no hiding.
+        // A home that does not exist needs no hiding.
         let hiding = hiding.filter(|_| self.home.is_dir());
         let hidden = hiding.map(|hiding| Ok::<_, String>((self.tree(subject)?, hiding))).transpose()?;
         let confinement =
@@ -130,7 +131,7 @@ impl ProgramIsolator {
         }
     }
 
-    /// What a program may write. None if that is not restricted.
+    /// Returns the paths that a program may write; `None` if writing is not restricted.
     fn writable(&self, subject: &IsolationSubject<'_>) -> Result<Option<Vec<PathBuf>>, String> {
         let (sandbox, writable) = match subject.sandbox {
             None | Some(SandboxMode::FullAccess) => return Ok(None),
@@ -154,7 +155,8 @@ impl ProgramIsolator {
         }
     }
 
-    /// What of the home remains visible: the workspace, if it lies there, what else the program needs, and this program.
+    /// Returns the part of the home that stays visible: the workspace if it is in the home, other needed paths, and
+    /// this program.
     fn tree(&self, subject: &IsolationSubject<'_>) -> Result<HiddenTree, String> {
         let workspace = fs::canonicalize(subject.workspace).unwrap_or_else(|_| subject.workspace.to_owned());
         let below = workspace.strip_prefix(&self.home).ok();

@@ -1,4 +1,4 @@
-//! The command line: arguments, configuration, and the one place where real adapters are plugged in.
+//! The command line: arguments, configuration, and the composition of the real adapters.
 
 mod access;
 mod agent;

@@ -1,4 +1,4 @@
-//! What this machine has for us: cores, memory, and programs.
+//! Resources of this machine: cores, memory and programs.
 
 use std::{
     fs,
@@ -7,13 +7,13 @@ use std::{
 
 use rustix::fs::{Access, access};
 
-/// The cores that we may use.
+/// Returns the number of cores available to this process.
 pub(crate) fn cores() -> u32 {
     std::thread::available_parallelism().map_or(1, |cores| u32::try_from(cores.get()).unwrap_or(u32::MAX))
 }
 
-/// The bytes of memory that we may use: the machine's, or less if our control group has a bound. None known is none
-/// at all.
+/// Returns the bytes of memory available to this process: those of the machine, or the limit of our control group if
+/// that is lower. 0 if unknown.
 pub(crate) fn memory() -> u64 {
     let installed = fs::read_to_string("/proc/meminfo").ok().and_then(|text| total(&text)).unwrap_or(0);
     let bound = fs::read_to_string("/sys/fs/cgroup/memory.max").ok();
@@ -26,7 +26,7 @@ fn total(meminfo: &str) -> Option<u64> {
     Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? * 1024)
 }
 
-/// Where a program lies: by its path, or by its name in one of the directories of `search`, as the system would find it.
+/// Finds a program by its path, or by its name in the directories of `search`, as the system would.
 pub(crate) fn program(name: &str, search: &str) -> Option<PathBuf> {
     let runs = |path: &Path| path.is_file() && access(path, Access::EXEC_OK).is_ok();
     if name.contains('/') {

@@ -1,8 +1,7 @@
-//! Directories that Abide made for runs, and the proof of it: a note in the home names device, inode and time of birth.
+//! Directories that Abide created for runs, and the proof of it: a note in the home with device, inode and birth time.
 //!
-//! Retention deletes a directory only if its note says that it is the one that was made. One that was put in its place
-//! (another directory, a mount, a link) is never Abide's to delete. The notes lie in `made` in the home, out of reach of
-//! workspaces.
+//! Retention deletes a directory only if its note matches. A directory, mount or link that was put in its place is
+//! never deleted. The notes are in `made` in the home, out of reach of workspaces.
 
 use std::{
     ffi::OsStr,
@@ -15,12 +14,12 @@ use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags, StatxFlags, openat, re
 
 use crate::private;
 
-/// The folder of the notes in the home.
+/// Folder of the notes, relative to the home.
 const FOLDER: &str = "made";
-/// What a directory is called until its note is written.
+/// Name prefix of a directory until its note is written.
 const UNFINISHED: &str = ".new-";
 
-/// What a directory is for. Each has a folder in the home with one directory for each run.
+/// Purpose of a directory. Each has a folder in the home with one directory per run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DirPurpose {
     Workspace,
@@ -31,7 +30,7 @@ pub(crate) enum DirPurpose {
 impl DirPurpose {
     pub(crate) const ALL: [Self; 3] = [Self::Workspace, Self::Private, Self::Content];
 
-    /// The folder in the home.
+    /// Returns the folder in the home.
     pub(crate) fn folder(self) -> &'static str {
         match self {
             Self::Workspace => "workspaces",
@@ -41,17 +40,18 @@ impl DirPurpose {
     }
 }
 
-/// Tells one directory from every other that is, was or will be.
+/// Identifies a directory uniquely, also across deletion and reuse of its inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DirIdentity {
     device: (u32, u32),
     inode: u64,
-    /// Seconds and nanoseconds; inodes are used again, and then differ in this. 0 where the file system does not say.
+    /// Birth time in seconds and nanoseconds; distinguishes directories that reuse an inode. 0 if the file system has
+    /// none.
     born: (i64, u32),
 }
 
 impl DirIdentity {
-    /// The directory at this path. None if there is none, or a link.
+    /// Identifies the directory at this path; `None` if it does not exist or is a link.
     pub(crate) fn of(path: &Path) -> Option<Self> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         Self::of_open(&openat(CWD, path, flags, Mode::empty()).ok()?)
@@ -71,8 +71,8 @@ impl DirIdentity {
     }
 }
 
-/// Makes the directory of a run, for its owner only, with its note. One that is there already stays as it is and gets
-/// no note: who made it is not known.
+/// Creates the directory of a run, accessible to its owner only, with its note. An existing directory is left unchanged
+/// and gets no note, because its creator is unknown.
 pub(crate) fn directory(home: &Path, purpose: DirPurpose, run: &str) -> io::Result<()> {
     let parent = home.join(purpose.folder());
     let path = parent.join(run);
@@ -81,7 +81,7 @@ pub(crate) fn directory(home: &Path, purpose: DirPurpose, run: &str) -> io::Resu
     }
     private::missing_directories(&parent)?;
     let unfinished = parent.join(format!("{UNFINISHED}{run}"));
-    // One of a daemon that died is empty, and has perhaps a note that no directory fits.
+    // The directory of a daemon that crashed here is empty. Its note, if any, matches no directory.
     match fs::remove_dir(&unfinished) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         Ok(()) | Err(_) => {}
@@ -90,29 +90,30 @@ pub(crate) fn directory(home: &Path, purpose: DirPurpose, run: &str) -> io::Resu
     note(home, purpose, run, &unfinished)?;
     match renameat_with(CWD, &unfinished, CWD, &path, RenameFlags::NOREPLACE) {
         Ok(()) => Ok(()),
-        // Some file systems know no such rename; the directory is ours and empty, and a name that is taken is an error.
+        // Some file systems do not support this rename. The directory is ours and empty, and an existing target is an
+        // error.
         Err(rustix::io::Errno::INVAL) => fs::rename(&unfinished, &path),
         Err(error) => Err(error.into()),
     }
 }
 
-/// Notes that the directory at this path is the run's.
+/// Writes a note that the directory at this path belongs to the run.
 pub(crate) fn note(home: &Path, purpose: DirPurpose, run: &str, path: &Path) -> io::Result<()> {
     let Some(identity) = DirIdentity::of(path) else { return Err(io::ErrorKind::NotADirectory.into()) };
     private::directory(&home.join(FOLDER))?;
     private::write(&note_path(home, purpose, run), identity.to_text().as_bytes())
 }
 
-/// Whether the directory at this path is the one that was made for the run.
+/// Returns whether the directory at this path is the one that was created for the run.
 pub(crate) fn is_ours(home: &Path, purpose: DirPurpose, run: &str, path: &Path) -> bool {
     let noted = fs::read_to_string(note_path(home, purpose, run)).ok();
     let found = DirIdentity::of(path).map(DirIdentity::to_text);
     found.is_some() && found == noted
 }
 
-/// The directory is gone, and its note goes too.
+/// Deletes the note of a deleted directory.
 pub(crate) fn forget(home: &Path, purpose: DirPurpose, run: &str) {
-    // A note that stays proves nothing about a later directory.
+    // A note that stays matches no later directory.
     fs::remove_file(note_path(home, purpose, run)).ok();
 }
 
@@ -120,7 +121,7 @@ fn note_path(home: &Path, purpose: DirPurpose, run: &str) -> PathBuf {
     home.join(FOLDER).join(format!("{}.{run}", purpose.folder()))
 }
 
-/// Notes what an earlier version made in this home, which wrote no notes: once, before anything is deleted.
+/// Writes notes for directories that an earlier version created without them. Runs once, before any deletion.
 pub(crate) fn adopt(home: &Path) -> io::Result<()> {
     if home.join(FOLDER).exists() {
         return Ok(());
@@ -132,7 +133,7 @@ pub(crate) fn adopt(home: &Path) -> io::Result<()> {
     let device = |path: &Path| DirIdentity::of(path).map(|found| found.device);
     let adopt_one = |purpose: DirPurpose, run: &OsStr, path: &Path| -> io::Result<()> {
         let (Some(run), Some(identity)) = (run.to_str(), DirIdentity::of(path)) else { return Ok(()) };
-        // A mount is not a directory of ours.
+        // A mount point was not created by Abide.
         if device(home) != Some(identity.device) {
             return Ok(());
         }
@@ -144,7 +145,7 @@ pub(crate) fn adopt(home: &Path) -> io::Result<()> {
             adopt_one(purpose, &entry.file_name(), &entry.path())?;
         }
     }
-    // What was on its way out bears the run's name with a number behind it. Both purposes may have one.
+    // Names in the trash are the run's id with a numeric suffix. Both purposes may have one.
     for entry in names("trash") {
         let name = entry.file_name();
         let run = name.to_str().and_then(|name| name.rsplit_once('.')).map(|(run, _)| run);
@@ -186,7 +187,7 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         directory(home.path(), PURPOSE, "run").unwrap();
         let path = home.path().join("workspaces/run");
-        // The inode of a directory that is deleted is often the next one's.
+        // File systems often reuse the inode of a deleted directory for the next one.
         for _ in 0..20 {
             fs::remove_dir_all(&path).unwrap();
             fs::create_dir(&path).unwrap();

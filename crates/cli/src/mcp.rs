@@ -1,4 +1,4 @@
-//! `abide mcp`: the terminal runtime as MCP tools on our own standard streams.
+//! `abide mcp`: the terminal runtime as MCP tools on standard input and output.
 
 use abide_terminal::RuntimeHandle;
 use anyhow::anyhow;
@@ -12,7 +12,7 @@ pub(crate) fn serve(given: &[GivenSetting]) -> anyhow::Result<()> {
     let runtime = RuntimeHandle::start(home::terminal(&config::load(given)?.config, false)?)?;
     let turning = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     turning.block_on(abide_api::mcp::serve(runtime)).map_err(|error| anyhow!("cannot serve: {error}"))?;
-    // A read of standard input that is still blocked on its thread must not hold up the end.
+    // A blocked read of standard input on its thread must not delay the exit.
     turning.shutdown_background();
     Ok(())
 }

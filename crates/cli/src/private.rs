@@ -1,7 +1,7 @@
-//! Files and directories that belong to one user: the home and everything that Abide makes in it.
+//! Files and directories with access for one user: the home and everything that Abide creates in it.
 //!
-//! Modes are set explicitly, so the umask decides nothing. A home of an earlier version, or one that was made by hand, is
-//! repaired at the next start. Workspaces are not changed: what agents make there is the person's.
+//! Modes are set explicitly, so the umask has no effect. The modes of a home of an earlier version, or of one created
+//! by hand, are repaired at the next start. Workspaces are left unchanged, because they belong to the user.
 
 use std::{
     fs::{self, File, Metadata, OpenOptions},
@@ -14,18 +14,18 @@ use anyhow::Context;
 
 use crate::trouble::note;
 
-/// What others may do: nothing of this.
+/// Permission bits of other users, which are cleared.
 const OTHERS: u32 = 0o077;
 const DIRECTORY: u32 = 0o700;
 const FILE: u32 = 0o600;
 
-/// The sticky bit of a directory that several users share.
+/// The sticky bit of a shared directory.
 const SHARED: u32 = 0o1000;
 
-/// Makes the home if it is missing, and takes other users' access to it away. A directory that is meant to be shared,
-/// such as the one for temporary files, is refused: its mode is not Abide's to change.
+/// Creates the home if it is missing, and removes other users' access. A shared directory, such as the one for
+/// temporary files, is refused, because its mode must not be changed.
 pub(crate) fn home(path: &Path) -> anyhow::Result<()> {
-    // The person may have put a link in the home's place; what it leads to is the home.
+    // The home may be a link; the mode of its target is checked.
     let resolved = fs::canonicalize(path);
     let path = resolved.as_deref().unwrap_or(path);
     let mode = fs::metadata(path).map_or(0, |found| found.mode());
@@ -46,7 +46,7 @@ pub(crate) fn home(path: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Makes a directory that only its owner can enter. One that is there already gets that mode, but not through a link.
+/// Creates a directory with mode 0700. An existing directory gets that mode, unless the path is a link.
 pub(crate) fn directory(path: &Path) -> io::Result<()> {
     if let Some(parent) = path.parent() {
         fs::create_dir_all(parent)?;
@@ -66,12 +66,12 @@ pub(crate) fn directory(path: &Path) -> io::Result<()> {
     fs::set_permissions(path, fs::Permissions::from_mode(DIRECTORY))
 }
 
-/// Makes every directory of a path that is missing, for its owner only. Those that are there stay as they are.
+/// Creates all missing directories of a path with mode 0700. Existing ones are left unchanged.
 pub(crate) fn missing_directories(path: &Path) -> io::Result<()> {
     fs::DirBuilder::new().recursive(true).mode(DIRECTORY).create(path)
 }
 
-/// Opens a file that only its owner can read. One that is there already gets that mode, but not through a link.
+/// Opens a file with mode 0600. Other users' access to an existing file is removed, unless the path is a link.
 pub(crate) fn open(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
     let file = options.mode(FILE).open(path)?;
     if !is_link(path) {
@@ -84,13 +84,13 @@ fn is_link(path: &Path) -> bool {
     fs::symlink_metadata(path).is_ok_and(|found| found.is_symlink())
 }
 
-/// Writes a file that only its owner can read.
+/// Writes a file with mode 0600.
 pub(crate) fn write(path: &Path, contents: &[u8]) -> io::Result<()> {
     let mut file = open(OpenOptions::new().write(true).create(true).truncate(true), path)?;
     io::Write::write_all(&mut file, contents)
 }
 
-/// Takes other users' access to an open file away. Returns whether they had any.
+/// Removes other users' access to an open file. Returns whether they had any.
 pub(crate) fn close_to_others(file: &File) -> io::Result<bool> {
     let found = file.metadata()?;
     let is_open = found.mode() & OTHERS != 0;
@@ -100,12 +100,12 @@ pub(crate) fn close_to_others(file: &File) -> io::Result<bool> {
     Ok(is_open)
 }
 
-/// Whether this user owns it.
+/// Returns whether this user owns the file.
 pub(crate) fn is_ours(found: &Metadata) -> bool {
     found.uid() == rustix::process::geteuid().as_raw()
 }
 
-/// What is Abide's in a home, by the beginning of its name. Anything else that lies there is left as it is.
+/// Name prefixes of Abide's own entries in a home. Other entries are left unchanged.
 const OWN: [&str; 17] = [
     "abide.",
     "access.",
@@ -126,8 +126,8 @@ const OWN: [&str; 17] = [
     "trash",
 ];
 
-/// Everything that an earlier version made with the usual modes. What cannot be changed is protected by the home's own
-/// mode.
+/// Repairs the modes of entries that an earlier version created. An entry that cannot be changed is protected by the
+/// mode of the home.
 fn repair(home: &Path) {
     for entry in fs::read_dir(home).into_iter().flatten().flatten() {
         let name = entry.file_name();
@@ -135,14 +135,14 @@ fn repair(home: &Path) {
         if OWN.iter().any(|own| name.starts_with(own)) {
             restrict_all(&entry.path(), MAX_REPAIR_DEPTH);
         } else if name == "workspaces" {
-            // What is below it is people's.
+            // Its contents belong to the user.
             restrict(&entry.path());
         }
     }
 }
 
-/// How many levels of folders are repaired. Abide's own files are less deep; agents can nest folders without end in
-/// `runs` and in what went from there to `trash`.
+/// Maximum depth of the repair. Abide's own files are less deep, but agents can nest folders without limit in `runs`,
+/// which may be moved to `trash`.
 const MAX_REPAIR_DEPTH: u32 = 16;
 
 fn restrict_all(path: &Path, levels: u32) {
@@ -155,7 +155,7 @@ fn restrict_all(path: &Path, levels: u32) {
 }
 
 fn restrict(path: &Path) {
-    // A link is left alone: what it leads to is not the home's.
+    // Links are skipped, because their targets may be outside of the home.
     let Ok(found) = fs::symlink_metadata(path) else { return };
     if !found.is_symlink() && found.mode() & OTHERS != 0 {
         let mode = found.mode() & 0o777 & !OTHERS;
@@ -222,7 +222,7 @@ mod tests {
         }
     }
 
-    /// SECURITY finding 4: what recurses through folders that agents made aborts the daemon.
+    /// SECURITY finding 4: recursion through folders made by agents overflows the stack and aborts the daemon.
     #[test]
     fn the_repair_of_a_home_does_not_follow_folders_without_end() {
         use rustix::fs::{CWD, Mode, OFlags, mkdirat, openat};

@@ -1,9 +1,10 @@
-//! Processes held by keepers: the contract of `ports` on the `keeper` crate.
+//! Implements the process port on keepers.
 //!
-//! Each name is a keeper's directory. Nothing is remembered here, so a new daemon finds what an old one started.
+//! The name of a process is the name of its keeper's directory. No state is held in memory, so a new daemon finds the
+//! processes of an old one.
 //!
-//! Keepers of runs have a folder of their own, so that no terminal runtime ever takes one for a session. Earlier
-//! versions kept both side by side; what they started is found there by name until it has ended.
+//! Keepers of runs have a folder of their own, so that no terminal runtime takes one for a session. Earlier versions
+//! kept both in the same folder; their processes are found there by name until they have ended.
 
 mod files;
 mod follow;
@@ -55,44 +56,43 @@ use crate::{
 pub(crate) use outliving::OutlivingKeepers;
 pub use standby::StandbyPolicy;
 
-/// Processes under one directory of keepers.
+/// Processes supervised by the keepers under one directory.
 #[derive(Debug)]
 pub struct KeeperProcesses {
-    /// The directory of all keepers. Those that are started here lie in [`RUNS`] below it.
+    /// The directory of all keepers. Keepers started here are in [`RUNS`] below it.
     pub directory: PathBuf,
-    /// How this program becomes a keeper.
+    /// Starts this program as a keeper.
     pub launcher: KeeperLauncher,
-    /// The environment that processes get a part of: what every process gets, and what its engine is passed.
+    /// Environment from which processes get the common variables and those that their engine is passed.
     pub env: Vec<(String, String)>,
-    /// How processes are isolated. None in programs that start only checks.
+    /// `None` in programs that start only checks.
     pub isolator: Option<ProgramIsolator>,
-    /// How many bytes of output are kept of each.
+    /// Output kept of each process, in bytes.
     pub retention: u64,
-    /// Keepers that are children of this process, to be reaped when they are over.
+    /// Keepers that are children of this process and must be reaped.
     pub children: Mutex<Vec<Child>>,
-    /// Whether a keeper is kept ready for the next process.
     pub readiness: StandbyPolicy,
 }
 
-/// The folder of the keepers that hold runs.
+/// Folder of the keepers that supervise runs.
 pub const RUNS: &str = "runs";
 
-/// The key of what a process reads first.
+/// Idempotency key of the first input.
 const FIRST_INPUT: u64 = u64::MAX;
-/// How long a keeper may take to answer when it is looked for. One that lives answers in less than a millisecond, unless
-/// the machine is very busy.
+/// Status timeout of a keeper that is looked up. A live keeper replies in less than a millisecond, unless the machine
+/// is overloaded.
 const ANSWER_MS: u64 = 2_000;
-/// How long a keeper that has answered may take for an order, and a new one for its first answer.
+/// Timeout of a request to a connected keeper, and of the first reply of a new one.
 const PATIENCE_MS: u64 = 10_000;
-/// How long a keeper may take to end its child: longer than its own ladder.
+/// Timeout for ending a child; longer than the keeper's own escalation of signals.
 const END_MS: u64 = 30_000;
-/// How many bytes go in one order.
+/// Maximum number of input bytes in one request.
 const PIECE: usize = 4 << 20;
 
 impl Processes for KeeperProcesses {
     fn start(&self, name: &str, start: &ProcessStart<'_>) -> Result<ProcessBinding, StartError> {
         let started = self.start_or_find(name, start);
-        // Not before: the start of the next keeper would take the processor from this one's.
+        // The standby keeper is started afterwards, so that it does not compete with this start for the CPU.
         self.readiness.refill(&self.launcher);
         started
     }
@@ -112,7 +112,8 @@ impl Processes for KeeperProcesses {
     }
 
     fn last_heard(&self, name: &str) -> Option<Timestamp> {
-        // Every output changes the spool, so that this outlives whoever listened. A checkpoint is our own doing.
+        // Every output changes the spool files, so this works without a reader. The checkpoint is written by us and
+        // does not count.
         let files = fs::read_dir(self.place(name).path()).ok()?.filter_map(Result::ok);
         let printed =
             files.filter(|file| !file.file_name().to_string_lossy().starts_with(follow::CHECKPOINT));
@@ -163,11 +164,11 @@ impl Processes for KeeperProcesses {
             let spared = self.outliving_notes().noted_for(run);
             end_silent(&place, spared.as_deref()).map(|()| ExitStatus::Unseen)
         };
-        // An agent can stop its keeper (SECURITY 10).
+        // An agent can stop its keeper with SIGSTOP (SECURITY 10).
         resume(&place);
         let ended = match self.look_for(name, PATIENCE_MS) {
             KeeperLookup::Held(keeper, status) => {
-                // What it was started with says what is to outlive it.
+                // The metadata that the process was started with names the keepers that outlive it.
                 let keepers = String::from_utf8(status.meta).unwrap_or_default();
                 let but = (!keepers.is_empty()).then_some(KeeperRequest::EndExcept { keepers });
                 end(*keeper, but.unwrap_or(KeeperRequest::End { force: false }), status.exit)
@@ -203,7 +204,7 @@ impl Processes for KeeperProcesses {
 }
 
 impl KeeperProcesses {
-    /// The folder of the keepers that are started here.
+    /// Returns the folder of the keepers that are started here.
     fn folder(&self) -> PathBuf {
         self.directory.join(RUNS)
     }
@@ -217,21 +218,21 @@ impl KeeperProcesses {
         }
     }
 
-    /// Takes a child to be reaped, and reaps those that are over.
+    /// Takes ownership of a child, and reaps those that have exited.
     fn adopt(&self, child: Option<Child>) {
         let mut children = self.children.lock().unwrap_or_else(PoisonError::into_inner);
         children.extend(child);
         children.retain_mut(|child| child.try_wait().is_ok_and(|status| status.is_none()));
     }
 
-    /// Starts a process and gives it what it reads first, unless that was done before.
+    /// Starts a process and writes its first input. Idempotent: an existing process of this name is returned.
     fn start_or_find(&self, name: &str, start: &ProcessStart<'_>) -> Result<ProcessBinding, StartError> {
         let (mut keeper, status) = match self.look(name) {
             KeeperLookup::Held(keeper, status) => (*keeper, *status),
-            // It ran and is over; its output and its end can be read.
+            // The process has exited. Its output and exit status can be read.
             KeeperLookup::Recorded(child, _) => return Ok(process(name, &child)),
             KeeperLookup::Silent => return Err(StartError::Silent),
-            // It ran and was not seen to end; what it printed until then can be read.
+            // The process ran, but its exit was not observed. Its output can be read.
             KeeperLookup::Gone => match child(&self.place(name)) {
                 Some(child) => return Ok(process(name, &child)),
                 None => return Err(StartError::Gone),
@@ -243,12 +244,12 @@ impl KeeperProcesses {
             ProcessStdin::Whole(bytes) => (bytes, true),
             ProcessStdin::Open(bytes) => (bytes, false),
         };
-        // A program that left without reading has its own words for why.
-        let _told_by_its_exit = write_pieces(&mut keeper, FIRST_INPUT, bytes, ends);
+        // A process that exited before it read its input shows the reason in its exit record.
+        write_pieces(&mut keeper, FIRST_INPUT, bytes, ends).ok();
         Ok(process(name, &status.child))
     }
 
-    /// Starts what is not there.
+    /// Starts a process that does not exist.
     fn begin(
         &self,
         name: &str,
@@ -267,7 +268,7 @@ impl KeeperProcesses {
         match status {
             Ok(status) => Ok((keeper, status)),
             Err(refused @ KeeperError::Refused(_)) => Err(start_error(refused)),
-            // It has said nothing. That is not to say that it does nothing: what is told as not started is started again.
+            // No reply does not prove that nothing was started. Reporting "not started" would start the process twice.
             Err(
                 KeeperError::Gone { .. }
                 | KeeperError::Silent { .. }
@@ -275,7 +276,7 @@ impl KeeperProcesses {
                 | KeeperError::System { .. },
             ) => match self.look(name) {
                 KeeperLookup::Held(keeper, status) => Ok((*keeper, *status)),
-                // It may be over already; when it is started again, its record is found.
+                // The process may have exited already; a retry finds its record.
                 KeeperLookup::Silent | KeeperLookup::Recorded(..) => Err(StartError::Silent),
                 KeeperLookup::Gone => Err(StartError::Gone),
                 KeeperLookup::Never | KeeperLookup::Nothing => Err(never_began()),
@@ -283,7 +284,7 @@ impl KeeperProcesses {
         }
     }
 
-    /// The keeper of that name, if it lives and answers.
+    /// Connects to the keeper of that name, if it is alive and replies.
     fn attach(&self, name: &str) -> Result<(KeeperConnection, KeeperStatus), ProcessUnreachable> {
         match self.look(name) {
             KeeperLookup::Held(keeper, status) => Ok((*keeper, *status)),
@@ -299,9 +300,9 @@ impl KeeperProcesses {
         self.look_for(name, ANSWER_MS)
     }
 
-    /// Looks for the keeper of that name. One that is just being started is waited for. One that has not begun, because
-    /// its daemon died before it could be told what to hold, is kept from ever beginning. One that lives and does not
-    /// answer in time is given up for now.
+    /// Looks up the keeper of that name. Waits for one that is starting. A keeper that was never told what to start,
+    /// because its daemon died, is prevented from starting anything. A live keeper that does not reply in time is
+    /// reported as silent.
     fn look_for(&self, name: &str, answer_ms: u64) -> KeeperLookup {
         let place = self.place(name);
         for looks in 0..STARTING_LOOKS {
@@ -332,7 +333,7 @@ impl KeeperProcesses {
         KeeperLookup::Silent
     }
 
-    /// Leaves word of what outlives a run's processes, for whoever ends it with the run.
+    /// Records which keepers outlive a run's processes, so that they are ended with the run.
     fn note_outliving(&self, name: &str, start: &ProcessStart<'_>) -> io::Result<()> {
         match (&start.launch.outliving, name.rsplit_once('-')) {
             (Some(directory), Some((run, _))) => self.outliving_notes().note(run, directory),
@@ -344,20 +345,20 @@ impl KeeperProcesses {
         OutlivingKeepers::beside(&self.directory, &self.launcher)
     }
 
-    /// Where keepers will lie that outlive a process; empty if there will be none.
+    /// Returns the directory of the keepers that will outlive a process; empty if there will be none.
     fn outliving(&self, launch: &ProcessSpec) -> PathBuf {
         let noted = launch.outliving.as_deref();
         noted.and_then(|noted| self.outliving_notes().directory(noted)).unwrap_or_default()
     }
 
-    /// How a process is isolated.
+    /// Decides how a process is isolated.
     fn plan(&self, start: &ProcessStart<'_>) -> Result<IsolationPlan, String> {
         let Some(isolator) = &self.isolator else { return Ok(IsolationPlan::default()) };
-        // A program that lies in the home itself must be seen to be executed.
+        // A program that is installed in the home must stay visible to be executed.
         let program = start.launch.argv.first().map(PathBuf::from).filter(|program| program.is_absolute());
         let shown: Vec<PathBuf> = [PathBuf::from(start.private)].into_iter().chain(program).collect();
         let (isolation, workspace) = (start.isolation, Path::new(start.workspace));
-        // Every engine that runs as a process of its own has a sandbox of its own.
+        // Every engine with its own process has its own sandbox.
         isolator.plan(&IsolationSubject { isolation, sandbox: None, workspace, shown: &shown })
     }
 
@@ -377,7 +378,7 @@ impl KeeperProcesses {
             }
         }
         if let (Some(_), Some(home)) = (&launch.outliving, self.directory.parent()) {
-            // It makes keepers below this home, whatever its engine's settings say about the user's.
+            // Such a process creates keepers below this home, whatever its engine's settings say about the home.
             env.retain(|(name, _)| name != "ABIDE_HOME");
             env.push(("ABIDE_HOME".to_owned(), home.to_string_lossy().into_owned()));
         }
@@ -389,7 +390,7 @@ impl KeeperProcesses {
             retention: self.retention,
             meta: self.outliving(launch).to_string_lossy().into_owned().into_bytes(),
             owner: KeeperOwner::Home,
-            // The output of a check is read once, and nobody takes a checkpoint.
+            // The output of a check is read once, without checkpoints.
             overflow: if name.starts_with(CHECK) { SpoolOverflow::DropOldest } else { SpoolOverflow::Block },
             confinement: confinement.map(|confinement| confinement.encode()).unwrap_or_default(),
             // All processes of a run share its limits.
@@ -402,15 +403,15 @@ impl KeeperProcesses {
     }
 }
 
-/// Whether a keeper of this name belongs to a run or to a check of an engine. Sessions have other names.
+/// Returns whether a keeper of this name belongs to a run or to a check of an engine. Sessions have other names.
 fn is_of_a_run(name: &str) -> bool {
     name.starts_with("run_") || name.starts_with(CHECK)
 }
 
-/// How the names of checks of an engine begin.
+/// Name prefix of the checks of engines.
 const CHECK: &str = "check-";
 
-/// What can be said of a process whose keeper is dead.
+/// Returns what the files of a dead keeper show about its process.
 fn left_by_the_dead(place: &KeeperDir) -> KeeperLookup {
     match (child(place), place.final_record()) {
         (Some(child), Some(record)) => KeeperLookup::Recorded(Box::new(child), record),
@@ -419,7 +420,7 @@ fn left_by_the_dead(place: &KeeperDir) -> KeeperLookup {
     }
 }
 
-/// Has a keeper end what it holds, and says how that ended. `exit` is what is known before.
+/// Tells a keeper to end its process. Returns the exit status; `exit` is the one known before.
 fn end(
     mut keeper: KeeperConnection,
     how: KeeperRequest,
@@ -434,7 +435,7 @@ fn end(
             Ok(Some(TaggedResponse { news: KeeperResponse::Exited(seen), .. })) => exit = Some(seen),
             Ok(Some(TaggedResponse { tag: END, .. })) => return Ok(exit_of(exit)),
             Ok(Some(_)) => {}
-            // A keeper that is gone before it can say so has done as it was told.
+            // A keeper that disconnects before it replies has ended its process.
             Ok(None) if keeper.link.is_closed() => return Ok(exit_of(exit)),
             Err(KeeperError::Gone { .. }) => return Ok(exit_of(exit)),
             Ok(None) => return Err(lost("its keeper does not end it in time")),
@@ -447,7 +448,7 @@ fn exit_of(exit: Option<KeeperExit>) -> ExitStatus {
     exit.map_or(ExitStatus::Unseen, |exit| ExitStatus::Code(exit.code))
 }
 
-/// Ends what a keeper holds that does not answer, without it.
+/// Ends the process of a keeper that does not reply, without the keeper.
 fn end_silent(place: &KeeperDir, spared: Option<&Path>) -> Result<(), ProcessUnreachable> {
     kill(place, spared);
     for _ in 0..DYING_LOOKS {
@@ -459,7 +460,7 @@ fn end_silent(place: &KeeperDir, spared: Option<&Path>) -> Result<(), ProcessUnr
     Err(lost("its keeper does not answer"))
 }
 
-/// Ends every keeper in a directory, and says whether none is left.
+/// Ends all keepers in a directory. Returns whether none is left.
 pub(crate) fn end_all(directory: &Path) -> bool {
     let mut none_left = true;
     for (_, place) in KeeperDir::all(directory) {
@@ -477,19 +478,19 @@ pub(crate) fn end_all(directory: &Path) -> bool {
     none_left
 }
 
-/// What became of a keeper.
+/// Result of looking up a keeper.
 enum KeeperLookup {
-    /// It lives and answers.
+    /// It is alive and replies.
     Held(Box<KeeperConnection>, Box<KeeperStatus>),
-    /// It held this, recorded how that ended, and is dead.
+    /// It is dead and recorded the exit of its process.
     Recorded(Box<ProcessIdentity>, FinalRecord),
-    /// It lives and does not answer.
+    /// It is alive and does not reply.
     Silent,
-    /// It held something, and is dead.
+    /// It is dead and recorded no exit.
     Gone,
-    /// It was meant to hold something, and certainly never did.
+    /// It was created for a process and certainly never started it.
     Never,
-    /// There is none of that name.
+    /// There is no keeper of that name.
     Nothing,
 }
 
@@ -503,10 +504,11 @@ impl KeeperLookup {
     }
 }
 
-/// How often, and how far apart, a keeper that is being started is looked for, and one that has not even begun to.
+/// Number of polls for a keeper that is starting, their interval, and the number for one that has not claimed its
+/// directory.
 const STARTING_LOOKS: u32 = 240;
 const UNCLAIMED_LOOKS: u32 = 20;
-/// How often it is looked whether a killed keeper is gone.
+/// Number of polls for the exit of a killed keeper.
 const DYING_LOOKS: u32 = 40;
 const STARTING_PAUSE: Duration = Duration::from_millis(50);
 
@@ -515,7 +517,7 @@ fn pause() {
     std::thread::sleep(STARTING_PAUSE);
 }
 
-/// Long input goes in several orders, each under a key of its own.
+/// Writes input. Long input is split into several requests, each with its own key.
 fn write_pieces(
     keeper: &mut KeeperConnection,
     key: u64,
@@ -525,7 +527,7 @@ fn write_pieces(
     let pieces: Vec<&[u8]> = if bytes.is_empty() { vec![bytes] } else { bytes.chunks(PIECE).collect() };
     let last = pieces.len() - 1;
     for (number, piece) in pieces.into_iter().enumerate() {
-        // Keys are positions or numbers of orders, whose highest bits are free.
+        // Keys are positions or sequence numbers, so their highest bits are free for the piece number.
         let key = key ^ ((number as u64) << 48);
         let act = KeeperRequest::Write { key, bytes: piece.to_vec(), eof: ends && number == last };
         done(keeper.ask(2, act, PATIENCE_MS))?;
@@ -549,7 +551,7 @@ fn write_files(start: &ProcessStart<'_>) -> io::Result<()> {
     Ok(())
 }
 
-/// Makes the private directory of a run if its process is told of it, with the note by which retention knows it again.
+/// Creates the private directory of a run if its process uses it, with the note that retention requires for deletion.
 fn make_private(start: &ProcessStart<'_>) -> io::Result<()> {
     let (launch, path) = (start.launch, Path::new(start.private));
     let names_it = |text: &String| text.contains(start.private);

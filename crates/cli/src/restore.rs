@@ -1,6 +1,6 @@
-//! `abide restore FILE`: puts a backup in the place of the store, while no daemon runs.
+//! `abide restore FILE`: replaces the store with a backup while no daemon runs.
 //!
-//! The work is the store's. Here is whom it may disturb, and what is printed.
+//! The store does the work. This module takes the lock and prints the result.
 
 use std::{io, path::Path, process::ExitCode};
 
@@ -17,7 +17,6 @@ use crate::{
     up::HomeLock,
 };
 
-/// Restores.
 pub(crate) fn run(arguments: &RestoreArguments, given: &[GivenSetting]) -> anyhow::Result<ExitCode> {
     let config = config::load(given)?.config;
     let Some(database) = config.store.strip_prefix("sqlite:").filter(|path| !path.is_empty()) else {
@@ -28,7 +27,8 @@ pub(crate) fn run(arguments: &RestoreArguments, given: &[GivenSetting]) -> anyho
     let backup = std::path::absolute(&arguments.file).context("cannot use that name")?;
     let home = home::home()?;
     private::home(&home)?;
-    let _no_daemon_starts_meanwhile = HomeLock::take(&home)?;
+    // No daemon can start until the lock is dropped.
+    let _lock = HomeLock::take(&home)?;
     let restored = sqlite::restore(&backup, Path::new(database)).map_err(store::refused)?;
     let mut out = io::stdout();
     let told = match arguments.output.json {
@@ -39,7 +39,7 @@ pub(crate) fn run(arguments: &RestoreArguments, given: &[GivenSetting]) -> anyho
     Ok(SUCCEEDED)
 }
 
-/// The journal entries that were acknowledged and are not in the backup: the first and the last.
+/// Returns the first and last acknowledged journal entry that the backup lacks.
 fn missing(restored: &RestoreReport) -> Option<(u64, u64)> {
     let acknowledged = restored.acknowledged?.0;
     (acknowledged > restored.head.0).then_some((restored.head.0 + 1, acknowledged))

@@ -1,4 +1,4 @@
-//! `abide rpc`: the terminal runtime on our own standard streams.
+//! `abide rpc`: the terminal runtime on standard input and output.
 
 use abide_terminal::TerminalRuntime;
 use anyhow::Context;
@@ -14,10 +14,11 @@ pub(crate) fn serve(given: &[GivenSetting]) -> anyhow::Result<()> {
     abide_api::rpc::serve(runtime, std::io::stdin(), std::io::stdout()).context("cannot serve")
 }
 
-/// Each session is a descriptor; the usual soft limit of 1024 would end the pool before its own bound does.
+/// Raises the soft limit of file descriptors to the hard limit. Each session needs one, and the usual soft limit of
+/// 1024 is below the limit of sessions.
 pub(crate) fn raise_descriptor_limit() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
-    let _kept_as_it_was =
-        setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
+    // Without it the present limit stays.
+    setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum }).ok();
 }

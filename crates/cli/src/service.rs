@@ -1,6 +1,6 @@
-//! The daemon itself, for people: `abide status` and `abide down`.
+//! Commands for the daemon: `abide status` and `abide down`.
 //!
-//! Neither starts one: who asks whether it runs, or wants it gone, does not want a new one.
+//! Neither starts a daemon.
 
 use std::{io::Write, process::ExitCode, time::Duration};
 
@@ -96,7 +96,7 @@ pub(crate) fn down(arguments: &DownArguments, given: &[GivenSetting]) -> anyhow:
     let daemon = client.address().process;
     let stopping = match client.stop(StopDaemonRequest { keep: arguments.keep }) {
         Ok(stopping) => stopping,
-        // It may be gone before its answer is.
+        // The daemon may exit before its response is received.
         Err(trouble) if trouble.kind == CliErrorKind::Unreachable && ends(&daemon) => nothing,
         Err(trouble) => return Err(trouble.into()),
     };
@@ -128,7 +128,7 @@ pub(crate) fn down(arguments: &DownArguments, given: &[GivenSetting]) -> anyhow:
     Ok(SUCCEEDED)
 }
 
-/// What became of a run, in words.
+/// Describes the state of a run after the stop.
 fn became(run: &StoppedRunView) -> String {
     if !run.stopped {
         return "its process did not end in time; its keeper holds it, and the next daemon takes it up"
@@ -155,10 +155,10 @@ fn became(run: &StoppedRunView) -> String {
     format!("{before}; {now}")
 }
 
-/// How long a daemon that was told to stop may take to go.
+/// Time limit for the exit of the daemon after a stop.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Waits for the end of a process. Whether it came.
+/// Waits for the exit of a process. Returns whether it exited in time.
 fn ends(process: &ProcessIdentity) -> bool {
     process.open().is_none_or(|process| process.wait(PATIENCE))
 }

@@ -1,6 +1,6 @@
-//! `abide sessions`: the same sessions for people, straight from their keepers.
+//! `abide sessions`: terminal sessions on the command line, accessed directly through their keepers.
 //!
-//! Sessions made here belong to the home, not to a process: they stay until they are removed.
+//! Sessions created here belong to the home, not to a process: they stay until they are removed.
 
 mod attach;
 
@@ -64,7 +64,7 @@ fn list(json: bool) -> anyhow::Result<ExitCode> {
     for (id, status) in &rows {
         let meta = meta(status);
         let created = translate::time(status.created_at / 1_000_000 * 1_000_000);
-        // Names and paths come from other programs: a terminal shows them and obeys nothing in them.
+        // Names and paths come from other programs, so control characters are escaped.
         let name = text::one_line(&meta.name.unwrap_or_default());
         let shell = text::one_line(&meta.shell);
         writeln!(
@@ -184,7 +184,7 @@ fn remove(sessions: &[String], force: bool, json: bool) -> anyhow::Result<ExitCo
         if let KeeperResponse::Refused(refusal) = keeper.ask(1, KeeperRequest::End { force }, FOR_EVER_MS)? {
             bail!("session {session}: {refusal}");
         }
-        // The keeper itself is the last to go.
+        // The keeper process exits last.
         while !keeper.link.is_closed() {
             keeper.link.wait::<TaggedResponse>(PATIENCE_MS)?;
         }
@@ -197,7 +197,7 @@ fn remove(sessions: &[String], force: bool, json: bool) -> anyhow::Result<ExitCo
     Ok(SUCCEEDED)
 }
 
-/// A session by its id, or by its name if only one has it.
+/// Finds a session by its id, or by its name if it is unique.
 fn find(session: &str) -> anyhow::Result<KeeperConnection> {
     let keepers = home::home()?.join("keepers");
     let mut found = Vec::new();
@@ -244,5 +244,5 @@ fn describe(id: &str, status: &KeeperStatus) -> serde_json::Value {
     })
 }
 
-/// The size for a terminal when ours has none.
+/// Terminal size if our own is unknown.
 const STANDARD_SIZE: TerminalSize = TerminalSize { rows: 24, cols: 80 };

@@ -4,13 +4,13 @@ use std::path::Path;
 
 use abide_ports::space::DiskSpace;
 
-/// The file systems of this machine.
+/// Reports free space of the file systems of this machine.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FileSystems;
 
 impl DiskSpace for FileSystems {
     fn free_bytes(&self, path: &str) -> Option<u64> {
-        // What is not there yet will be made below what is.
+        // A path that does not exist will be created below its nearest existing ancestor.
         let found = Path::new(path).ancestors().find_map(|path| rustix::fs::statvfs(path).ok())?;
         Some(found.f_bavail.saturating_mul(found.f_frsize))
     }

@@ -1,10 +1,10 @@
-//! What the command line says about a store that cannot be used.
+//! Converts store errors for the command line.
 
 use abide_ports::store::StoreError;
 
 use crate::trouble::CliError;
 
-/// A store that was not opened. One that has lost acknowledged input has a code of its own.
+/// Converts the error of a store that could not be opened. Lost acknowledged input has a code of its own.
 pub(crate) fn refused(error: StoreError) -> anyhow::Error {
     let code = match &error {
         StoreError::Lost { .. } => "INPUT_LOST",

@@ -1,17 +1,15 @@
-//! Columns for people: aligned, coloured only where somebody looks.
+//! Formats aligned tables, coloured only on a terminal.
 
 use std::io::IsTerminal;
 
 use crate::{home, text::width as seen};
 
-/// A cell: a text and how it looks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TableCell {
     pub(crate) text: String,
     pub(crate) look: TextStyle,
 }
 
-/// How a text looks on a terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TextStyle {
     Plain,
@@ -39,7 +37,6 @@ impl TextStyle {
     }
 }
 
-/// Whether texts get a look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ColourMode {
     On,
@@ -47,23 +44,21 @@ pub(crate) enum ColourMode {
 }
 
 impl ColourMode {
-    /// For standard output.
     pub(crate) fn of_stdout() -> Self {
         Self::of(&std::io::stdout())
     }
 
-    /// For standard error.
     pub(crate) fn of_stderr() -> Self {
         Self::of(&std::io::stderr())
     }
 
-    /// Only on a terminal that knows colours, and not if the person wants none.
+    /// Enables colours on a terminal that supports them, unless the user has disabled them.
     fn of(stream: &impl IsTerminal) -> Self {
         let unwanted = home::variable("NO_COLOR").is_some();
         if stream.is_terminal() && !unwanted && !is_dumb() { Self::On } else { Self::Off }
     }
 
-    /// A text with a look.
+    /// Applies a style to a text.
     pub(crate) fn text(self, look: TextStyle, text: impl Into<String>) -> String {
         self.paint(&look.cell(text))
     }
@@ -76,12 +71,12 @@ impl ColourMode {
     }
 }
 
-/// Whether the terminal can do nothing but print.
+/// Returns whether the terminal supports no control sequences (`TERM=dumb`).
 pub(crate) fn is_dumb() -> bool {
     home::variable("TERM").is_none_or(|kind| kind == "dumb")
 }
 
-/// The rows as lines, each column as wide as its widest cell but the last, which is as it is.
+/// Formats rows as lines. Columns are padded to their widest cell, except the last one.
 pub(crate) fn lines(rows: &[Vec<TableCell>], colour: ColourMode) -> Vec<String> {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |column: usize| {

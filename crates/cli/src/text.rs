@@ -1,27 +1,27 @@
-//! Texts of others on a person's terminal: what they show, how wide they are, and nothing that they order.
+//! Prints untrusted text safely on a terminal.
 //!
-//! What an agent prints is not trusted: an escape sequence can hide a command, rewrite the screen or the clipboard.
-//! Whatever is not for reading is made visible here instead of being obeyed. Files and pipes get texts as they are.
+//! Agent output is untrusted: a control sequence can hide a command or rewrite the screen or the clipboard. Control
+//! characters are therefore made visible. Files and pipes get the text unchanged.
 
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-/// The text with everything that a terminal would obey made visible; line ends and tabs stay.
+/// Makes control characters visible; line ends and tabs stay.
 pub(crate) fn tame(text: &str) -> String {
     let text = text.replace("\r\n", "\n");
     text.chars().map(|char| if char == '\n' || char == '\t' { char } else { visible(char) }).collect()
 }
 
-/// The text in one line, tamed, with one blank where there was any space.
+/// Joins the text into one line with control characters escaped and white space collapsed.
 pub(crate) fn one_line(text: &str) -> String {
     text.split_whitespace().map(tame).collect::<Vec<_>>().join(" ")
 }
 
-/// How many columns it takes.
+/// Returns the display width in columns.
 pub(crate) fn width(text: &str) -> usize {
     text.width()
 }
 
-/// As much of the text as fits into so many columns, with a mark if that is not all.
+/// Truncates the text to `columns`, with an ellipsis if it is too long.
 pub(crate) fn cut(text: &str, columns: usize) -> String {
     if width(text) <= columns {
         return text.to_owned();
@@ -43,11 +43,11 @@ fn visible(char: char) -> char {
     match char {
         '\u{0}'..='\u{1f}' => char::from_u32(0x2400 + u32::from(char)).unwrap_or('\u{fffd}'),
         '\u{7f}' => '\u{2421}',
-        // The second set of control characters, among them a one-byte escape.
+        // C1 control characters, among them a one-byte escape.
         '\u{80}'..='\u{9f}' => '\u{fffd}',
-        // What changes the direction of other text, so that it reads as something else than it is.
+        // Bidirectional control characters, which can make text read differently from its content.
         '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{61c}' => '\u{fffd}',
-        // Lines that are no lines.
+        // Unicode line and paragraph separators.
         '\u{2028}' | '\u{2029}' => '\u{fffd}',
         other => other,
     }

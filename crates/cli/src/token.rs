@@ -1,4 +1,4 @@
-//! `abide token`: tokens and browser sign-ins, through the daemon if one runs, and otherwise in the home itself.
+//! `abide token`: manages tokens and browser sign-ins, through the daemon if one runs, otherwise in the home's files.
 
 use std::{io::Write, path::Path, process::ExitCode};
 
@@ -32,10 +32,9 @@ pub(crate) fn run(command: &TokenCommand, given: &[GivenSetting]) -> anyhow::Res
     }
 }
 
-/// The way to the credentials of this home.
 enum CredentialAccess {
     Daemon(DaemonClient),
-    /// No daemon runs, and none is started while this is held.
+    /// No daemon runs, and the lock prevents one from starting.
     Home(AccessRegistry, #[expect(dead_code, reason = "it is held, not used")] HomeLock),
 }
 
@@ -124,7 +123,7 @@ fn revoke(credentials: &CredentialAccess, arguments: &TokenRevoke) -> anyhow::Re
     Ok(SUCCEEDED)
 }
 
-/// The same codes as the daemon answers with.
+/// Uses the same error codes as the daemon.
 fn refused(error: AccessError) -> CliError {
     let detail = error.to_string();
     match error {
@@ -137,7 +136,7 @@ fn refused(error: AccessError) -> CliError {
     }
 }
 
-/// The secret is all that goes to standard output, so that it can be passed on.
+/// Only the secret is printed to standard output, so that it can be piped.
 fn print_issued(issued: &IssuedToken, json: bool) -> anyhow::Result<ExitCode> {
     if json {
         print_json(issued)?;

@@ -1,7 +1,6 @@
-//! What a command could not do, as people read it and as programs do.
+//! Errors of commands, for people and programs.
 //!
-//! Anything else that goes wrong is an `anyhow` error with its context; [`told`] turns both into what is printed. Which
-//! exit code follows is decided in `exit`.
+//! Other errors are `anyhow` errors with context; [`told`] formats both. The exit code is decided in `exit`.
 
 use std::{
     error::Error,
@@ -14,27 +13,24 @@ use serde_json::json;
 
 use crate::text;
 
-/// A refusal with a code, and what to do about it.
+/// An error with a code and a remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CliError {
-    /// What programs go by.
+    /// Machine-readable.
     pub(crate) code: String,
-    /// What people read.
     pub(crate) detail: String,
-    /// Whose mistake it is.
     pub(crate) kind: CliErrorKind,
-    /// What the daemon said, if it was the daemon.
+    /// The problem returned by the daemon, if it reported the error.
     pub(crate) problem: Option<Box<ProblemDetails>>,
 }
 
-/// Whose mistake something is.
+/// Category of an error; selects the exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CliErrorKind {
-    /// What was typed makes no sense.
+    /// Invalid arguments.
     Usage,
-    /// It made sense and could not be done.
+    /// Valid arguments, but the command failed.
     Failure,
-    /// The daemon cannot be reached.
     Unreachable,
 }
 
@@ -47,7 +43,7 @@ impl CliError {
         Self { code: "USAGE".to_owned(), detail: detail.into(), kind: CliErrorKind::Usage, problem: None }
     }
 
-    /// An agent's definition cannot work.
+    /// The definition of an agent is invalid.
     pub(crate) fn definition(problems: impl fmt::Display) -> Self {
         Self { code: "BAD_DEFINITION".to_owned(), ..Self::usage(problems.to_string()) }
     }
@@ -57,7 +53,7 @@ impl CliError {
         Self { code, detail: detail.into(), kind: CliErrorKind::Unreachable, problem: None }
     }
 
-    /// The daemon's own words, with the commands in place of the routes that it names.
+    /// Converts a problem of the daemon. Routes in its text are replaced by commands.
     pub(crate) fn refused(problem: ProblemDetails) -> Self {
         let detail = ROUTES.iter().fold(problem.detail.clone(), |text, (route, command)| {
             text.replace(route, &format!("`{command}`"))
@@ -68,14 +64,14 @@ impl CliError {
 }
 
 impl CliError {
-    /// Whether the same request may well be met in a moment.
+    /// Returns whether a retry may succeed soon.
     pub(crate) fn is_passing(&self) -> bool {
         let busy = ["NOT_READY", "RATE_LIMITED", "TOO_MANY_CONNECTIONS", "STORE_UNAVAILABLE", "STOPPING"];
         self.kind == CliErrorKind::Unreachable || busy.contains(&self.code.as_str())
     }
 }
 
-/// What people type in place of what programs ask for, the longer ones first.
+/// Commands that replace routes in error messages, longer routes first.
 const ROUTES: &[(&str, &str)] = &[
     ("GET /v1/interactions?state=open", "abide inbox"),
     ("GET /v1/runs", "abide ls"),
@@ -90,7 +86,7 @@ impl fmt::Display for CliError {
 
 impl Error for CliError {}
 
-/// The error as one line for people, or as a JSON object.
+/// Formats the error as one line, or as a JSON object.
 pub(crate) fn told(error: &anyhow::Error, json: bool) -> String {
     let detail = format!("{error:#}");
     if !json {
@@ -103,7 +99,7 @@ pub(crate) fn told(error: &anyhow::Error, json: bool) -> String {
     }
 }
 
-/// Whether the error is only that nobody reads our output any more.
+/// Returns whether the error is only a closed output pipe.
 pub(crate) fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error
         .chain()
@@ -111,7 +107,8 @@ pub(crate) fn is_broken_pipe(error: &anyhow::Error) -> bool {
         .any(|cause| cause.kind() == io::ErrorKind::BrokenPipe)
 }
 
-/// A line for people on standard error. If that is closed, nobody wants to know.
+/// Prints a line to standard error.
 pub(crate) fn note(line: impl fmt::Display) {
-    let _nobody_listens = writeln!(io::stderr(), "{line}");
+    // A closed stderr is no reason to stop.
+    writeln!(io::stderr(), "{line}").ok();
 }

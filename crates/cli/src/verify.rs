@@ -1,7 +1,6 @@
-//! `abide verify`: whether the tables are what the journal adds up to, and how to make them so again.
+//! `abide verify`: compares the tables with the journal, and repairs them on request.
 //!
-//! The work is the store's (`upkeep`). Here is whom it may disturb, what is printed meanwhile, and what to do about what
-//! was found.
+//! The store does the work (`upkeep`). This module prints progress and advises on findings.
 
 use std::{io::IsTerminal, process::ExitCode};
 
@@ -22,7 +21,6 @@ use crate::{
     up::DaemonAddress,
 };
 
-/// Verifies, and repairs if asked to.
 pub(crate) fn run(arguments: &VerifyArguments, given: &[GivenSetting]) -> anyhow::Result<ExitCode> {
     let config = config::load(given)?.config;
     if arguments.repair
@@ -61,14 +59,12 @@ async fn repair(store: &dyn Store) -> anyhow::Result<u64> {
     rebuilt.context("the tables could not be rebuilt")
 }
 
-/// What can be done about what was found.
+/// Advice for the findings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum VerifyAdvice {
-    /// The journal is whole: the tables can be derived anew.
+    /// The journal is intact: the tables can be rebuilt.
     Repair,
-    /// The journal itself is damaged.
     Restore,
-    /// Acknowledged input is missing.
     Lost,
 }
 
@@ -82,7 +78,7 @@ fn advice(found: &VerificationReport) -> VerifyAdvice {
         )
         | VerificationFinding::Sequence { .. }
         | VerificationFinding::Short { .. } => false,
-        // A row of a table can be derived anew, an entry of the journal cannot.
+        // A row of a table can be rebuilt, a journal entry cannot.
         VerificationFinding::Damaged { what } => what.starts_with("row "),
     };
     let is_lost =
@@ -150,14 +146,14 @@ fn told(arguments: &VerifyArguments, found: &VerificationReport, rebuilt: Option
     Ok(())
 }
 
-/// How far it is, on standard error: one line that changes on a terminal, and now and then a line elsewhere.
+/// Progress on standard error: a line that is redrawn on a terminal, occasional lines elsewhere.
 #[derive(Debug, Default)]
 pub(crate) struct VerifyProgress {
     calls: u64,
     open: bool,
 }
 
-/// Off a terminal, every so many pages of 500 are worth a line.
+/// Number of pages (of 500 entries) between two lines if the output is not a terminal.
 const PAGES_A_LINE: u64 = 100;
 
 impl VerifyProgress {
@@ -169,7 +165,7 @@ impl VerifyProgress {
         self.line(&text);
     }
 
-    /// Shows this in the place of what was shown before.
+    /// Replaces the line.
     pub(crate) fn line(&mut self, text: &str) {
         self.calls += 1;
         if std::io::stderr().is_terminal() {
@@ -180,7 +176,7 @@ impl VerifyProgress {
         }
     }
 
-    /// Takes the line away again.
+    /// Removes the line.
     pub(crate) fn clear(&mut self) {
         if self.open {
             eprint!("\r\x1b[K");

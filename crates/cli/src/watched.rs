@@ -1,6 +1,6 @@
-//! A store with somebody who watches: every commit is timed, and what it ended is told once it is written.
+//! A store wrapper that notifies observers of each commit, with its duration and the items that it completed.
 //!
-//! Everything else is passed on as it is.
+//! All other operations are delegated.
 
 use std::{
     collections::BTreeMap,
@@ -18,27 +18,26 @@ use abide_ports::{
 use abide_store::wrapped::{ObservedStore, StoreObserver};
 use tokio::{runtime::Handle, time::Instant};
 
-/// Those who watch a store.
+/// Wraps a store and notifies observers of its commits.
 pub struct CommitNotifier(Arc<CommitNotifierState>);
 
 struct CommitNotifierState {
     store: Arc<dyn Store>,
     watchers: Vec<Arc<dyn CommitObserver>>,
-    /// How many runs there are of each status, if nobody else writes: the store would count them all.
+    /// Number of runs by status, kept in memory if this process is the only writer, because counting in the store is
+    /// slow.
     tally: Mutex<Option<BTreeMap<RunStatus, u64>>>,
 }
 
-/// Whether others write to the same store.
+/// Whether other processes write to the same store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriterSharing {
-    /// Only this process.
     Alone,
-    /// Others too.
     Shared,
 }
 
 impl CommitNotifier {
-    /// This store, watched by these. Nobody may have begun to write.
+    /// Wraps a store. No write may be in progress.
     pub async fn open(
         store: Arc<dyn Store>,
         writers: WriterSharing,
@@ -81,7 +80,7 @@ impl CommitNotifierState {
                 }
                 tally.retain(|_, count| *count > 0);
             }
-            // From now on only the store knows.
+            // The outcome is unknown, so from now on the store counts.
             Err(StoreError::OutcomeUnknown { .. }) => *tally = None,
             Err(_) => {}
         }
@@ -90,8 +89,8 @@ impl CommitNotifierState {
 
 type CommitFuture = Pin<Box<dyn Future<Output = Result<CommitReceipt, StoreError>> + Send>>;
 
-/// A commit that is seen to its end: whoever stops waiting for it (a client that hangs up) does not stop the writing,
-/// and so must not stop the counting either.
+/// A commit that runs to completion even if its caller is dropped (a client that disconnects). The write completes
+/// anyway, so the observers must be notified too.
 struct DetachOnDrop(Option<CommitFuture>);
 
 impl Future for DetachOnDrop {

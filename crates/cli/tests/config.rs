@@ -1,4 +1,4 @@
-//! `abide config` as people and programs meet it. Which value holds when is tested at the layers themselves.
+//! `abide config` from the command line. The precedence of values is tested in the configuration module.
 
 use std::{fs, path::Path, process::Output};
 

@@ -1,4 +1,4 @@
-//! `abide doctor` on a machine whose engines are small scripts: what it says, how long it takes, and what it leaves.
+//! `abide doctor` on a machine whose engines are small scripts: its output, its duration, and the absence of leftovers.
 
 use std::{
     fs,
@@ -15,7 +15,7 @@ use rustix::{
 };
 use serde_json::Value;
 
-/// A machine with a home, a folder of programs and a folder for temporary files.
+/// A home, a folder of programs and a folder for temporary files.
 struct DoctorFixture {
     folder: tempfile::TempDir,
 }
@@ -34,7 +34,7 @@ impl DoctorFixture {
         self.folder.path().join(name)
     }
 
-    /// A program that answers by these lines of shell.
+    /// Adds a program that consists of these lines of shell.
     fn program(self, name: &str, lines: &str) -> Self {
         let path = self.path("bin").join(name);
         fs::write(&path, format!("#!/bin/sh\n{lines}\n")).expect("a new directory can be written to");
@@ -50,7 +50,7 @@ impl DoctorFixture {
         command
     }
 
-    /// What it says as JSON, and its exit code.
+    /// Runs `abide doctor` and returns its JSON output and exit code.
     fn json(&self, arguments: &[&str]) -> (Value, Option<i32>) {
         let output =
             self.doctor(arguments).arg("--json").output().expect("the binary was built for this test");
@@ -62,12 +62,12 @@ impl DoctorFixture {
         (String::from_utf8_lossy(&output.stdout).into_owned(), output.status.code())
     }
 
-    /// Files and processes that are still there.
+    /// Returns the files and processes that are left.
     fn left(&self) -> Vec<String> {
         let tmp = self.path("tmp");
         let files = fs::read_dir(&tmp).into_iter().flatten().flatten().map(|entry| entry.path());
         let files = files.map(|path| path.display().to_string());
-        // Keepers have our folder among their arguments, what they hold has it in its environment.
+        // Keepers have the folder among their arguments; their children have it in their environment.
         let processes = fs::read_dir("/proc").into_iter().flatten().flatten().filter_map(|entry| {
             let read = |name| fs::read(entry.path().join(name)).unwrap_or_default();
             let told = [read("cmdline"), read("environ")].concat();
@@ -111,9 +111,9 @@ fn engines_are_resumable_sticky_missing_unusable_or_off_and_the_reason_is_said()
     assert!(field("gemini", "without")["resume"].is_string(), "{told:#}");
     assert!(field("gone", "reason").to_string().contains("engines.gone.command"), "{told:#}");
     assert_eq!(machine.left(), Vec::<String>::new());
-    // Alone, so that the others have all the time that they want.
+    // Run alone, so that the timeout does not affect the others.
     let (told, code) = machine.json(&["slow", "--timeout", "1"]);
-    // As a run would find it: it is not missing, and its process would be held.
+    // The same result as in a run: the program is not missing, and its process would be kept.
     assert_eq!((code, &engine(&told, "slow")["state"]), (Some(0), &Value::from("sticky")), "{told:#}");
     assert!(engine(&told, "slow")["reason"].to_string().contains("in time"), "{told:#}");
     assert_eq!(machine.left(), Vec::<String>::new());
@@ -168,7 +168,7 @@ fn who_interrupts_it_finds_nothing_left() {
     let lines = format!("echo here > {}\nexec /bin/sleep 600", pipe.display());
     let machine = machine.program("codex", &lines);
     let mut doctor = machine.doctor(&["codex"]).stdout(Stdio::piped()).spawn().unwrap();
-    // Opening the pipe waits until the program is at it.
+    // Opening the pipe blocks until the program opens its end.
     let mut said = String::new();
     fs::File::open(&pipe).unwrap().read_to_string(&mut said).unwrap();
     assert_eq!(said, "here\n");

@@ -1,5 +1,5 @@
-//! Real processes in control groups of their own (issue "Trust boundary", item 4): what is ended with them, what becomes of
-//! them when their keeper is killed, and what happens where there are no groups or limits.
+//! Real processes in control groups of their own (issue "Trust boundary", item 4): the end of all group members, the
+//! kill of their keeper, and the behaviour without groups or limits.
 
 use std::{
     fs,
@@ -31,11 +31,11 @@ use tempfile::TempDir;
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// A group of its own below the one of this test, which goes with everything in it.
+/// A group below the one of this test. It is removed with all its processes when dropped.
 struct DelegatedBase(ControlGroup);
 
 impl DelegatedBase {
-    /// None, with a recorded skip, where this test cannot make groups.
+    /// Returns `None`, with a recorded skip, if this test cannot create groups.
     fn make(name: &str) -> Option<Self> {
         let made = own_group().and_then(|own| {
             let base = ControlGroup::at(own).child(&format!("test-{name}-{}", std::process::id()));
@@ -62,13 +62,13 @@ impl DelegatedBase {
         }
     }
 
-    /// The groups of children.
+    /// Returns the groups of child processes.
     fn children(&self) -> Vec<ControlGroup> {
         let names = self.0.children().into_iter().filter(|name| name.starts_with("abide-k-"));
         names.map(|name| ControlGroup::at(self.0.path().join(name))).collect()
     }
 
-    /// The processes in groups of children.
+    /// Returns the processes in the groups of child processes.
     fn members(&self) -> Vec<u32> {
         self.children().iter().flat_map(|group| group.processes().unwrap_or_default()).collect()
     }
@@ -143,7 +143,7 @@ impl GroupDaemonFixture {
         self.keepers.start(name, &start).map(|process| process.pid)
     }
 
-    /// What a program prints, and its exit code.
+    /// Runs a program and returns its output and exit status.
     fn run(&self, isolation: IsolationMode, text: &str) -> (String, ExitStatus) {
         self.start("run-1", isolation, text).expect("it starts");
         let mut follow = self.keepers.follow("run-1", OutputOffsets::START).expect("it is there");
@@ -173,7 +173,7 @@ fn signal(pid: u32, signal: Signal) {
     kill_process(pid, signal).expect("it is there");
 }
 
-/// Starts processes that leave the session, the group and the parent, and stops all of them.
+/// Starts processes that leave the session, the process group and the parent, and stops all of them.
 const DETACHED: &str = "(setsid sh -c '(setsid sleep 71001 &) ; sleep 71002 & kill -STOP $$' &) ; \
     (trap '' TERM HUP; exec setsid sleep 71003) & sleep 71004";
 
@@ -194,7 +194,7 @@ fn everything_that_a_run_started_is_in_its_group_and_ends_with_it() {
     assert_eq!(base.children(), []);
 }
 
-/// SECURITY 10, and the keeper killed on top: nothing supervises what the agent has left.
+/// SECURITY 10, with the keeper killed too: no process supervises the processes that the agent left.
 #[test]
 fn what_a_killed_keeper_leaves_ends_with_its_group_when_the_run_is_ended() {
     let Some(base) = DelegatedBase::make("killed") else { return };
@@ -226,7 +226,7 @@ fn a_stopped_keeper_that_does_not_answer_is_killed_with_its_childs_group() {
     assert_eq!(base.children(), []);
 }
 
-/// A keeper may be killed before it records its child, so the group has to be found without a record.
+/// A keeper may be killed before it records its child, so the group must be found without a record.
 #[test]
 fn a_sweep_ends_what_dead_keepers_left_and_spares_the_living() {
     let Some(base) = DelegatedBase::make("sweep") else { return };
@@ -245,7 +245,7 @@ fn a_sweep_ends_what_dead_keepers_left_and_spares_the_living() {
     assert!(!left.iter().any(|pid| is_alive(*pid)));
     assert!(is_alive(living));
     house.keepers.end("run-2").expect("it ends");
-    // A keeper says that it has ended before it goes.
+    // A keeper reports its end before it exits.
     wait::until("not even the group of keepers is left", || {
         base.groups().sweep();
         base.0.children().is_empty()
@@ -295,7 +295,7 @@ fn an_isolated_program_sees_its_group_and_cannot_leave_it() {
     assert_eq!(base.children(), []);
 }
 
-/// A session of the native agent: shell and keeper are confined together, so both are in the group.
+/// A session of the native agent: shell and keeper are isolated together, so both are in the group.
 #[test]
 fn a_shell_that_is_confined_with_its_keeper_is_in_a_group_that_ends_both() {
     let Some(base) = DelegatedBase::make("shell") else { return };
@@ -356,7 +356,7 @@ fn get(home: &TestHome, path: &str) -> Value {
     home.client().and_then(|client| client.get(path)).expect("it answers").body
 }
 
-/// Memory and pids are not among the controllers of this machine, or they are switched off: the run says so.
+/// The controllers for memory and pids are missing or disabled on this machine; the run reports that.
 #[test]
 fn limits_that_do_not_hold_are_told_in_the_run_and_by_doctor() {
     let home = home().with("ABIDE_SANDBOX_CGROUP", "off").with("ABIDE_LIMITS_PIDS_MAX", "100");
@@ -384,7 +384,7 @@ fn a_named_group_that_cannot_be_used_refuses_the_start_of_the_daemon() {
     assert!(told.contains("sandbox.cgroup") && told.contains("cgroup v2") && told.contains("auto"), "{told}");
 }
 
-/// The daemon itself is killed too: the next one ends what it finds.
+/// The daemon is killed too; the next one ends the remaining processes.
 #[test]
 fn a_terminal_session_of_the_daemon_is_in_a_group_which_ends_with_it() {
     let Some(base) = DelegatedBase::make("session") else { return };
@@ -406,7 +406,8 @@ fn a_terminal_session_of_the_daemon_is_in_a_group_which_ends_with_it() {
     assert_eq!(base.children(), []);
 }
 
-/// As systemd starts it with `Delegate=yes` and `DelegateSubgroup=daemon`: the mark is on the group above.
+/// As systemd starts it with `Delegate=yes` and `DelegateSubgroup=daemon`: the delegation is marked on the parent
+/// group.
 #[test]
 fn auto_uses_the_group_that_was_delegated_and_no_other() {
     let Some(base) = DelegatedBase::make("auto") else { return };

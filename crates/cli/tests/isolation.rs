@@ -1,5 +1,5 @@
-//! Real programs that are kept from Abide's own files (issue "Trust boundary", Isolation), and what happens where a mechanism
-//! is missing.
+//! Real programs that are isolated from Abide's own files (issue "Trust boundary", Isolation), and the behaviour if a
+//! mechanism is missing.
 
 use std::{
     collections::BTreeMap,
@@ -23,7 +23,7 @@ use abide_ports::{
 use abide_testkit::{daemon, skip::skip};
 use tempfile::TempDir;
 
-/// A home with secrets, and a run that works in it.
+/// A home with secrets, and the workspace of a run.
 struct IsolationTestHome {
     folder: TempDir,
     keepers: KeeperProcesses,
@@ -65,7 +65,7 @@ impl IsolationTestHome {
         self.folder.path()
     }
 
-    /// What a program prints, and its exit code.
+    /// Runs a program and returns its output and exit status.
     fn run(&self, isolation: IsolationMode, argv: &[&str]) -> Result<(String, ExitStatus), StartError> {
         let home = self.path().to_string_lossy().into_owned();
         let (workspace, private) = (format!("{home}/workspaces/mine"), format!("{home}/runs/mine"));
@@ -112,7 +112,7 @@ impl IsolationTestHome {
     }
 }
 
-/// The launch of a program that reads nothing.
+/// Returns the launch of a program without input.
 fn launch(argv: &[&str], env: Vec<(String, String)>) -> ProcessSpec {
     ProcessSpec {
         argv: argv.iter().map(|word| (*word).to_owned()).collect(),
@@ -126,7 +126,7 @@ fn launch(argv: &[&str], env: Vec<(String, String)>) -> ProcessSpec {
     }
 }
 
-/// Every way to the secrets that a program of the same user has.
+/// Tries all ways to the secrets that a program of the same user has.
 const SEARCH: &str = r#"
 cat "$HIDDEN/token" "$HIDDEN/abide.db" "$HIDDEN/keepers/runs/other/secret" 2>/dev/null
 cat ../../token ../../keepers/runs/other/secret 2>/dev/null
@@ -141,7 +141,7 @@ find "$HIDDEN" -name secret -o -name token -o -name abide.db -o -name socket
 true
 "#;
 
-/// The test below, started as a program of its own.
+/// Runs the test below as a separate program, and returns whether it could connect.
 fn connects(home: &IsolationTestHome, isolation: IsolationMode) -> bool {
     let own = std::env::current_exe().expect("the test machine allows it").to_string_lossy().into_owned();
     let argv = [own.as_str(), "--exact", "a_program_that_connects", "--ignored", "--nocapture"];
@@ -230,7 +230,7 @@ fn a_workspace_that_shows_the_home_is_refused() {
     }
 }
 
-/// Runs something on a thread on which these system calls do not exist, nor in anything that it starts.
+/// Calls `what` on a thread where these system calls fail, also for the programs that it starts.
 fn without<T: Send>(calls: &[i64], what: impl FnOnce() -> T + Send) -> T {
     let rules: BTreeMap<i64, Vec<seccompiler::SeccompRule>> =
         calls.iter().map(|call| (*call, vec![])).collect();
@@ -314,7 +314,7 @@ fn where_the_helper_may_not_make_namespaces_bubblewrap_does() {
     });
 }
 
-/// An agent that speaks ACP with what a shell has built in.
+/// An agent that speaks ACP, using only shell builtins.
 const AGENT: &str = r#"#!/bin/sh
 read -r greeting; echo '{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":1,"agentCapabilities":{}}}'
 read -r opening; echo '{"jsonrpc":"2.0","id":2,"result":{"sessionId":"s"}}'
@@ -324,8 +324,8 @@ echo '{"jsonrpc":"2.0","id":1001,"result":{"stopReason":"end_turn"}}'
 read -r end
 "#;
 
-/// What a run with isolation `auto` tells about it in its events, and what `abide doctor` says, on a machine that lacks these
-/// system calls and has programs there.
+/// Returns the warnings in the events of a run with isolation `auto`, and the output of `abide doctor`, on a machine
+/// without these system calls and with the programs on `path`.
 fn told_without(calls: &[i64], path: &str) -> (Vec<String>, String) {
     let programs = tempfile::tempdir().expect("the test machine allows it");
     let agent = programs.path().join("agent");
@@ -374,14 +374,14 @@ fn a_run_that_is_isolated_without_bubblewrap_or_landlock_is_not_warned_about() {
     let (warnings, doctor) = told_without(&[], "");
     assert_eq!(warnings, [""; 0], "the helper makes the namespace without bubblewrap");
     assert!(doctor.contains("namespace") && !doctor.contains("can read"), "{doctor}");
-    // Nothing of this run needs Landlock; what would need it is refused (below), and doctor names it.
+    // This run does not need Landlock. A run that needs it is refused (below), and doctor reports it.
     let (warnings, doctor) = told_without(&[LANDLOCK_CREATE_RULESET], "/usr/bin:/bin");
     assert_eq!(warnings, [""; 0]);
     assert!(doctor.contains("no Landlock"), "{doctor}");
 }
 
-/// The sandbox of Codex is its own command; that of Claude Code is bubblewrap with these arguments. Claude Code itself is in
-/// `tests/engines/special.rs`.
+/// The sandbox of Codex is its own command; that of Claude Code is bubblewrap with these arguments. Claude Code itself
+/// is tested in `tests/engines/special.rs`.
 #[test]
 fn the_sandboxes_of_codex_and_claude_work_inside() {
     let try_to_write =
@@ -393,8 +393,8 @@ fn the_sandboxes_of_codex_and_claude_work_inside() {
     match codex() {
         Some(codex) => {
             let state = format!("CODEX_HOME={folder}/codex");
-            // Where bubblewrap is installed, Codex starts its helper from its own folder, and refuses to do so if that is
-            // below the folder for temporary files, as the home of this test is.
+            // If bubblewrap is installed, Codex starts its helper from its own folder. It refuses a folder below the
+            // one for temporary files, which contains the home of this test.
             let temporary = format!("TMPDIR={folder}/codex-tmp");
             for folder in ["codex", "codex-tmp"] {
                 fs::create_dir_all(workspace.join(folder)).expect("the test machine allows it");
@@ -438,13 +438,13 @@ fn the_sandboxes_of_codex_and_claude_work_inside() {
     }
 }
 
-/// The Codex that tests drive.
+/// Returns the path of the installed Codex.
 fn codex() -> Option<String> {
     let programs = installed_engines();
     programs.into_iter().find(|program| program.ends_with("/codex"))
 }
 
-/// The programs of the engines that tests drive.
+/// Returns the paths of the installed engines.
 fn installed_engines() -> Vec<String> {
     let list = std::env::vars().find(|(name, _)| name == "ABIDE_TEST_ENGINES").map(|(_, path)| path);
     let list = list.and_then(|path| fs::read_to_string(path).ok()).unwrap_or_default();
@@ -453,7 +453,7 @@ fn installed_engines() -> Vec<String> {
     commands.filter_map(|engine| Some(engine["command"][0].as_str()?.to_owned())).collect()
 }
 
-/// The folder of an installed bubblewrap: of the system, or of the Codex that tests drive.
+/// Returns the folder of bubblewrap: the system's, or the one of the installed Codex.
 fn bubblewrap() -> Option<PathBuf> {
     let installed = ["/usr/bin", "/usr/local/bin"].map(PathBuf::from);
     let programs = installed_engines().into_iter().map(PathBuf::from);

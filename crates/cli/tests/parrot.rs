@@ -1,4 +1,4 @@
-//! The parrot as a real child: what it says, what it remembers, and that no order is carried out twice.
+//! The parrot as a real child process: its output, its memory, and the single execution of each instruction.
 
 use std::{
     fs,
@@ -11,7 +11,7 @@ use abide_testkit::environment;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// A workspace and a home for sessions.
+/// Creates a folder with a workspace and a home for sessions.
 fn place() -> TempDir {
     let place = tempfile::tempdir().expect("a folder can be made");
     fs::create_dir(place.path().join("workspace")).expect("a new folder is empty");
@@ -57,14 +57,14 @@ impl ParrotChild {
         self.tell(&json!({ "type": "prompt", "text": text }));
     }
 
-    /// The next line; none if it says nothing more.
+    /// Reads the next line; `None` at the end of the output.
     fn hear(&mut self) -> Option<Value> {
         let mut line = String::new();
         self.output.read_line(&mut line).expect("what it prints is text");
         (!line.is_empty()).then(|| serde_json::from_str(&line).expect("every line is JSON"))
     }
 
-    /// The next line of that type, whatever comes before it.
+    /// Reads up to the next line of that type.
     fn hear_of(&mut self, kind: &str) -> Value {
         loop {
             let line = self.hear().unwrap_or_else(|| panic!("it ended without {kind}"));
@@ -74,7 +74,7 @@ impl ParrotChild {
         }
     }
 
-    /// Everything else that it says, its complaints, and its exit code.
+    /// Reads the rest of the output, standard error and the exit code.
     fn end(mut self) -> (Vec<Value>, String, Option<i32>) {
         drop(self.input.take());
         let mut said = vec![];
@@ -91,7 +91,7 @@ impl ParrotChild {
     }
 }
 
-/// One turn from its prompt to its exit: the text of its result.
+/// Runs one turn from its prompt to its exit, and returns the text of its result.
 fn turn(place: &TempDir, arguments: &[&str], prompt: &str) -> String {
     let mut parrot = ParrotChild::start(place, arguments);
     parrot.prompt(prompt);
@@ -100,7 +100,7 @@ fn turn(place: &TempDir, arguments: &[&str], prompt: &str) -> String {
     result["text"].as_str().expect("a result has a text").to_owned()
 }
 
-/// The complaint of a parrot that refuses to start.
+/// Returns the error message of a parrot that refuses to start.
 fn refused(place: &TempDir, arguments: &[&str]) -> String {
     let (said, complaint, code) = ParrotChild::start(place, arguments).end();
     assert_eq!((said, code), (vec![], Some(1)));
@@ -245,7 +245,7 @@ fn a_held_parrot_takes_one_prompt_after_the_other() {
     parrot.hear_of("gate");
     parrot.tell(&json!({ "type": "interrupt" }));
     parrot.hear_of("interrupted");
-    // Too late for a turn: it must not stop the next one.
+    // This interrupt comes after the turn; it must not stop the next one.
     parrot.tell(&json!({ "type": "interrupt" }));
     parrot.prompt("say a");
     parrot.prompt("say b");
@@ -319,7 +319,7 @@ fn who_hangs_is_deaf_to_everything_but_sigkill() {
     parrot.signal(rustix::process::Signal::TERM);
     parrot.signal(rustix::process::Signal::INT);
     parrot.tell(&json!({ "type": "interrupt" }));
-    // It can still be found, which a process that obeyed could not for long; the kill below must be what ends it.
+    // The process ignores both signals and the interrupt; only the SIGKILL below ends it.
     assert!(parrot.child.try_wait().unwrap().is_none());
     parrot.signal(rustix::process::Signal::KILL);
     let status = parrot.child.wait().unwrap();

@@ -1,4 +1,4 @@
-//! Held processes on real keepers: what a daemon that died in the middle of a launch leaves, and what becomes of it.
+//! Kept processes with real keepers: the state after a daemon died during a launch, and its recovery.
 
 use std::{fs, path::PathBuf, sync::Mutex};
 
@@ -79,7 +79,7 @@ fn a_launch_whose_daemon_died_before_its_keeper_was_told_certainly_never_happens
     fs::write(place.join("secret"), [7; 32]).unwrap();
     assert_eq!(keepers.find("run-1"), ProcessLookup::Never);
     for _ in 0..2 {
-        // Told as something that may be tried again under another name; this one is spent.
+        // The error allows a retry under another name; this name must not be used again.
         let started = start(&keepers, &home, "run-1");
         assert!(matches!(started, Err(StartError::System(_))), "{started:?}");
     }
@@ -126,7 +126,7 @@ fn a_variable_that_is_added_to_keeps_what_the_owner_set() {
         }
     }
     assert_eq!(String::from_utf8_lossy(&said), "--one --more, --two --more, --more\n");
-    // Its end is told to whoever ends it, however late.
+    // `end` returns the exit status, also after the exit was read.
     assert_eq!(keepers.end("run-1"), Ok(ExitStatus::Code(7)));
     assert_eq!(keepers.end("run-1"), Ok(ExitStatus::Unseen), "nothing of it is left");
 }
@@ -166,7 +166,7 @@ fn security_24_a_process_gets_the_variables_of_a_list_and_no_others() {
         printed.extend(bytes);
     }
     let printed = String::from_utf8_lossy(&printed);
-    // The shell adds these two.
+    // The shell adds these variables.
     let names: Vec<&str> =
         printed.lines().filter(|name| !["PWD", "SHLVL", "_", "OLDPWD"].contains(name)).collect();
     assert_eq!(
@@ -185,7 +185,7 @@ fn a_process_is_started_once_and_one_whose_keeper_died_is_gone() {
     let ProcessLookup::Held(process) = keepers.find("run-1") else { panic!("it is held") };
     assert_eq!(process.pid, pid);
     rustix::process::kill_process(parent(pid).unwrap(), rustix::process::Signal::KILL).unwrap();
-    // What it printed before can be read, so it counts as started.
+    // Its output can be read, so it counts as started.
     assert_eq!(start(&keepers, &home, "run-1"), Ok(pid), "it is not started again");
     assert_eq!(keepers.find("run-1"), ProcessLookup::Gone);
     let mut follow = keepers.follow("run-1", OutputOffsets::START).unwrap();
@@ -257,7 +257,7 @@ fn a_keeper_that_does_not_answer_is_neither_gone_nor_started_again_and_can_be_en
     );
 }
 
-/// Every process that was started with this entry in its environment.
+/// Returns all processes with this entry in their environment.
 fn marked(entry: &str) -> Vec<u32> {
     let all = fs::read_dir("/proc").expect("processes are listed").flatten();
     let pids = all.filter_map(|process| process.file_name().to_str()?.parse().ok());
@@ -275,14 +275,14 @@ fn state(pid: Pid) -> Option<char> {
 
 #[test]
 fn security_10_an_agent_that_stops_its_keeper_is_ended_with_everything_below_it() {
-    // What it leaves behind: a process in its own session, one without a parent, and one that forks for ever.
+    // Background processes: one in its own session, one without a parent, and one that forks for ever.
     let offspring = "setsid sleep 1001 & (sleep 1002 & sleep 1003 &); (while :; do (:) ; done) & ";
     let scripts = [
-        // Stopped once, when the daemon has seen it start.
+        // Stops the keeper once, after the daemon has seen the start.
         format!("{offspring} while [ ! -e go ]; do sleep 0.01; done; kill -STOP $PPID; exec sleep 1000"),
-        // Stopped again whenever it is continued.
+        // Stops the keeper again whenever it is continued.
         format!("{offspring} while [ ! -e go ]; do sleep 0.01; done; while :; do kill -STOP $PPID; done"),
-        // Stopped before the keeper could record what it holds.
+        // Stops the keeper before it can record its child.
         format!("kill -STOP $PPID; {offspring} exec sleep 1000"),
     ];
     for (number, script) in scripts.iter().enumerate() {
@@ -291,7 +291,7 @@ fn security_10_an_agent_that_stops_its_keeper_is_ended_with_everything_below_it(
         let entry = format!("LC_HOSTILE={}", home.path().display());
         keepers.env.push(("LC_HOSTILE".to_owned(), home.path().display().to_string()));
         let bystander = start(&keepers, &home, "run-2").unwrap();
-        // The last script may have stopped its keeper before that could answer.
+        // The last script may have stopped its keeper before it could respond.
         let started = start_script(&keepers, &home, "run-1", script);
         assert!(started.is_ok() || (number == 2 && started == Err(StartError::Silent)), "{started:?}");
         let keeper = keeper_in(&keepers.directory.join("runs/run-1"));
@@ -366,7 +366,7 @@ fn what_an_earlier_version_started_among_the_sessions_is_found_by_its_name() {
         confinement: vec![],
         group: None,
     };
-    // Where it lay before there was a folder for runs.
+    // The location before there was a separate folder for runs.
     let mut keeper = keepers.launcher.start(KeeperDir::new(&keepers.directory, name), spec, None).unwrap();
     let pid = keeper.status(10_000).unwrap().child.pid;
     let mut process = keeper.take_process().unwrap();
@@ -395,7 +395,7 @@ fn a_keeper_that_nobody_can_find_any_more_goes_once_its_child_is_over() {
         let kill = || rustix::process::kill_process(child, rustix::process::Signal::KILL).unwrap();
         let forget = || fs::remove_dir_all(&keepers.directory).unwrap();
         let place = keepers.directory.join("runs/run-1");
-        // What it holds open there must not keep it.
+        // Open files in the directory must not keep the keeper running.
         wait::until("the output is in the spool", || {
             fs::metadata(place.join("spool.0")).is_ok_and(|spool| spool.len() > 0)
         });
@@ -407,7 +407,7 @@ fn a_keeper_that_nobody_can_find_any_more_goes_once_its_child_is_over() {
             forget();
             kill();
         }
-        // It is our own child.
+        // The keeper is a child of this process.
         wait::until("the keeper ends", || {
             rustix::process::waitpid(Some(keeper), rustix::process::WaitOptions::NOHANG).unwrap().is_some()
         });
@@ -418,7 +418,7 @@ fn kill(process: Pid, signal: rustix::process::Signal) {
     rustix::process::kill_process(process, signal).expect("the process is there");
 }
 
-/// The keeper that works in this place.
+/// Returns the keeper whose working directory is `place`.
 fn keeper_in(place: &std::path::Path) -> Pid {
     let mut all = fs::read_dir("/proc").expect("processes are listed").flatten();
     let here = |process: &fs::DirEntry| fs::read_link(process.path().join("cwd")).is_ok_and(|at| at == place);
@@ -426,13 +426,12 @@ fn keeper_in(place: &std::path::Path) -> Pid {
     found.and_then(Pid::from_raw).expect("a keeper works there")
 }
 
-/// Who started a process.
 fn parent(pid: u32) -> Option<Pid> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     Pid::from_raw(stat.rsplit_once(") ")?.1.split(' ').nth(1)?.parse().ok()?)
 }
 
-/// Whether a process has asked the system to be told of files.
+/// Whether a process uses inotify.
 fn watches(pid: Pid) -> bool {
     let mut open = fs::read_dir(format!("/proc/{}/fd", pid.as_raw_nonzero())).into_iter().flatten().flatten();
     open.any(|file| fs::read_link(file.path()).is_ok_and(|name| name.ends_with("anon_inode:inotify")))

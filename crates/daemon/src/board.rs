@@ -1,8 +1,8 @@
-//! Who holds a slot and who waits for one, as far as the desk knows, and about whom it must look again.
+//! Tracks which runs hold a slot, which wait for one, and which are dirty.
 //!
-//! What a run's state says is noted inside its lane, after the store has answered. Whoever leaves before that (a
-//! client that hangs up, a store that does not answer) leaves a doubt behind, and doubts are cleared up before the
-//! next slot is granted.
+//! The state of a run is recorded while its lock is held, after the store has answered. If a change is abandoned before
+//! its outcome is known (a client disconnects, the store does not answer), the run is marked dirty. Dirty runs are
+//! re-read before the next slot is granted.
 
 use std::{
     collections::BTreeSet,
@@ -21,21 +21,22 @@ pub(crate) struct AdmissionControl(Mutex<AdmissionState>);
 #[derive(Debug)]
 struct AdmissionState {
     slots: AdmissionQueue,
-    /// Runs to which a slot is being granted right now: they count as holding it, whatever is noted meanwhile.
+    /// Runs that are being granted a slot. They count as holding it until the grant ends.
     granting: BTreeSet<RunId>,
     doubtful: BTreeSet<RunId>,
-    /// Whether slots are granted at all.
+    /// Whether slots are granted.
     open: bool,
 }
 
-/// Somebody is changing a run. Until they say what came of it, nobody knows what the run is.
+/// A change of a run whose outcome is unknown. If it is dropped without [`Self::settle`], the run is marked dirty.
 #[derive(Debug)]
 pub(crate) struct PendingChange<'a> {
     board: &'a AdmissionControl,
     run: RunId,
 }
 
-/// A slot is being granted. It ends when this is dropped; what the run then is was noted in its lane.
+/// A slot that is being granted. The grant ends when this is dropped; the new state of the run is recorded under its
+/// lock.
 #[derive(Debug)]
 pub(crate) struct SlotGrant<'a> {
     board: &'a AdmissionControl,
@@ -52,33 +53,33 @@ impl AdmissionControl {
         }))
     }
 
-    /// From now on nobody is granted a slot.
+    /// Stops granting slots.
     pub(crate) fn close(&self) {
         self.notes().open = false;
     }
 
-    /// How many runs hold a slot, and how many wait.
+    /// Number of runs that hold a slot, and of those that wait.
     pub(crate) fn occupancy(&self) -> (usize, usize) {
         let notes = self.notes();
         (notes.slots.held(), notes.slots.queued())
     }
 
-    /// At which place this run waits; 1 is next.
+    /// The position of a waiting run in the queue, from 1.
     pub(crate) fn queue_position(&self, run: RunId) -> Option<usize> {
         self.notes().slots.position(run)
     }
 
-    /// To be settled as soon as it is known what became of the run.
+    /// Starts a change of a run. The caller settles it when the outcome is known.
     pub(crate) fn doubt(&self, run: RunId) -> PendingChange<'_> {
         PendingChange { board: self, run }
     }
 
-    /// Everyone about whom something was left open.
+    /// All dirty runs.
     pub(crate) fn doubtful(&self) -> Vec<RunId> {
         self.notes().doubtful.iter().copied().collect()
     }
 
-    /// Grants a slot to the longest-waiting run that is not among these.
+    /// Grants a slot to the longest-waiting run that is not in `except`.
     pub(crate) fn grant_next(&self, except: &BTreeSet<RunId>) -> Option<SlotGrant<'_>> {
         let mut notes = self.notes();
         let run = notes.slots.candidates().find(|run| !except.contains(run)).filter(|_| notes.open)?;
@@ -86,8 +87,8 @@ impl AdmissionControl {
         Some(SlotGrant { board: self, run })
     }
 
-    /// Grants a slot to this run, which was something else before, if it is the next in line and nobody is granting it
-    /// one already. The slot that it held before is free for itself; for others only after the commit.
+    /// Grants a slot to this run, if it is the next in the queue and no other grant for it is in progress. The slot
+    /// that it held before is available to itself at once, and to others after the commit.
     pub(crate) fn grant_if_next(&self, before: Option<&Run>, run: &Run) -> Option<SlotGrant<'_>> {
         let SlotOccupancy::Queued(_) = run.occupancy() else { return None };
         let mut notes = self.notes();
@@ -121,7 +122,7 @@ impl AdmissionState {
 }
 
 impl PendingChange<'_> {
-    /// The run is this now.
+    /// Records the new state of the run.
     pub(crate) fn settle(self, run: Option<&Run>) {
         let mut notes = self.board.notes();
         notes.doubtful.remove(&self.run);
@@ -141,13 +142,13 @@ impl Drop for SlotGrant<'_> {
     fn drop(&mut self) {
         let mut notes = self.board.notes();
         notes.granting.remove(&self.run);
-        // If the grant was not committed, what was noted meanwhile was overridden: look again.
+        // Without a commit of the grant, states recorded meanwhile were overridden. So the run is re-read.
         notes.doubtful.insert(self.run);
     }
 }
 
 impl SlotGrant<'_> {
-    /// The grant is in the journal, and what the run now is was noted.
+    /// Ends a committed grant. The new state of the run has been recorded.
     pub(crate) fn done(self) {
         self.board.notes().granting.remove(&self.run);
         std::mem::forget(self);
@@ -182,7 +183,7 @@ mod tests {
         let board = AdmissionControl::new(AdmissionQueue::new(1));
         board.notes().note(run(1), queued(10));
         let grant = board.grant_next(&BTreeSet::new()).expect("there is room");
-        // News of the run comes in before the grant is committed, and somebody queues with an earlier stamp.
+        // An event of the run arrives before the grant is committed, and another run queues with an earlier stamp.
         board.notes().note(run(1), queued(30));
         board.notes().note(run(2), queued(20));
         assert!(board.grant_next(&BTreeSet::new()).is_none());

@@ -1,27 +1,27 @@
-//! How much of what an engine says becomes journal entries: the journal is kept for ever, so it has a bound for each
-//! entry, each turn and each process (SECURITY finding 9).
+//! Limits how much of an engine's output becomes journal entries. The journal is kept permanently, so it has a bound
+//! for each entry, each turn and each process (SECURITY finding 9).
 //!
-//! What is left out is counted, and the count is journalled. The bounds depend on nothing but the output, so a reader
-//! that starts again comes to the same entries. Questions are made to fit in `content`.
+//! Omitted entries are counted, and the count is journalled. The bounds depend only on the output, so a restarted
+//! reader produces the same entries. Questions are shortened in `content`.
 
 use abide_domain::{event::TurnOutcome, failure::RunFailure, interaction::Question, process::OutputPosition};
 use serde::{Deserialize, Serialize};
 
-/// The longest text of one entry of progress.
+/// Maximum length of a progress entry.
 pub(crate) const MAX_PROGRESS_BYTES: usize = 2 << 10;
-/// How much progress of one turn is journalled.
+/// Limit of progress entries for one turn.
 const TURN: BudgetLimit = BudgetLimit { entries: 2_000, bytes: 1 << 20 };
-/// How much progress of all turns of one process is journalled.
+/// Limit of progress entries for all turns of one process.
 const PROCESS: BudgetLimit = BudgetLimit { entries: 20_000, bytes: 16 << 20 };
-/// How many requests of one turn are put to a person, and how large all of them may be.
+/// Limit of the requests of one turn that are shown to a person.
 const TURN_REQUESTS: BudgetLimit = BudgetLimit { entries: 1_000, bytes: 16 << 20 };
-/// What a request counts at the most: what is longer is no part of the journal.
+/// Maximum size that is counted for a request. Longer text is not stored in the journal.
 const MAX_REQUEST_BYTES: u64 = 80 << 10;
-/// The longest answer of a turn.
+/// Maximum length of the answer of a turn.
 pub(crate) const MAX_RESULT_BYTES: usize = 4 << 20;
-/// The longest message of a failure.
+/// Maximum length of a failure message.
 const MAX_FAILURE_BYTES: usize = 8 << 10;
-/// From how many entries on that are left out their number is journalled, each time that it has doubled.
+/// The number of omitted entries is journalled from this number on, each time that it has doubled.
 const FIRST_COUNT: u64 = 1_024;
 
 #[derive(Clone, Copy, Debug)]
@@ -30,14 +30,14 @@ struct BudgetLimit {
     bytes: u64,
 }
 
-/// What of the budgets of a process is used up.
+/// The used parts of a process's budgets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct JournalBudget {
     turn: BudgetUsage,
     process: BudgetUsage,
     requests: BudgetUsage,
     left_out: BudgetUsage,
-    /// The place of the last entry that was left out and not yet told of.
+    /// The position of the last omitted entry that has not been reported.
     untold: Option<u64>,
 }
 
@@ -59,7 +59,7 @@ impl BudgetUsage {
 }
 
 impl JournalBudget {
-    /// The entry that a piece of progress becomes, if it becomes one.
+    /// The journal entry for a piece of progress; None if it is omitted.
     pub(crate) fn progress(&mut self, text: String, at: OutputPosition) -> Option<String> {
         let whole = text.len() as u64;
         let text = shortened(text, at);
@@ -89,7 +89,7 @@ impl JournalBudget {
         None
     }
 
-    /// Whether one more request may be put to a person.
+    /// Whether one more request may be shown to a person.
     pub(crate) fn admits(&mut self, question: &Question) -> bool {
         let context = question.context.as_ref().map_or(0, |context| context.text_bytes() as u64);
         let bytes = (question.prompt.len() as u64 + context).min(MAX_REQUEST_BYTES);
@@ -98,7 +98,8 @@ impl JournalBudget {
         admits
     }
 
-    /// The turn is over. The entry that tells how much was left out, and its place, if that was not told yet.
+    /// Ends the turn. Returns the entry with the number of omitted entries and its position, if it has not been
+    /// reported.
     pub(crate) fn end_turn(&mut self) -> Option<(OutputPosition, String)> {
         let told = self.untold.take().map(|at| (OutputPosition(at), self.count()));
         (self.turn, self.requests, self.left_out) = Default::default();
@@ -111,7 +112,7 @@ impl JournalBudget {
     }
 }
 
-/// An ending whose texts are within their bounds.
+/// Shortens the texts of a turn's outcome to their bounds.
 pub(crate) fn bounded(ending: TurnOutcome) -> TurnOutcome {
     match ending {
         TurnOutcome::Completed { text } => TurnOutcome::Completed { text: result(text) },
@@ -139,12 +140,12 @@ fn shortened(text: String, at: OutputPosition) -> String {
     })
 }
 
-/// The offset in standard output of the line that said something.
+/// The offset in standard output of the line at this position.
 fn offset(at: OutputPosition) -> u64 {
     abide_ports::engine::EngineFact::offset(at)
 }
 
-/// At most so many bytes of a text, and a note about the rest.
+/// Truncates a text to `most` bytes and appends a note about the rest.
 fn cut(mut text: String, most: usize, note: impl FnOnce(usize) -> String) -> String {
     if text.len() <= most {
         return text;
@@ -211,7 +212,7 @@ mod tests {
             }
             entries += u64::from(budget.end_turn().is_some());
         }
-        // Beyond the bound each turn has the note, two counts on its way and one at its end.
+        // Beyond the bound, each turn has the note, two intermediate counts and a final one.
         assert!(entries <= 20_000 + 1_000 * 5, "{entries}");
     }
 

@@ -1,7 +1,7 @@
-//! A question that is too long to be shown whole: its text is kept apart, and the question says so.
+//! Shortens questions that are too long to be shown. The full text is stored separately, and the question refers to it.
 //!
-//! This is the one place where a question is made to fit (SECURITY findings 8 and 9). The text is kept durably first;
-//! the question that refers to it is committed afterwards.
+//! This is the only place where questions are shortened (SECURITY findings 8 and 9). The text is stored durably before
+//! the question that refers to it is committed.
 
 use std::{fmt, io};
 
@@ -13,17 +13,17 @@ use abide_domain::{
 };
 use abide_ports::contents::{ContentStore, StoredContent};
 
-/// The most bytes of a context that stay in a question whose content is kept apart.
+/// Maximum bytes of the context in a question whose content is stored separately.
 const SHORT_CONTEXT_BYTES: usize = 16 << 10;
-/// What the note at the end of a cut prompt may take.
+/// Bytes reserved for the note at the end of a truncated prompt.
 const NOTE_BYTES: usize = 1 << 10;
-/// The most options of a question, and the longest label.
+/// Maximum number of options of a question, and maximum length of a label.
 const MAX_OPTIONS: usize = 100;
 const MAX_LABEL_BYTES: usize = 4 << 10;
-/// The largest display hints of an engine. Larger ones are left out.
+/// Maximum size of the display hints of an engine. Larger ones are omitted.
 const MAX_HINT_BYTES: usize = 16 << 10;
 
-/// Makes the question of an event fit, if it has one that does not.
+/// Shortens the question of an event, if necessary.
 pub(crate) fn fit_event(event: &mut RunEvent, run: RunId, contents: &dyn ContentStore) -> io::Result<()> {
     if let RunEvent::GateRaised { question, purpose, .. } = event {
         return fit(question, *purpose == GatePurpose::Approval, run, contents);
@@ -82,7 +82,7 @@ fn is_short(text: &dyn fmt::Display) -> bool {
     fmt::write(&mut room, format_args!("{text}")).is_ok()
 }
 
-/// Counts what is written, and refuses what is too much.
+/// Counts the written bytes, and fails beyond the limit.
 struct ByteCounter(usize);
 
 impl fmt::Write for ByteCounter {
@@ -142,7 +142,7 @@ mod tests {
         assert_eq!(question, before);
     }
 
-    /// Blanks make a short text of a long command; the command itself is long all the same.
+    /// Blanks make the shown text short, but the command itself is long.
     #[test]
     fn a_context_that_is_large_though_its_text_is_short_is_kept_apart_too() {
         let contents = ContentsInMemory::default();

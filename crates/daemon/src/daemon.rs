@@ -1,7 +1,7 @@
-//! The daemon as one thing: what people ask of it, what it does by itself, and how it stops.
+//! The daemon as a whole: its requests, its background work, and its shutdown.
 //!
-//! Everybody outside (HTTP, the command line, chat) holds a [`Daemon`]. Requests go through the desk and are followed up
-//! by the performer; what is looked at comes from the store. How requests look on a wire is not known here.
+//! All clients (HTTP, the command line, chat) use a [`Daemon`]. Requests are applied by [`crate::RunService`], and the
+//! resulting effects are executed by [`EffectExecutor`]. Queries read the store. Wire formats are in other crates.
 
 use std::{
     collections::BTreeMap,
@@ -40,7 +40,7 @@ use crate::{
     pressure::DiskShortage,
 };
 
-/// A handle to the daemon. Cheap to clone; all clones are one.
+/// A handle to the daemon. Clones share the same daemon.
 #[derive(Clone, Debug)]
 pub struct Daemon(Arc<DaemonInner>);
 
@@ -53,40 +53,38 @@ struct DaemonInner {
     ready: AtomicBool,
 }
 
-/// What can be set about the daemon as a whole.
+/// The configuration of the daemon.
 #[derive(Clone, Debug)]
 pub struct DaemonConfig {
-    /// After how much silence a working turn is called stalled. Nothing is done about it.
+    /// Time without output after which a running turn is reported as stalled. It has no other effect.
     pub stall_after: Seconds,
-    /// How many turns may work at a time.
+    /// Maximum number of turns that run at the same time.
     pub slots: usize,
-    /// The directory in which runs without a workspace of their owner's get one of their own.
+    /// The parent directory of the workspaces of runs without an explicit one.
     pub workspaces: String,
 }
 
-/// What became of the runs when the daemon stopped in order.
+/// The result of a shutdown.
 #[derive(Clone, Debug, Default)]
 pub struct ShutdownReport {
     /// Every run that held a process or was about to start one.
     pub runs: Vec<StoppedRun>,
 }
 
-/// What became of one run.
+/// The result of a shutdown for one run.
 #[derive(Clone, Debug)]
 pub struct StoppedRun {
-    /// What it did before.
     pub was: ActivityBeforeStop,
-    /// What it is now.
+    /// The run after the shutdown.
     pub run: Arc<Run>,
-    /// Whether nothing of it holds a process any more. A process that could not be stopped in time is left to its keeper,
-    /// and the next daemon takes it up.
+    /// False if a process could not be ended in time. Its keeper continues, and the next daemon reattaches to it.
     pub is_stopped: bool,
 }
 
-/// What a run did when the daemon was stopped.
+/// The activity of a run at the shutdown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ActivityBeforeStop {
-    /// A turn was at work.
+    /// A turn was running.
     Turn,
     /// A process waited for a person or for the next message.
     Wait,
@@ -107,37 +105,36 @@ impl ActivityBeforeStop {
     }
 }
 
-/// How long to wait at the most before deadlines are looked at again, whatever is known of them.
+/// Maximum interval of checks for deadlines.
 const LONGEST_NAP: Duration = Duration::from_secs(60);
-/// A new deadline is never nearer than this, so that not every change needs a look. One that has to wait for something
-/// else is looked at again as often.
+/// Minimum interval of checks for deadlines. A new deadline is never nearer, so not every change needs a check.
 const SHORTEST_NAP: Duration = Duration::from_millis(100);
-/// How long an orderly stop waits for processes to end: longer than a turn may take to obey, and its keeper to end it.
+/// Time limit of a shutdown for processes to end. It exceeds the time limits of a turn and of its keeper.
 const STOP_PATIENCE: Duration = Duration::from_secs(40);
-/// How long a daemon that leaves everything to the keepers waits for the end of its own checks.
+/// Time limit for running probes, when the daemon exits and leaves the processes to the keepers.
 const LEAVE_PATIENCE: Duration = Duration::from_secs(5);
 const LEAVE_LOOK: Duration = Duration::from_millis(20);
-/// How often free space is looked for while runs wait.
+/// Interval of checks for free disk space while runs wait.
 const SPACE_LOOK: Duration = Duration::from_secs(2);
-/// How often an orderly stop looks whether everything has ended, if nothing wakes it before.
+/// Maximum interval of checks during a shutdown.
 const STOP_LOOK: Duration = Duration::from_millis(250);
 
 impl Daemon {
-    /// A daemon that has not looked at anything yet.
+    /// Creates a daemon. Call [`Self::reconcile`] before requests are served.
     pub fn new(world: DaemonDeps, habits: DaemonConfig) -> Self {
         let guard = CrashGuard::none(world.clock.clone());
         Self::guarded(world, habits, guard)
     }
 
-    /// The same with a crash guard, which knows what earlier daemons died of.
+    /// The same with a crash guard, which knows the crashes of earlier daemons.
     pub fn guarded(world: DaemonDeps, habits: DaemonConfig, guard: CrashGuard) -> Self {
         world.desk.limit_space(world.space.clone());
         let performer = EffectExecutor::guarded(world.clone(), guard.clone());
         Self(Arc::new(DaemonInner { world, performer, habits, guard, ready: AtomicBool::new(false) }))
     }
 
-    /// Takes up everything that an earlier daemon left: what is found dead comes in as an event, what lives is listened
-    /// to, what is owed is performed. Then it is ready.
+    /// Recovers the state of an earlier daemon: dead processes become events, living ones are followed, and pending
+    /// effects are executed. Then the daemon is ready.
     pub async fn reconcile(&self) -> Result<(), RequestError> {
         self.0.performer.reconcile().await?;
         self.0.performer.ring().await?;
@@ -154,18 +151,18 @@ impl Daemon {
         Ok(())
     }
 
-    /// Whether everything that was found at start-up has been taken up, and the store is still there.
+    /// Whether recovery is complete and the store is available.
     pub fn is_ready(&self) -> bool {
         self.0.ready.load(Ordering::Acquire) && self.0.world.store.health().is_ok()
     }
 
-    /// Finds out what the engines of this machine can do, in the background (A3).
+    /// Probes the engines of this machine in the background (A3).
     pub fn collect_capabilities(&self) -> JoinHandle<()> {
         let daemon = self.clone();
         tokio::spawn(async move { daemon.0.performer.collect_capabilities().await })
     }
 
-    /// Stops what the daemon does for itself and leaves everything else to the keepers.
+    /// Stops the daemon's own work and leaves all processes to the keepers.
     pub async fn leave(&self) {
         self.0.performer.close();
         let left = async {
@@ -173,11 +170,11 @@ impl Daemon {
                 tokio::time::sleep(LEAVE_LOOK).await;
             }
         };
-        // What is left of a check is ended by the next start.
-        let _in_time = tokio::time::timeout(LEAVE_PATIENCE, left).await;
+        // Remaining probes are ended at the next start.
+        tokio::time::timeout(LEAVE_PATIENCE, left).await.ok();
     }
 
-    /// Lets deadlines pass, for as long as the task lives.
+    /// Fires deadlines while the task lives.
     pub fn keep_time(&self) -> JoinHandle<()> {
         let daemon = self.clone();
         tokio::spawn(async move { daemon.ring_for_ever().await })
@@ -186,11 +183,11 @@ impl Daemon {
     async fn ring_for_ever(&self) {
         let mut changes = self.changes();
         loop {
-            // A store that is away for a moment loses no deadline: it is still due when it is back.
+            // A deadline stays due while the store is unavailable.
             if let Err(error) = self.0.performer.ring().await {
                 tracing::warn!(%error, "deadlines not looked at");
             }
-            // Space may have been freed, which nobody tells.
+            // Space may have been freed, and there is no notification for it.
             let queued = self.occupancy().1 > 0;
             if queued && self.0.world.space.is_set() {
                 self.0.performer.admit().await;
@@ -210,15 +207,15 @@ impl Daemon {
         }
     }
 
-    /// Runs for which nothing can be done at present, by id, each with the reason: their row cannot be read, or an event
-    /// of theirs could not be committed.
+    /// Runs that cannot be processed, by id, with the reason: their row cannot be read, or an event could not be
+    /// committed.
     pub async fn troubled(&self) -> Result<BTreeMap<String, String>, StoreError> {
         let damaged = self.0.world.store.damaged().await?.into_iter().map(|run| (run.run_id, run.what));
         let set_aside = self.0.performer.set_aside().into_iter().map(|(run, why)| (run.to_string(), why));
         Ok(set_aside.chain(damaged).collect())
     }
 
-    /// Where texts are kept that are too long for a question.
+    /// Stores texts that are too long for a question.
     pub fn contents(&self) -> Arc<dyn ContentStore> {
         self.0.world.contents.clone()
     }
@@ -236,7 +233,7 @@ impl Daemon {
         self.followed_up(outcome).await
     }
 
-    /// Says something to a run, once for each message.
+    /// Sends a message to a run, once for each message.
     pub async fn message(
         &self,
         run: RunId,
@@ -253,12 +250,12 @@ impl Daemon {
         self.followed_up(outcome).await
     }
 
-    /// The place that has too little disk space, of the home and this workspace: nothing new is taken meanwhile.
+    /// The path with too little disk space, of the home and this workspace. New input is refused meanwhile.
     pub fn shortage(&self, workspace: Option<&str>) -> Option<DiskShortage> {
         self.0.world.space.shortage(workspace)
     }
 
-    /// Refuses what is new. What was taken before is answered as it always is.
+    /// Refuses new requests. A repeated request gets its original response.
     async fn take_only_known(
         &self,
         key: Option<(String, String)>,
@@ -272,8 +269,8 @@ impl Daemon {
         Err(RequestError::Shortage(shortage))
     }
 
-    /// Answers a question. The first answer counts. It is taken also where there is too little space for anything new:
-    /// it is small, and it lets something end.
+    /// Answers a question. The first answer counts. It is accepted even with too little disk space, because it is small
+    /// and lets a run finish.
     pub async fn reply(&self, mut reply: InteractionReply) -> Result<RequestOutcome, RequestError> {
         if let Some(number) = only_number(&reply.text)
             && let Some(question) = self.store().interaction(reply.interaction_id).await?
@@ -285,19 +282,19 @@ impl Daemon {
         self.followed_up(outcome).await
     }
 
-    /// Stops the turn at work.
+    /// Interrupts the running turn.
     pub async fn interrupt(&self, run: RunId, by: &str) -> Result<RequestOutcome, RequestError> {
         let outcome = self.0.world.desk.take(run, RunEvent::InterruptRequested { by: by.to_owned() }).await?;
         self.followed_up(outcome).await
     }
 
-    /// Ends a run.
+    /// Cancels a run.
     pub async fn cancel(&self, run: RunId, by: &str) -> Result<RequestOutcome, RequestError> {
         let outcome = self.0.world.desk.take(run, RunEvent::CancelRequested { by: by.to_owned() }).await?;
         self.followed_up(outcome).await
     }
 
-    /// What the engine of a waiting run keeps of its session was deleted.
+    /// Reports that the stored engine session of a waiting run was deleted.
     pub async fn session_lost(
         &self,
         run: RunId,
@@ -312,61 +309,62 @@ impl Daemon {
         Ok(outcome)
     }
 
-    /// Where everything is looked up.
+    /// For queries.
     pub fn store(&self) -> &dyn Store {
         &*self.0.world.store
     }
 
-    /// Which engines there are.
+    /// The configured engines.
     pub fn catalogue(&self) -> &dyn EngineLookup {
         &*self.0.world.catalogue
     }
 
-    /// Whether an engine can be used, and what for. None if there is no such engine, or the daemon is about to go.
+    /// Whether an engine can be used, and its abilities. None if there is no such engine, or the daemon is shutting
+    /// down.
     pub async fn examine(&self, engine: &str) -> Option<EngineHealth> {
         let entry = self.0.world.catalogue.engine(engine)?;
         self.0.performer.health(&entry).await
     }
 
-    /// Something that changes whenever a run does.
+    /// Changes whenever a run changes.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.0.performer.changes()
     }
 
-    /// What time it is, and a number that never comes again.
+    /// The current time and a unique number.
     pub fn stamp(&self) -> abide_domain::time::EventStamp {
         self.0.world.clock.stamp()
     }
 
-    /// What can be set about it.
+    /// The configuration.
     pub fn habits(&self) -> &DaemonConfig {
         &self.0.habits
     }
 
-    /// How many runs hold a slot, and how many wait for one.
+    /// Number of runs that hold a slot, and of those that wait.
     pub fn occupancy(&self) -> (usize, usize) {
         self.0.world.desk.occupancy()
     }
 
-    /// A run's place among those that wait for a slot, 1 being next.
+    /// The position of a waiting run in the queue, from 1.
     pub fn queue_position(&self, run: RunId) -> Option<usize> {
         self.0.world.desk.queue_position(run)
     }
 
-    /// Since when a working turn has said nothing, if that is long enough to be worth a look.
+    /// The time of the last output, if a running turn counts as stalled.
     pub fn stalled_since(&self, run: &Run) -> Option<Timestamp> {
         let RunState::Running(RunningPhase::Active(active)) = &run.state else { return None };
         let heard = self.0.world.processes.last_heard(&name(run.run_id, active.live.attempt))?;
         (self.now().since(heard) >= self.0.habits.stall_after).then_some(heard)
     }
 
-    /// The workspace of a run whose owner named none.
+    /// The workspace of a run without an explicit one.
     pub fn own_workspace(&self, run: RunId) -> String {
         format!("{}/{run}", self.0.habits.workspaces)
     }
 
-    /// Stops in order: no process is started any more, and every process that a run holds is ended. What becomes of each
-    /// run is the domain's to say ([`RunEvent::ShutdownRequested`]). A daemon that leaves everything to the keepers does not
+    /// Shuts down: no process is started any more, and every process of a run is ended. The domain decides the new
+    /// state of each run ([`RunEvent::ShutdownRequested`]). A daemon that leaves its processes to the keepers does not
     /// call this.
     pub async fn stop(&self) -> Result<ShutdownReport, RequestError> {
         self.0.world.desk.close();
@@ -381,8 +379,8 @@ impl Daemon {
                 if !busy && !self.0.performer.holds_processes(before.keys().copied()).await? {
                     return Ok::<(), RequestError>(());
                 }
-                // The end of a process is not always followed by a change.
-                let _or_after_a_moment = tokio::time::timeout(STOP_LOOK, changes.changed()).await;
+                // The end of a process does not always cause a change. On timeout the processes are checked again.
+                tokio::time::timeout(STOP_LOOK, changes.changed()).await.ok();
             }
         };
         match tokio::time::timeout(STOP_PATIENCE, ended).await {
@@ -399,8 +397,8 @@ impl Daemon {
         Ok(stopped)
     }
 
-    /// Tells every run that holds a process that the daemon stops. Asked again, because a process that was being started
-    /// shows up a moment later. A run that cannot be changed is reported as not stopped.
+    /// Sends the shutdown event to every run that holds a process. Called repeatedly, because a process that was being
+    /// started appears later. A run that cannot be changed is reported as not stopped.
     async fn request_shutdown(
         &self,
         before: &mut BTreeMap<RunId, ActivityBeforeStop>,
@@ -413,7 +411,7 @@ impl Daemon {
             let Some(was) = ActivityBeforeStop::of(&run) else { continue };
             before.entry(run_id).or_insert(was);
             if was == ActivityBeforeStop::Start {
-                // Its process may be started at this moment; after that nothing starts it any more.
+                // Its process may be starting now; no further one is started after that.
                 self.0.performer.finish_order(run_id).await;
             }
             match self.0.world.desk.take(run_id, RunEvent::ShutdownRequested).await {
@@ -429,14 +427,14 @@ impl Daemon {
     }
 }
 
-/// The number that a text consists of, if it is one that a person would choose by.
+/// The number of which a text consists, if it has one to three digits.
 fn only_number(text: &str) -> Option<usize> {
     let digits = text.trim();
     let is_number = (1..=3).contains(&digits.len()) && digits.bytes().all(|byte| byte.is_ascii_digit());
     is_number.then(|| digits.parse().ok()).flatten()
 }
 
-/// The label of the option with this number, from 1 (I66). A number that is itself a label stays what it is.
+/// The label of the option with this number, from 1 (I66). A number that is itself a label is not translated.
 fn chosen_label(question: &Question, number: usize) -> Option<String> {
     let is_label = |choice: &InteractionOption| choice.label.trim() == number.to_string();
     if question.kind != InteractionKind::ChooseOne || question.options.iter().any(is_label) {

@@ -1,7 +1,7 @@
-//! The one door to every run: load it, apply the event, commit, and only then say so.
+//! The only way to change a run: load it, apply the event, commit, and then return the outcome.
 //!
-//! Nothing is done to the world here. What a commit owes stands in the run and in the store until it is reported
-//! as done, so whoever performs it may die at any time.
+//! No effects are executed here. The pending effects of a commit are stored with the run until they are reported as
+//! done, so the executor may crash at any time.
 
 use std::{
     collections::BTreeSet,
@@ -34,14 +34,15 @@ use crate::{
     tell::EventLogLine,
 };
 
-/// The rules of the domain. Always [`run::apply`], except where a test breaks one to see that it is noticed.
+/// The transition function of the domain. Always [`run::apply`], except in tests that break a rule to prove that it is
+/// detected.
 pub type TransitionRules = fn(Option<&Run>, &EventStamp, &RunEvent) -> Result<RunStep, RequestRefused>;
 
-/// What is known at once about what a run has just come to owe: an event that settles it, where nothing has to be done
-/// to the world for that. Asked inside every change, so it answers without waiting.
+/// Returns the event that settles a newly requested effect, when the result is already cached and no I/O is needed. It
+/// is called inside every change, so it must not block.
 pub type CachedProbeResult = Arc<dyn Fn(&Run) -> Option<RunEvent> + Send + Sync>;
 
-/// Takes events for all runs.
+/// Applies and commits events for all runs.
 pub struct RunService {
     store: Arc<dyn Store>,
     clock: Arc<dyn Clock>,
@@ -53,31 +54,31 @@ pub struct RunService {
     space: RwLock<SpaceLimit>,
 }
 
-/// What became of an event that was not refused.
+/// The outcome of an event that was not refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RequestOutcome {
-    /// It changed the run, durably.
+    /// The run was changed durably.
     Changed(Arc<Run>),
-    /// It was late or repeated; nothing changed.
+    /// The event was late or repeated; nothing changed.
     Absorbed,
-    /// The same request was taken before, and made or concerned this run.
+    /// The same request was accepted before, and concerned this run.
     Repeated(RunId),
 }
 
-/// What a change is made from.
+/// The base state of a change.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum RunSource {
-    /// What this desk committed last, if it remembers.
+    /// The last committed state in the cache.
     Remembered,
-    /// What the store has.
+    /// The state in the store.
     Stored,
 }
 
-/// How often a change is made anew when another writer was faster.
+/// Maximum number of attempts after conflicts with other writers.
 const CONFLICT_TRIES: usize = 16;
 
 impl RunService {
-    /// Opens the desk: everyone who holds a slot or waits for one is known before the first event is taken.
+    /// Opens the service. The runs that hold or wait for a slot are loaded before the first event.
     pub async fn open(
         store: Arc<dyn Store>,
         clock: Arc<dyn Clock>,
@@ -86,7 +87,7 @@ impl RunService {
         Self::with_rules(store, clock, slots, run::apply).await
     }
 
-    /// The same under other rules.
+    /// The same with other transition rules.
     pub async fn with_rules(
         store: Arc<dyn Store>,
         clock: Arc<dyn Clock>,
@@ -110,12 +111,12 @@ impl RunService {
         })
     }
 
-    /// From now on, what this knows about a run's orders is committed with the change that makes them.
+    /// Sets the function that settles new effects from cached results, in the same commit.
     pub fn foresee(&self, foresight: CachedProbeResult) {
         *self.foresight.write().unwrap_or_else(PoisonError::into_inner) = Some(foresight);
     }
 
-    /// From now on no run starts where less space is free than this.
+    /// Sets the minimum of free disk space for starting runs.
     pub fn limit_space(&self, limit: SpaceLimit) {
         *self.space.write().unwrap_or_else(PoisonError::into_inner) = limit;
     }
@@ -124,13 +125,13 @@ impl RunService {
         self.space.read().unwrap_or_else(PoisonError::into_inner).is_set()
     }
 
-    /// The place that has too little space for a run in this workspace to start.
+    /// The path with too little disk space for a run in this workspace.
     pub(crate) fn shortage(&self, workspace: Option<&str>) -> Option<DiskShortage> {
         self.space.read().unwrap_or_else(PoisonError::into_inner).shortage(workspace)
     }
 
-    /// Creates a run, once for each idempotency key and each message. Most requests are new, so nobody asks before
-    /// whether the keys are free: the commit does.
+    /// Creates a run, once for each idempotency key and each message. Most requests are new, so the keys are not
+    /// checked in advance: the commit detects a duplicate.
     pub async fn create(&self, new: NewRun) -> Result<RequestOutcome, RequestError> {
         let run_id = new.run_id;
         let event = RunEvent::RunCreated(Box::new(new));
@@ -139,7 +140,7 @@ impl RunService {
             Err(RequestError::Store(StoreError::Taken { scope, key, holder })) => {
                 repetition(&claims, &scope, &key, holder)
             }
-            // The very same request, under the same id.
+            // The same request with the same id.
             Err(RequestError::Refused(RequestRefused::RunExists)) => {
                 for KeyClaim { scope, key, .. } in &claims {
                     if let Some(holder) = self.store.claimed(scope, key).await? {
@@ -152,8 +153,7 @@ impl RunService {
         }
     }
 
-    /// Takes a message for a run, once. A message that we have already is answered as such, whatever became of
-    /// its run since.
+    /// Accepts a message for a run, once. A repeated message is reported as such, independent of the run's state.
     pub async fn message(
         &self,
         run_id: RunId,
@@ -172,8 +172,8 @@ impl RunService {
         }
     }
 
-    /// Takes a reply for the interaction that it names. A run forgets what was answered, the ledger does not: it
-    /// tells a repeated reply from a late one.
+    /// Accepts a reply to the interaction that it names. A run drops answered interactions, but the ledger keeps them.
+    /// It distinguishes repeated from late replies.
     pub async fn reply(&self, reply: InteractionReply) -> Result<RequestOutcome, RequestError> {
         let interaction_id = reply.interaction_id;
         let stale = RequestRefused::StaleInteraction { interaction_id };
@@ -201,7 +201,7 @@ impl RunService {
         }
     }
 
-    /// The conversation was heard from: whatever could not be brought to it gets its second chance.
+    /// Retries the undelivered messages of a conversation after a message has arrived from it.
     pub async fn conversation_spoke(&self, conversation_ref: &str) -> Result<(), RequestError> {
         let mut trouble = None;
         for run in self.store.undelivered_to(conversation_ref).await? {
@@ -211,14 +211,14 @@ impl RunService {
         trouble.map_or(Ok(()), Err)
     }
 
-    /// Grants free slots to the longest-waiting runs until there are no more of either, and says who got one. Trouble
-    /// with one run stops no other; the first is reported at the end.
+    /// Grants free slots to the longest-waiting runs, and returns these runs. An error of one run does not stop the
+    /// others; the first error is returned at the end.
     pub async fn admit(&self) -> Result<Vec<RunId>, RequestError> {
         let (mut admitted, mut skipped, mut trouble) = (vec![], BTreeSet::new(), None);
         for run in self.board.doubtful() {
             trouble = trouble.or(self.look_again(run).await.err());
         }
-        // With too little space in the home, everybody waits.
+        // With too little space in the home, all runs wait.
         if self.shortage(None).is_some() {
             return trouble.map_or(Ok(admitted), Err);
         }
@@ -236,7 +236,7 @@ impl RunService {
                     grant.done();
                     admitted.push(run);
                 }
-                // It was admitted or ended elsewhere; that is all we wanted to know.
+                // The run was admitted or ended elsewhere.
                 Err(RequestError::Refused(RequestRefused::NotQueued { .. } | RequestRefused::NoSuchRun)) => {
                     grant.done()
                 }
@@ -246,17 +246,16 @@ impl RunService {
         trouble.map_or(Ok(admitted), Err)
     }
 
-    /// Takes any event for a run: applies it, commits it, and grants a free slot in the same commit if the run
-    /// now waits for one and is the next in line.
+    /// Applies and commits an event for a run. If the run then waits for a slot and is the next in the queue, a free
+    /// slot is granted in the same commit.
     pub async fn take(&self, run_id: RunId, event: RunEvent) -> Result<RequestOutcome, RequestError> {
         self.take_all(run_id, &[event]).await
     }
 
-    /// Takes several events for a run, in their order, in one commit: all of them are durable then, or none is. Each
-    /// is applied to what the ones before it made of the run; one that is refused or no news is passed over, as if it
-    /// had come alone. Only where nothing changed is the first refusal the answer.
+    /// Applies several events of a run in order, in one commit. Each is applied to the result of the ones before it. An
+    /// event that is refused or absorbed is skipped. The first refusal is returned only if nothing changed.
     ///
-    /// A slot is granted at the end, to what the run is then: a wait that began and ended within the commit was none.
+    /// A slot is granted for the final state; intermediate queued states inside one batch do not take a slot.
     pub async fn take_all(&self, run_id: RunId, events: &[RunEvent]) -> Result<RequestOutcome, RequestError> {
         let _lane = self.lanes.enter(run_id).await;
         let mut basis = RunSource::Remembered;
@@ -277,13 +276,13 @@ impl RunService {
     ) -> Result<RequestOutcome, RequestError> {
         let doubt = self.board.doubt(run_id);
         let remembered = self.recent.take(run_id).filter(|_| basis == RunSource::Remembered);
-        // What is to be created is not there; if it is, the store will not have it a second time.
+        // A run that is being created is assumed not to exist; otherwise the store refuses the commit.
         let creates = basis == RunSource::Remembered && matches!(events, [RunEvent::RunCreated(_), ..]);
         let guessed = creates || remembered.is_some();
         let mut before = if guessed { remembered } else { self.stored(run_id).await? };
         let mut changes = self.apply(before.as_deref(), events);
         if guessed && !matches!(&changes, Ok(changes) if !changes.is_empty()) {
-            // No commit will show whether another writer has been there, so the store is asked.
+            // Without a commit, a conflict with another writer would not be detected, so the store is read.
             before = self.stored(run_id).await?;
             changes = self.apply(before.as_deref(), events);
         }
@@ -325,7 +324,7 @@ impl RunService {
                 self.recent.put(after.clone());
                 Ok(RequestOutcome::Changed(after))
             }
-            // It may have been written: only the store knows what the run is now, and the doubt stays.
+            // The commit may have been written. Only the store knows the state of the run, so the run stays dirty.
             Err(unknown @ StoreError::OutcomeUnknown { .. }) => Err(unknown.into()),
             Err(error) => {
                 if let Some(grant) = grant {
@@ -337,18 +336,18 @@ impl RunService {
         }
     }
 
-    /// From now on nobody is granted a slot: the daemon is about to go. What comes in is still taken.
+    /// Stops granting slots because of the shutdown. Events are still accepted.
     pub fn close(&self) {
         self.board.close();
     }
 
-    /// What these events do to a run, one after the other. Nothing at all may be a refusal.
+    /// The changes that these events cause in order. If there are none, the result may be a refusal.
     fn apply(&self, before: Option<&Run>, events: &[RunEvent]) -> Result<Vec<RunChange>, RequestRefused> {
         let (mut changes, mut refusal): (Vec<RunChange>, Option<RequestRefused>) = (Vec::new(), None);
         if let Some(run) = before.filter(|run| run.rules < run::RULES) {
             self.append(&mut changes, Some(run), RunEvent::RulesAdopted { rules: run::RULES })?;
         }
-        // A run goes on under newer rules only together with something that happens to it.
+        // A run adopts newer rules only together with another event.
         let adopted = changes.len();
         for event in events {
             let taken = self.append(&mut changes, before, event.clone());
@@ -361,7 +360,7 @@ impl RunService {
         }
     }
 
-    /// Applies one event to what the changes before it made of the run, and every event that must follow it.
+    /// Applies one event to the result of the earlier changes, and then the events that must follow it.
     fn append(
         &self,
         changes: &mut Vec<RunChange>,
@@ -371,8 +370,8 @@ impl RunService {
         let (mut next, mut at) = (Some(event), self.clock.stamp().at);
         while let Some(event) = next {
             let run = changes.last().map(|change| &*change.run).or(before);
-            // What follows happens a microsecond later: no time passes between a question and its automatic answer, and no
-            // two events of a run have the same time.
+            // A following event gets a time one microsecond later. So no time passes between a question and its
+            // automatic answer, and no two events of a run have the same time.
             let stamp = EventStamp { at, ..self.clock.stamp() };
             at = Timestamp(at.0.saturating_add(1));
             let mut step = (self.rules)(run, &stamp, &event)?;
@@ -390,7 +389,7 @@ impl RunService {
         foresight.and_then(|known| known(run))
     }
 
-    /// A run as this desk committed it last, or else as it is stored.
+    /// The last committed state of a run, from the cache or the store.
     pub(crate) async fn latest(&self, run: RunId) -> Result<Option<Arc<Run>>, StoreError> {
         match self.recent.look(run) {
             Some(known) => Ok(Some(known)),
@@ -402,17 +401,17 @@ impl RunService {
         Ok(self.store.run(run).await?.map(Arc::new))
     }
 
-    /// How many runs hold a slot, and how many wait.
+    /// Number of runs that hold a slot, and of those that wait.
     pub fn occupancy(&self) -> (usize, usize) {
         self.board.occupancy()
     }
 
-    /// At which place a run waits for a slot, if it does; 1 is next.
+    /// The position of a waiting run in the queue, from 1.
     pub fn queue_position(&self, run: RunId) -> Option<usize> {
         self.board.queue_position(run)
     }
 
-    /// Clears a doubt up.
+    /// Re-reads a dirty run.
     async fn look_again(&self, run: RunId) -> Result<(), RequestError> {
         let _lane = self.lanes.enter(run).await;
         let doubt = self.board.doubt(run);
@@ -422,7 +421,7 @@ impl RunService {
     }
 }
 
-/// A key that was used before: for the same request, or by mistake for another one.
+/// The outcome for a reused key: the same request again, or an error for another one.
 fn repetition(
     claims: &[KeyClaim],
     scope: &str,

@@ -1,28 +1,27 @@
-//! Why an event was not taken.
+//! Errors of requests.
 
 use abide_domain::{id::RunId, refused::RequestRefused};
 use abide_ports::store::StoreError;
 
 use crate::pressure::DiskShortage;
 
-/// An event that changed nothing, and why.
+/// Why an event changed nothing.
 #[derive(Debug, thiserror::Error)]
 pub enum RequestError {
-    /// The domain refuses it.
+    /// The domain refused it.
     #[error(transparent)]
     Refused(#[from] RequestRefused),
-    /// The sender used a key again for something else.
+    /// The key was used before for another request.
     #[error("key {key} was used before for another request, which made run {run_id}")]
     KeyReused {
-        /// The key.
         key: String,
-        /// The run that it led to.
+        /// The run of the earlier request.
         run_id: RunId,
     },
-    /// There is too little disk space for anything new.
+    /// There is too little disk space for new input.
     #[error("{0}")]
     Shortage(DiskShortage),
-    /// The store could not take it. Whether it was written depends on the error.
+    /// The store failed. The error states whether the commit may have been written.
     #[error(transparent)]
     Store(#[from] StoreError),
 }

@@ -1,31 +1,32 @@
-//! Places at which tests let the daemon die: around every commit, and between an order and its report.
+//! Failpoints for crash tests: around every commit, and between an effect and its report.
 //!
-//! Compiled in only with the feature `failpoints`, which no shipped program has; without it nothing is left of them.
-//! What happens at a place is decided by whoever installs a hook, not here.
+//! Compiled only with the feature `failpoints`, which no release has. Without it, the calls are empty. The installed
+//! hook decides what happens at a failpoint.
 
-/// A place worth dying at.
+/// A point at which a crash test may kill the daemon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum DaemonFailpoint {
-    /// Something is decided and not yet written.
+    /// A change has been computed and is not written.
     BeforeCommit,
-    /// It is written; nobody has heard of it and nothing was done about it.
+    /// The change is written. Its result has not been returned, and its effects have not been executed.
     AfterCommit,
-    /// An effect is on the crash guard's record, and nothing was done about it.
+    /// An effect is recorded by the crash guard and not executed.
     EffectBegun,
-    /// An order was carried out, and that is not yet written.
+    /// An effect was executed, and its report is not written.
     OrderCarriedOut,
 }
 
 #[cfg(feature = "failpoints")]
 static HOOK: std::sync::OnceLock<fn(DaemonFailpoint)> = std::sync::OnceLock::new();
 
-/// From now on this is called whenever a place is reached. Only the first hook counts.
+/// Installs the hook that is called at each failpoint. Only the first hook counts.
 #[cfg(feature = "failpoints")]
 pub fn install(hook: fn(DaemonFailpoint)) {
-    let _the_first_counts = HOOK.set(hook);
+    // Only the first hook is installed.
+    HOOK.set(hook).ok();
 }
 
-/// A place is reached.
+/// Called at each failpoint.
 #[inline]
 pub(crate) fn reach(point: DaemonFailpoint) {
     #[cfg(feature = "failpoints")]
@@ -33,5 +34,5 @@ pub(crate) fn reach(point: DaemonFailpoint) {
         hook(point);
     }
     #[cfg(not(feature = "failpoints"))]
-    let _nobody_is_interested = point;
+    let _ = point;
 }

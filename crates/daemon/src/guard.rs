@@ -1,12 +1,12 @@
-//! The crash guard: what the daemon has died of three times in a row no longer takes the next one down with it.
+//! The crash guard: a task that has crashed the daemon three times in a row no longer crashes the next one.
 //!
-//! Before an effect, a deletion or a note is performed, its name is recorded ([`CrashLog`]). A daemon that died with exactly
-//! one name on record died of that, as far as can be told; performing it to its end clears its count. From the third death on
-//! it is set aside: it is performed only by a daemon that is ready, alone, and after a pause that grows from a minute to an
-//! hour. Nothing is dropped, and no run fails of it.
+//! Before an effect, a deletion or a notification is executed, its name is recorded ([`CrashLog`]). If a daemon died
+//! with exactly one name on record, that task is blamed for the crash. Its completion clears the count. From the third
+//! crash on, the task is quarantined: it is executed only by a daemon that is ready, alone, and after a pause that
+//! grows from one minute to one hour. Nothing is dropped, and no run fails because of it.
 //!
-//! A death with several names on record tells nothing. After three of those in a row, everything is performed one after the
-//! other for a while, so that the next death tells.
+//! A crash with several names on record identifies no task. After three of those in a row, tasks are executed one at a
+//! time for a while, so that the next crash identifies one.
 
 use std::{
     collections::BTreeMap,
@@ -25,12 +25,12 @@ use abide_ports::{
 };
 use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};
 
-/// How long something is set aside. The first pause; each further death doubles it, up to the last.
+/// The pauses of a quarantined task. Each further crash doubles the pause, up to the last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GuardPauses {
-    /// After the third death.
+    /// The pause after the third crash.
     pub first: Duration,
-    /// The longest.
+    /// The maximum pause.
     pub last: Duration,
 }
 
@@ -40,25 +40,25 @@ impl Default for GuardPauses {
     }
 }
 
-/// How long everything else may be held up in order to perform one thing alone.
+/// Maximum wait for the exclusive lock. New tasks are blocked meanwhile.
 const ALONE_WAIT: Duration = Duration::from_millis(500);
-/// How long to wait before that is tried again.
+/// Pause before the next attempt to get the exclusive lock.
 const CROWDED_PAUSE: Duration = Duration::from_secs(30);
-/// How long something may have the daemon for itself. What takes longer goes on beside the rest.
+/// Maximum time of exclusive execution. After that, other tasks run concurrently.
 const ALONE_BOUND: Duration = Duration::from_secs(5);
-/// How long before the daemon is ready something that was set aside is looked at again.
+/// Retry interval of quarantined tasks before the daemon is ready.
 const READY_PAUSE: Duration = Duration::from_secs(1);
-/// How long a daemon that is ready has to live before crowded deaths are forgotten.
+/// Uptime of a ready daemon after which unattributed crashes are forgotten.
 const CALM_AFTER: Duration = Duration::from_secs(60);
 
-/// Decides what may be performed now. Cheap to clone; all clones are one.
+/// Decides which tasks may be executed now. Clones share the same state.
 #[derive(Clone)]
 pub struct CrashGuard(Arc<CrashGuardInner>);
 
 struct CrashGuardInner {
     log: Option<Arc<dyn CrashLog>>,
     clock: Arc<dyn Clock>,
-    /// Shared by everything that is performed; taken alone by what was set aside.
+    /// Locked shared by all tasks, and exclusively by quarantined ones.
     gate: Arc<RwLock<()>>,
     memory: Mutex<CrashGuardMemory>,
     is_ready: AtomicBool,
@@ -70,16 +70,16 @@ struct CrashGuardMemory {
     crowded_deaths: u32,
 }
 
-/// Whether something may be performed.
+/// Whether a task may be executed.
 #[derive(Debug)]
 pub enum CrashGuardDecision {
-    /// It is on record now.
+    /// The task is recorded and may be executed.
     Now(GuardedEffect),
-    /// Not before this has passed.
+    /// The task must wait at least this long.
     Later(Duration),
 }
 
-/// Something that is being performed. Dropped, it is off the record, and its count stays.
+/// A task that is being executed. Dropping it removes the record and keeps the crash count.
 #[must_use]
 pub struct GuardedEffect {
     guard: CrashGuard,
@@ -94,12 +94,12 @@ enum CrashGuardPermit {
 }
 
 impl CrashGuard {
-    /// A guard that records nothing and admits everything.
+    /// A guard that records nothing and admits every task.
     pub fn none(clock: Arc<dyn Clock>) -> Self {
         Self::new(None, clock, CrashGuardMemory::default())
     }
 
-    /// A guard that knows what earlier daemons died of.
+    /// Creates a guard from the records of earlier daemons.
     pub fn open(
         log: Arc<dyn CrashLog>,
         remains: CrashLogContents,
@@ -138,7 +138,7 @@ impl CrashGuard {
         Self(Arc::new(CrashGuardInner { log, clock, gate, memory, is_ready: AtomicBool::new(false) }))
     }
 
-    /// Puts something on record, if it may be performed now.
+    /// Records a task, if it may be executed now.
     pub async fn admit(&self, item: &str) -> CrashGuardDecision {
         let Some(log) = &self.0.log else {
             let permit = CrashGuardPermit::Shared { _guard: self.0.gate.clone().read_owned().await };
@@ -176,7 +176,7 @@ impl CrashGuard {
         GuardedEffect { guard: self.clone(), item: item.to_owned(), place, _permit: permit }
     }
 
-    /// The daemon is ready: from now on what was set aside may be tried again.
+    /// Called when the daemon is ready: quarantined tasks may be retried.
     pub fn ready(&self) {
         self.0.is_ready.store(true, Ordering::Release);
         if self.memory().crowded_deaths > 0 {
@@ -188,7 +188,7 @@ impl CrashGuard {
         }
     }
 
-    /// The daemon ends in order: nothing that is on record now is blamed for it.
+    /// Called at a regular shutdown: tasks on record are not blamed for it.
     pub fn close(&self) {
         if let Some(log) = &self.0.log {
             self.calm();
@@ -204,12 +204,12 @@ impl CrashGuard {
         }
     }
 
-    /// What is set aside.
+    /// The quarantined tasks.
     pub fn set_aside(&self) -> Vec<CrashSuspect> {
         self.memory().suspects.values().filter(|suspect| suspect.is_set_aside()).cloned().collect()
     }
 
-    /// Forgets what has this prefix and is not to be performed any more.
+    /// Forgets tasks with this prefix that are no longer pending.
     pub fn forget(&self, prefix: &str, is_owed: impl Fn(&str) -> bool) {
         let mut memory = self.memory();
         let before = memory.suspects.len();
@@ -219,7 +219,7 @@ impl CrashGuard {
         }
     }
 
-    /// Whether daemons have died of anything that starts like this.
+    /// Whether a task with this prefix has been blamed for a crash.
     pub fn suspects_any(&self, prefix: &str) -> bool {
         self.memory().suspects.keys().any(|item| item.starts_with(prefix))
     }
@@ -246,7 +246,7 @@ impl CrashGuard {
 }
 
 impl CrashGuardMemory {
-    /// A daemon died during this, and during nothing else.
+    /// Blames a task for a crash.
     fn blame(&mut self, item: &str, now: Timestamp, pauses: GuardPauses) {
         let earlier = self.suspects.get(item).map_or(0, |suspect| suspect.deaths);
         let deaths = earlier.saturating_add(1);
@@ -258,13 +258,13 @@ impl CrashGuardMemory {
         self.suspects.insert(item.to_owned(), suspect);
     }
 
-    /// Whether everything is performed one after the other.
+    /// Whether tasks are executed one at a time.
     fn is_careful(&self) -> bool {
         self.crowded_deaths >= MAX_DEATHS
     }
 }
 
-/// The daemon for itself, for a bounded time.
+/// Exclusive execution for a bounded time.
 fn alone(gate: OwnedRwLockWriteGuard<()>) -> CrashGuardPermit {
     let held = Arc::new(Mutex::new(Some(gate)));
     let released = Arc::downgrade(&held);
@@ -278,7 +278,7 @@ fn alone(gate: OwnedRwLockWriteGuard<()>) -> CrashGuardPermit {
 }
 
 impl GuardedEffect {
-    /// It was performed, whatever came of it, and the daemon lives.
+    /// Records the completion of the task, with any result.
     pub fn succeeded(self) {
         self.guard.succeeded(&self.item);
     }

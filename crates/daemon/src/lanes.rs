@@ -1,7 +1,7 @@
-//! One event at a time for each run, many runs at once.
+//! Serializes the events of each run, while different runs proceed concurrently.
 //!
-//! A fixed number of locks shared by all runs: two runs in one lane wait for each other for the length of a
-//! commit, and nothing grows with the number of runs.
+//! A fixed number of locks is shared by all runs. Two runs with the same lock wait for each other for one commit, and
+//! memory does not grow with the number of runs.
 
 use abide_domain::id::RunId;
 use tokio::sync::{Mutex, MutexGuard};
@@ -16,7 +16,7 @@ impl StripedRunLocks {
         Self((0..LANES).map(|_| Mutex::new(())).collect())
     }
 
-    /// Waits until this run's lane is free.
+    /// Waits for the lock of this run.
     pub(crate) async fn enter(&self, run: RunId) -> MutexGuard<'_, ()> {
         // The low bits of an id are random, so runs spread evenly.
         let lane = (run.0.0 % LANES as u128) as usize;

@@ -1,7 +1,8 @@
-//! The loop: take an event, apply it, commit, perform what is owed.
+//! The daemon's loop: take an event, apply it, commit, execute the pending effects.
 //!
-//! [`RunService`] is the part that takes, applies and commits: the one door to every run. [`EffectExecutor`] carries out what is
-//! owed and brings back what engines say. [`Daemon`] is both, as the outside sees them. [`probe`] finds out whether an engine can be used. No adapter is named here.
+//! [`RunService`] applies and commits events, and is the only way to change a run. [`EffectExecutor`] executes effects
+//! and reports the output of engines. [`Daemon`] combines both for clients. [`probe`] determines whether an engine can
+//! be used. This crate names no adapter.
 
 mod board;
 mod budget;

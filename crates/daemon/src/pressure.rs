@@ -1,31 +1,29 @@
-//! Too little disk space: below a limit no run starts and no new input is taken.
+//! The limit of disk space below which no run starts and no new input is accepted.
 //!
-//! The limit leaves room for what is already at work: its output, its questions, and their answers, which are taken as
-//! long as the store takes them. Looking is cheap, so nothing is remembered.
+//! The limit leaves room for running turns: their output, questions and answers, which are accepted as long as the
+//! store accepts them. The check is cheap, so its result is not cached.
 
 use std::{fmt, sync::Arc};
 
 use abide_ports::space::DiskSpace;
 
-/// How much space must be free, and where.
+/// The minimum of free disk space.
 #[derive(Clone, Debug)]
 pub struct SpaceLimit {
-    /// Tells how much is free.
+    /// Measures free space; None disables the limit.
     pub space: Option<Arc<dyn DiskSpace>>,
-    /// How many bytes must be free.
+    /// 0 disables the limit.
     pub min_free_bytes: u64,
-    /// The home, which has the store and the output of all processes.
+    /// The home, which contains the store and the output of all processes.
     pub home: String,
 }
 
-/// A place with too little space.
+/// A path with too little disk space.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DiskShortage {
-    /// The place.
     pub path: String,
-    /// The bytes that are free there.
     pub free_bytes: u64,
-    /// The bytes that must be free.
+    /// The configured limit.
     pub min_free_bytes: u64,
 }
 
@@ -40,7 +38,7 @@ impl SpaceLimit {
         self.space.is_some() && self.min_free_bytes > 0
     }
 
-    /// The place that has too little space, of the home and this workspace.
+    /// The path with too little disk space, of the home and this workspace.
     pub fn shortage(&self, workspace: Option<&str>) -> Option<DiskShortage> {
         let space = self.space.as_ref().filter(|_| self.min_free_bytes > 0)?;
         [Some(self.home.as_str()), workspace].into_iter().flatten().find_map(|path| {

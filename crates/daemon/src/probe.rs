@@ -1,6 +1,7 @@
-//! Whether an engine's program can be used: its checks are run under somebody who holds processes, and judged (A3).
+//! Determines whether an engine's program can be used: runs its checks as supervised processes, and evaluates them
+//! (A3).
 //!
-//! Needs no daemon, so that it also serves those who only want to know. Blocks for as long as the checks take.
+//! It needs no daemon, so that other commands can use it. Blocks until the checks are complete.
 
 use std::{
     sync::atomic::{AtomicBool, Ordering},
@@ -14,27 +15,27 @@ use abide_ports::{
     processes::{OutputOffsets, ProcessOutput, ProcessStart, Processes, StartError},
 };
 
-/// How an engine is examined.
+/// The parameters of a probe.
 #[derive(Clone, Copy, Debug)]
 pub struct ProbeRequest<'a> {
-    /// The directory in which checks run.
+    /// The working directory of the checks.
     pub directory: &'a str,
-    /// A word that no other examination has, for the names of processes.
+    /// A unique word for the names of the processes.
     pub unique: &'a str,
-    /// The most that a check may take, if less than it asks for. A check that takes longer is not run again.
+    /// Maximum time of a check, if shorter than its own limit. A check that exceeds it is not repeated.
     pub patience: Option<Duration>,
-    /// Set when nobody wants the result any more.
+    /// Set to cancel the probe.
     pub cancel: &'a AtomicBool,
 }
 
-/// The pauses between the rounds of checks.
+/// Pauses between the rounds of checks.
 const PAUSES: [Duration; 3] = [Duration::from_millis(250), Duration::from_secs(1), Duration::from_secs(4)];
-/// The most that an examination may take, however slow its program is.
+/// Maximum time of a probe.
 const LONGEST_EXAMINATION: Duration = Duration::from_secs(120);
-/// How often it is looked whether the result is still wanted.
+/// Interval of checks for cancellation.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Runs an engine's checks and judges them. Whatever was started is ended.
+/// Runs the checks of an engine and evaluates them. All started processes are ended.
 pub fn examine(
     processes: &dyn Processes,
     entry: &InstalledEngine,
@@ -43,11 +44,11 @@ pub fn examine(
     look(processes, entry, examination).0
 }
 
-/// The same, and whether it may be believed for as long as the program is the same: a program that is in trouble or too
-/// slow to answer today may be well in a moment.
+/// The same, and whether the result may be cached while the program is unchanged. A failure or a timeout may be
+/// temporary.
 ///
-/// Checks that fail are run again after a pause: a busy machine makes a sound program slow, and a lack of memory keeps it
-/// from starting (A3). Only a program that is missing is not looked for twice.
+/// Failed checks are repeated after a pause, because a busy machine makes a program slow and a lack of memory keeps it
+/// from starting (A3). Only a missing program is not tried again.
 pub(crate) fn look(
     processes: &dyn Processes,
     entry: &InstalledEngine,
@@ -65,7 +66,7 @@ pub(crate) fn look(
             if round > 0 && failed_check(seen).is_none() {
                 continue;
             }
-            // A program that did not answer once is not waited for a second time in the same round.
+            // After a timeout, the remaining checks of the round are skipped.
             if slow {
                 *seen = ProbeResult::TimedOut;
                 continue;
@@ -83,7 +84,7 @@ pub(crate) fn look(
     let mut health = entry.engine.judge(&observed);
     let failed = observed.iter().find_map(failed_check);
     if let (false, None, Some(why)) = (health.resume.supported, &health.trouble, &failed) {
-        // What was not seen is not believed, and that is why.
+        // An ability that was not observed counts as missing, and the detail states why.
         health.resume.detail = format!("the probe failed: {why}");
     }
     let unseen = |seen: &ProbeResult| matches!(seen, ProbeResult::TimedOut | ProbeResult::Unavailable { .. });
@@ -92,7 +93,7 @@ pub(crate) fn look(
     (health, lasts)
 }
 
-/// What can be said of an engine whose program has not answered yet.
+/// The health of an engine whose program has not answered yet.
 pub(crate) fn unanswered(entry: &InstalledEngine) -> EngineHealth {
     let checks = entry.engine.checks(&entry.installation);
     let mut health = entry.engine.judge(&vec![ProbeResult::TimedOut; checks.len()]);
@@ -101,7 +102,7 @@ pub(crate) fn unanswered(entry: &InstalledEngine) -> EngineHealth {
     health
 }
 
-/// Why a check showed nothing, if it did not.
+/// Why a check failed; None if it succeeded.
 fn failed_check(observed: &ProbeResult) -> Option<String> {
     match observed {
         ProbeResult::Ran { code: None | Some(0), .. } => None,
@@ -117,10 +118,10 @@ fn failed_check(observed: &ProbeResult) -> Option<String> {
     }
 }
 
-/// How much of a program's complaint is repeated.
+/// Maximum length of a program's error output in a message, in characters.
 const MOST_COMPLAINT_CHARS: usize = 200;
 
-/// Waits, unless nobody wants the result any more or the time is over by then.
+/// Waits, unless the probe is cancelled or the deadline comes first.
 #[expect(clippy::disallowed_methods, reason = "the pause before another try is what is wanted")]
 fn waits(pause: Duration, deadline: Instant, cancel: &AtomicBool) -> bool {
     let end = now() + pause;
@@ -130,15 +131,15 @@ fn waits(pause: Duration, deadline: Instant, cancel: &AtomicBool) -> bool {
     end < deadline && !cancel.load(Ordering::Acquire)
 }
 
-/// How the names of processes begin that are checks.
+/// Prefix of the names of checks.
 const CHECK: &str = "check-";
 
-/// Whether a process of this name is a check.
+/// Whether a process with this name is a check.
 pub(crate) fn is_check(name: &str) -> bool {
     name.starts_with(CHECK)
 }
 
-/// Runs one check to its answer.
+/// Runs one check to its result.
 fn observe(
     processes: &dyn Processes,
     name: &str,
@@ -163,7 +164,7 @@ fn observe(
     };
     let directory = examination.directory;
     let pass_env = &entry.installation.pass_env;
-    // A check runs in an empty directory and asks for a version or a help text: nothing tells it what to do.
+    // A check runs in an empty directory and asks only for a version or a help text.
     let start = ProcessStart {
         launch: &launch,
         workspace: directory,
@@ -185,11 +186,12 @@ fn observe(
             | StartError::System(_)),
         ) => ProbeResult::Unavailable { reason: error.to_string() },
     };
-    let _nobody_else_could_end_it_better = processes.end(name);
+    // A failure to end the process does not change the result of the check.
+    processes.end(name).ok();
     observed
 }
 
-/// How much of each stream is looked at. No help text is longer; what comes after is heard and dropped.
+/// Maximum bytes kept of each stream. No help text is longer; further output is discarded.
 const MOST: usize = 1 << 20;
 
 fn listen(
@@ -211,7 +213,7 @@ fn listen(
     };
     let code = loop {
         let left = until.saturating_duration_since(now());
-        // A program that never stops talking has not answered either.
+        // A program with endless output has not answered either.
         if left.is_zero() || cancel.load(Ordering::Acquire) {
             return ProbeResult::TimedOut;
         }

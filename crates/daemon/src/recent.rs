@@ -1,8 +1,8 @@
-//! Runs as this desk committed them last, so that the next event of a run need not ask the store for them.
+//! Caches the last committed state of runs, so that the next event need not read the store.
 //!
-//! Nothing depends on it: whoever is about to change a run takes it out, and puts back what the store has accepted.
-//! A desk that dies, or a caller that leaves in between, loses an entry and no more. What another writer did meanwhile is
-//! noticed by the run's revision when the change is committed.
+//! Correctness does not depend on the cache. A run is removed before it is changed, and put back after the commit. A
+//! crash or an abandoned request only loses an entry. Changes by another writer are detected by the revision at the
+//! commit.
 
 use std::{
     collections::BTreeMap,
@@ -14,7 +14,8 @@ use abide_domain::{
     run::{Run, RunState},
 };
 
-/// How many runs are remembered. More are at work at once on no machine; those that wait for people are read again.
+/// Maximum number of cached runs. It exceeds the number of concurrently active runs; runs that wait for people are read
+/// again.
 const MOST: usize = 1024;
 
 #[derive(Debug, Default)]
@@ -23,27 +24,27 @@ pub(crate) struct RecentRuns(Mutex<RecentRunMap>);
 #[derive(Debug, Default)]
 struct RecentRunMap {
     runs: BTreeMap<RunId, Arc<Run>>,
-    /// Whose question each is that can be answered, of the runs that are remembered.
+    /// The run of each open question, for the cached runs.
     askers: BTreeMap<InteractionId, RunId>,
 }
 
 impl RecentRuns {
-    /// The run as it was committed last, if that is remembered.
+    /// The last committed state, if it is cached.
     pub(crate) fn look(&self, run: RunId) -> Option<Arc<Run>> {
         self.known().runs.get(&run).cloned()
     }
 
-    /// Whose question this is, if that is remembered: a question never changes its run.
+    /// The run of this question, if it is cached. It never changes.
     pub(crate) fn asker(&self, question: InteractionId) -> Option<RunId> {
         self.known().askers.get(&question).copied()
     }
 
-    /// A run, to be changed: until it is put back, nobody here knows what it is.
+    /// Removes a run from the cache in order to change it.
     pub(crate) fn take(&self, run: RunId) -> Option<Arc<Run>> {
         self.known().remove(run)
     }
 
-    /// The store has accepted this. A run to which nothing will happen any more is not worth the room.
+    /// Caches a committed state. A finished run without pending effects is not cached.
     pub(crate) fn put(&self, run: Arc<Run>) {
         if run.owed.is_empty() && matches!(run.state, RunState::Finished(_)) {
             return;
@@ -54,7 +55,7 @@ impl RecentRuns {
         }
         known.runs.insert(run.run_id, run);
         if known.runs.len() > MOST {
-            // Ids are in the order of creation: the oldest run is most likely the one that waits longest.
+            // Ids are in the order of creation. The oldest run has most likely waited longest.
             let oldest = known.runs.first_key_value().map(|(run, _)| *run);
             oldest.and_then(|oldest| known.remove(oldest));
         }

@@ -1,7 +1,7 @@
-//! What one process says, as events of its run; what the run orders, as bytes for the process.
+//! Translates the output of one process into events of its run, and effects into bytes for the process.
 //!
-//! Pure: reading, writing and committing are for the performer. A new talk that is fed everything from the first byte, or
-//! from a checkpoint on, comes to the same events.
+//! Pure: reading, writing and committing are done by the executor. A new session that reads all output from the first
+//! byte, or from a checkpoint on, produces the same events.
 
 use abide_domain::{
     approval::ApprovalVerdict,
@@ -23,67 +23,62 @@ use tokio::sync::watch;
 
 use crate::budget::{JournalBudget, bounded};
 
-/// The conversation with one attempt's process.
+/// The session with one attempt's process.
 #[derive(Debug)]
 pub(crate) struct ProcessSession {
     engine: String,
     attempt: Attempt,
-    /// The turns that the process was given, in order.
+    /// The turns of the process, in order.
     turns: Vec<TurnId>,
     interpreter: Box<dyn ProcessInterpreter>,
-    /// The last of what it complained about.
+    /// The last bytes of standard error.
     stderr: Vec<u8>,
     cause: ExitCause,
-    /// Whether it has been speaking while nobody listened, and that has not been heard yet.
+    /// True while output from a time without a daemon is still being read.
     behind: bool,
-    /// How far it has been heard.
+    /// The position up to which the output has been interpreted.
     heard: watch::Sender<OutputPosition>,
-    /// How many bytes of each stream it has been fed.
+    /// Number of bytes read from each stream.
     fed: OutputOffsets,
-    /// How much of what it says may become journal entries.
+    /// Limits the number of journal entries.
     budget: JournalBudget,
 }
 
-/// Something that has to be done because of what was heard.
+/// An action that results from output.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum SessionAction {
-    /// Take this event.
+    /// Commit this event.
     Take(RunEvent),
-    /// Write this to the process, once for this key.
-    Write {
-        /// The key.
-        key: u64,
-        /// The bytes.
-        bytes: Vec<u8>,
-    },
-    /// It has said its last word and should go soon.
+    /// Write these bytes to the process, once for this key.
+    Write { key: u64, bytes: Vec<u8> },
+    /// The process has finished and should exit soon.
     ExpectExit,
 }
 
-/// What is stored of a talk beside the process's output, so that the output before it need not be kept (decision 0016).
+/// The stored state of a session, so that earlier output need not be kept (decision 0016).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct SessionCheckpoint {
     /// The adapter and the version of its state.
     version: String,
-    /// Where to go on in standard output.
+    /// The next offset in standard output.
     stdout: u64,
-    /// Where to go on in standard error.
+    /// The next offset in standard error.
     stderr: u64,
-    /// The reader's state. None if it was too large to be stored and output had to be released all the same.
+    /// The state of the interpreter. None if it was too large and the output had to be released anyway.
     state: Option<String>,
-    /// The last of what the process complained about.
+    /// The last bytes of standard error.
     complaints: String,
-    /// How far it had been heard.
+    /// The position up to which the output was interpreted.
     said: u64,
-    /// The last fact that the run had taken.
+    /// The position of the last committed fact.
     committed: u64,
-    /// What of the budgets was used up.
+    /// The used parts of the budgets.
     #[serde(default)]
     budget: JournalBudget,
 }
 
 impl SessionCheckpoint {
-    /// For output that had to be released although nobody can go on from here.
+    /// A checkpoint for output that was released although no reader can continue from it.
     pub(crate) fn impossible(at: OutputOffsets) -> Self {
         Self {
             version: String::new(),
@@ -97,21 +92,21 @@ impl SessionCheckpoint {
         }
     }
 
-    /// As it is stored.
+    /// Encodes the checkpoint for storage.
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
         serde_json::to_vec(self).unwrap_or_default()
     }
 
-    /// As it was stored; none if that cannot be read.
+    /// Decodes a stored checkpoint; None if it is invalid.
     pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
         serde_json::from_slice(bytes).ok()
     }
 }
 
-/// The longest name of a session or a request that is journalled.
+/// Maximum length of a session or request id in the journal.
 const MAX_NAME_BYTES: usize = 4 << 10;
 
-/// How much of standard error is kept.
+/// Number of bytes kept of standard error.
 const STDERR_TAIL: usize = 16 << 10;
 
 impl ProcessSession {
@@ -136,7 +131,7 @@ impl ProcessSession {
         }
     }
 
-    /// Further bytes of its standard output.
+    /// Interprets bytes of standard output.
     pub(crate) fn heard(&mut self, bytes: &[u8]) -> Vec<SessionAction> {
         self.fed.stdout += bytes.len() as u64;
         let said = self.interpreter.feed(bytes);
@@ -150,13 +145,13 @@ impl ProcessSession {
         said.into_iter().flat_map(|said| self.deeds(said, ProcessAfterTurn::Alive)).collect()
     }
 
-    /// How far it has been heard, now and later. A talk that was begun anew hears everything from the first byte on, and
-    /// means nothing to the process before it has heard what its run has.
+    /// The position up to which the output has been interpreted. After a restart the session replays all output; until
+    /// it reaches the run's position, its interpreter must not be asked to write.
     pub(crate) fn progress(&self) -> watch::Receiver<OutputPosition> {
         self.heard.subscribe()
     }
 
-    /// Further bytes of its standard error.
+    /// Records bytes of standard error.
     pub(crate) fn complained(&mut self, bytes: &[u8]) {
         self.fed.stderr += bytes.len() as u64;
         self.stderr.extend_from_slice(bytes);
@@ -164,13 +159,13 @@ impl ProcessSession {
         self.stderr.drain(..excess);
     }
 
-    /// How many bytes of each stream it has been fed.
+    /// Number of bytes read from each stream.
     pub(crate) fn fed(&self) -> OutputOffsets {
         self.fed
     }
 
-    /// What a later talk needs in order to go on from here, and where that is. None if there is nothing that could be
-    /// stored. `committed` is the last fact that the run has taken.
+    /// The state from which a later session can continue, and its offsets. None if it cannot be stored. `committed` is
+    /// the position of the last committed fact.
     pub(crate) fn checkpoint(&self, committed: OutputPosition) -> Option<(SessionCheckpoint, OutputOffsets)> {
         let reader = self.interpreter.checkpoint()?;
         if reader.state.len() > MAX_CHECKPOINT_BYTES {
@@ -190,7 +185,8 @@ impl ProcessSession {
         Some((checkpoint, from))
     }
 
-    /// Goes on from a checkpoint, if that can be: says from where on it has to be fed, or why from the first byte.
+    /// Continues from a checkpoint. Returns the offsets at which to read on, or why the session has to begin at the
+    /// first byte.
     pub(crate) fn restore(
         &mut self,
         checkpoint: &SessionCheckpoint,
@@ -199,7 +195,7 @@ impl ProcessSession {
         let Some(state) = &checkpoint.state else {
             return Err("more had been understood than a checkpoint may hold".to_owned());
         };
-        // The facts before the checkpoint would not be told again.
+        // The facts before the checkpoint would be lost.
         if checkpoint.committed > committed.0 {
             return Err("the run's ledger is older than the reader's checkpoint".to_owned());
         }
@@ -213,10 +209,10 @@ impl ProcessSession {
         Ok(self.fed)
     }
 
-    /// It is over. Whatever turn it had in hand ends; then it is known to be gone.
+    /// Handles the exit of the process: ends its turn and reports the exit.
     pub(crate) fn departed(&mut self, exit: ExitStatus) -> Vec<SessionAction> {
         let departure = ProcessExit { exit, stderr: &self.stderr, cause: self.cause };
-        // Without a record of its end, a turn in hand has an unknown outcome, which the interpreter cannot tell.
+        // Without an exit record the outcome of the turn is unknown, and the interpreter is not asked.
         let said = match exit {
             ExitStatus::Unseen => Default::default(),
             ExitStatus::Code(_) => self.interpreter.end(&departure),
@@ -227,22 +223,22 @@ impl ProcessSession {
         deeds
     }
 
-    /// It was speaking while nobody listened.
+    /// Marks that output from a time without a daemon has to be read.
     pub(crate) fn falls_behind(&mut self) {
         self.behind = true;
     }
 
-    /// What it said then has been heard.
+    /// Marks that this output has been read.
     pub(crate) fn caught_up(&mut self) {
         self.behind = false;
     }
 
-    /// Whether its turn may have ended long ago, for all we know.
+    /// Whether the turn may have ended in output that has not been read yet.
     pub(crate) fn is_behind(&self) -> bool {
         self.behind
     }
 
-    /// The bytes that begin its next turn.
+    /// The bytes that start its next turn.
     pub(crate) fn say(&mut self, turn: TurnId, prompt: &str) -> Result<Vec<u8>, UnsupportedOperation> {
         let bytes = self.interpreter.say(prompt)?;
         if self.turns.last() != Some(&turn) {
@@ -259,13 +255,13 @@ impl ProcessSession {
         self.interpreter.steer(text)
     }
 
-    /// How its turn is stopped. From now on its end is ours.
+    /// How to interrupt its turn. A later exit is attributed to the interrupt.
     pub(crate) fn interrupt(&mut self) -> InterruptMethod {
         self.cause = ExitCause::Interrupted;
         self.interpreter.interrupt()
     }
 
-    /// How it is asked to go after its last word, if it is not at work.
+    /// How to ask an idle process to exit.
     pub(crate) fn leave(&mut self) -> Option<ShutdownMethod> {
         match self.interpreter.status() {
             EngineSessionStatus::BetweenTurns => Some(self.interpreter.leave()),
@@ -276,14 +272,14 @@ impl ProcessSession {
         }
     }
 
-    /// It does not go although it has said its last word, so it is ended.
+    /// Marks that the process is ended because it did not exit after it had finished.
     pub(crate) fn dismiss(&mut self) {
         if self.cause == ExitCause::Itself {
             self.cause = ExitCause::Dismissed;
         }
     }
 
-    /// What is to be done because of one thing that was said. The end of a turn also tells what was left out of it.
+    /// The actions for one fact. The end of a turn also reports omitted entries.
     fn deeds(&mut self, said: EngineFact, aftermath: ProcessAfterTurn) -> Vec<SessionAction> {
         let attempt = self.attempt;
         let ends = matches!(said.what, FactKind::Ended { .. });
@@ -296,11 +292,11 @@ impl ProcessSession {
     fn deed(&mut self, said: EngineFact, aftermath: ProcessAfterTurn) -> Option<SessionAction> {
         let (attempt, position) = (self.attempt, said.at);
         Some(SessionAction::Take(match said.what {
-            // No engine has a name this long, and without a name the run is told so.
+            // No engine uses an id this long. Without an id, the run is told that there is none.
             FactKind::Session { value, .. } if value.len() > MAX_NAME_BYTES => return None,
             FactKind::Session { handle_type, value } => {
                 let engine = self.engine.clone();
-                // In which turn it was first announced is the domain's to know.
+                // The domain knows in which turn it was first announced.
                 let handle =
                     EngineSessionHandle { engine, handle_type, handle_value: value, created_at_turn: 0 };
                 RunEvent::HandleAnnounced { attempt, position, handle }
@@ -329,7 +325,7 @@ impl ProcessSession {
             }
             FactKind::Write(bytes) => return Some(SessionAction::Write { key: position.0, bytes }),
             FactKind::Finishing => return Some(SessionAction::ExpectExit),
-            // For people who watch: it is in the spool, and in the answer.
+            // Not journalled: the text is in the spool and in the answer.
             FactKind::Text(_) | FactKind::Unknown(_) => return None,
         }))
     }

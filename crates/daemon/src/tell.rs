@@ -1,8 +1,8 @@
-//! What is logged of a run's life: one line for each event that changed it, with ids and codes as fields.
+//! Logs the events of runs: one line for each event that changed a run, with ids and codes as fields.
 //!
-//! Nothing that people or engines wrote is in it: neither prompts and answers nor the words of a failure, which may
-//! repeat what an engine was given. Those are in the ledger. The one exception is an automatic reply, which is Abide's own
-//! (D6). What a line looks like is decided by who subscribes.
+//! Text of users and engines is not logged: neither prompts and answers nor failure messages, which may repeat engine
+//! input. Those are in the ledger. The exception is an automatic reply, which is text of Abide (D6). The subscriber
+//! formats the lines.
 
 use abide_domain::{
     event::{LaunchRetry, RunEvent, TurnOutcome},
@@ -15,7 +15,7 @@ use abide_domain::{
 };
 use tracing::{debug, info, info_span, warn};
 
-/// What there is to tell of an event, taken down before it is committed and told after.
+/// The loggable part of an event. Created before the commit and logged after it.
 #[derive(Clone, Debug)]
 pub(crate) enum EventLogLine {
     Created,
@@ -57,7 +57,7 @@ pub(crate) enum EventLogLine {
     },
 }
 
-/// How much of an automatic reply is logged.
+/// Maximum length of an automatic reply in the log, in characters.
 const MOST_INSTRUCTION_CHARS: usize = 200;
 
 impl EventLogLine {
@@ -110,7 +110,7 @@ impl EventLogLine {
         }
     }
 
-    /// Tells it of a run that has become this.
+    /// Logs the event with the new state of the run.
     pub(crate) fn tell(self, run: &Run) {
         let engine = run.settings.engine.as_str();
         let span = info_span!("run", run = %run.run_id, attempt = run.last_attempt.0, engine);

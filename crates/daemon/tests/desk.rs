@@ -1,4 +1,4 @@
-//! The desk takes each thing once, whoever sends it and however often.
+//! [`RunService`] accepts each request once, independent of its sender and of repetitions.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ use abide_ports::{
 use abide_store::memory::{CrashPoint, MemoryStore};
 use abide_testkit::clock::FakeClock;
 
-/// A desk on a store of its own.
+/// A service with its own store.
 struct RunServiceFixture {
     desk: RunService,
     store: Arc<MemoryStore>,
@@ -40,7 +40,7 @@ impl RunServiceFixture {
         Self { desk, store, clock }
     }
 
-    /// The same store, another daemon.
+    /// A new service on the same store.
     async fn reopen(&self, slots: usize) -> Self {
         let (store, clock) = (self.store.clone(), self.clock.clone());
         let desk = RunService::open(store.clone(), clock.clone(), slots).await.expect("it opens");
@@ -77,7 +77,7 @@ impl RunServiceFixture {
         }
     }
 
-    /// A run whose first turn is at work, and what its process says until it is gone: its session, a question, its end.
+    /// A run with a running turn, and the events of its process until the exit: session, question, end.
     async fn at_work(&self) -> (RunId, [RunEvent; 3]) {
         let (run, attempt) = (self.create("asking").await, Attempt(1));
         self.take(run, resolved()).await;
@@ -270,7 +270,7 @@ async fn d6_an_automatic_reply_is_in_the_journal_with_its_policy() {
     assert_eq!(reply.by, by);
 }
 
-/// A run of the first release goes on under the present rules, and its journal says since when.
+/// A run of the first release continues under the present rules, and its journal records the change.
 #[tokio::test]
 async fn a_run_of_an_older_release_adopts_the_present_rules_with_its_next_event() {
     let office = RunServiceFixture::open(4).await;
@@ -321,7 +321,7 @@ async fn several_events_are_committed_together_or_not_at_all() {
         let news = office.journal(run).await.split_off(before.len());
         let all = ["HandleAnnounced", "TurnEnded", "ProcessExited"];
         assert_eq!(news, if written { &all[..] } else { &[] });
-        // Whoever comes next tells everything again, one by one or at once, and it comes to the same.
+        // The next daemon reports all events again, one by one or in one batch, with the same result.
         let office = office.reopen(1).await;
         let again = office.desk.take_all(run, &said).await.expect("it is taken");
         assert_eq!(again == RequestOutcome::Absorbed, written);
@@ -360,7 +360,7 @@ async fn a_slot_that_a_run_gives_free_is_its_own_again_only_if_nobody_waits_long
     let RunEvent::TurnEnded { attempt, turn_id, position, aftermath, .. } = ended else { panic!("an end") };
     let ending = TurnOutcome::Completed { text: "done".into() };
     let ended = RunEvent::TurnEnded { attempt, turn_id, position, ending, aftermath };
-    // The message makes the run stand in the queue again, behind the one that has waited.
+    // The message queues the run again, behind the one that has waited.
     office.desk.take_all(first, &[handle, ended, exited]).await.expect("it is taken");
     assert_eq!(office.run(first).await.status(), RunStatus::Queued);
     assert_eq!(office.desk.admit().await.expect("it admits"), [waits]);
@@ -389,7 +389,7 @@ async fn what_another_desk_did_is_seen_before_anything_is_refused() {
     let (run, question) = office.asking().await;
     let other = office.reopen(1).await;
     other.desk.reply(reply(question, "red", None)).await.expect("it is taken");
-    // This desk still remembers the question as open, and the run as waiting.
+    // This service still has the question as open and the run as waiting in its cache.
     let cancel = office.take(run, RunEvent::CancelRequested { by: "ada".into() }).await;
     assert_eq!(cancel.turn_index, 2);
     let late = other.desk.take(run, RunEvent::CancelRequested { by: "bob".into() }).await;

@@ -1,4 +1,4 @@
-//! The crash guard alone: what is counted, what is set aside, and what ends that.
+//! The crash guard alone: counting, quarantine, and the end of it.
 
 use std::{
     collections::BTreeMap,
@@ -10,7 +10,7 @@ use abide_daemon::{CrashGuard, CrashGuardDecision, GuardPauses, GuardedEffect};
 use abide_ports::crash_log::{CrashGuardState, CrashLog, CrashLogContents};
 use abide_testkit::clock::FakeClock;
 
-/// A home's record, which outlives daemons.
+/// A crash log that outlives daemons.
 #[derive(Default)]
 struct CrashLogFixture(Mutex<(BTreeMap<usize, String>, CrashGuardState)>);
 
@@ -35,7 +35,7 @@ impl CrashLog for CrashLogFixture {
     }
 }
 
-/// The machine on which daemons come and go.
+/// A crash log and a clock for several consecutive daemons.
 struct GuardFixture {
     record: Arc<CrashLogFixture>,
     clock: Arc<FakeClock>,
@@ -46,7 +46,7 @@ impl GuardFixture {
         Self { record: Arc::default(), clock: Arc::new(FakeClock::new()) }
     }
 
-    /// The next daemon, which finds what the last one left.
+    /// Starts the next daemon with the records of the last one.
     fn start(&self) -> CrashGuard {
         let remains = {
             let record = self.record.0.lock().expect("no test panics with it");
@@ -58,12 +58,12 @@ impl GuardFixture {
         guard
     }
 
-    /// A daemon that dies while it performs these.
+    /// Simulates a daemon that crashes while it executes these tasks.
     async fn dies_of(&self, items: &[&str]) {
         let guard = self.start();
         guard.ready();
         for item in items {
-            // A dead process ends nothing.
+            // A crashed process drops nothing.
             std::mem::forget(admitted(&guard, item).await);
         }
     }
@@ -83,7 +83,7 @@ async fn admitted(guard: &CrashGuard, item: &str) -> GuardedEffect {
 async fn waits(guard: &CrashGuard, item: &str) -> Option<Duration> {
     match guard.admit(item).await {
         CrashGuardDecision::Now(_) => None,
-        // The clock moves a little with each look.
+        // The fake clock advances a little with each reading.
         CrashGuardDecision::Later(wait) => Some(Duration::from_secs(wait.as_secs_f64().round() as u64)),
     }
 }

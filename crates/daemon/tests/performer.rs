@@ -1,5 +1,5 @@
-//! The performer on a memory store, with actors for engines: what is heard together is committed together, what is
-//! known is not asked again, and nothing is said to a process before what it said is durable.
+//! The executor on a memory store with fake engines: output is committed in batches, cached results are not probed
+//! again, and a process gets input only after its earlier output is durable.
 
 use std::{
     sync::{Arc, Mutex},
@@ -32,7 +32,7 @@ use abide_testkit::{
     clock::FakeClock,
 };
 
-/// A daemon's inside, with everything that outlives it.
+/// The parts of a daemon, and the state that outlives it.
 struct ExecutorFixture {
     desk: Arc<RunService>,
     performer: EffectExecutor,
@@ -42,7 +42,7 @@ struct ExecutorFixture {
     world: DaemonDeps,
 }
 
-/// Longer than anything here takes on any machine.
+/// Exceeds the duration of any step on any machine.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 impl ExecutorFixture {
@@ -104,13 +104,13 @@ impl ExecutorFixture {
         self.performer.follow_up(outcome).await;
     }
 
-    /// Waits until a run is like that and nothing of it is held or owed.
+    /// Waits until a run has this status and no process or effect is left.
     async fn until(&self, run: RunId, status: RunStatus) -> Run {
         let settled = |run: &Run| run.status() == status && run.owed.is_empty();
         self.when(run, |run| settled(run) && self.actors.names().is_empty()).await
     }
 
-    /// Waits until something is true of a run.
+    /// Waits until a condition on a run is true.
     async fn when(&self, run: RunId, wanted: impl Fn(&Run) -> bool) -> Run {
         self.when_in(self.performer.changes(), run, wanted).await
     }
@@ -173,7 +173,7 @@ fn line(text: &str) -> ProcessOutput {
     ProcessOutput::Stdout(format!("{text}\n").into_bytes())
 }
 
-/// Asks in a new session, and is done in one that goes on.
+/// Asks in a new session, and completes in a resumed one.
 fn asks_once(part: FakeLaunch<'_>) -> Vec<ProcessOutput> {
     let last = if part.session.is_empty() { "ask which?" } else { "done" };
     vec![line("session s"), line(last), ProcessOutput::Exited(ExitStatus::Code(0))]
@@ -192,7 +192,7 @@ async fn a_program_is_examined_once_until_it_is_replaced() {
     }
 }
 
-/// Asks in a new session and does not leave by itself; is done in one that goes on.
+/// Asks in a new session without exiting; completes in a resumed one.
 fn asks_and_lingers(part: FakeLaunch<'_>) -> Vec<ProcessOutput> {
     match part.session.is_empty() {
         true => vec![line("session s"), line("ask which?")],
@@ -205,7 +205,7 @@ async fn e6_an_answer_during_the_end_of_the_process_that_asked_leaves_no_attempt
     let theatre = ExecutorFixture::open(FakeProcesses::new(asks_and_lingers)).await;
     for _ in 0..20 {
         let run = theatre.create().await;
-        // Not until nothing is owed: the process is being ended while the answer comes.
+        // Does not wait for pending effects: the process is still being ended when the answer arrives.
         let waiting = theatre.when(run, |run| run.status() == RunStatus::WaitingUser).await;
         theatre.reply(&waiting).await;
         theatre.until(run, RunStatus::Succeeded).await;
@@ -227,7 +227,7 @@ async fn an_orderly_stop_waits_for_the_processes_that_are_being_ended() {
         ExecutorFixture::on(Arc::new(MemoryStore::new()), Arc::new(FakeClock::new()), actors.clone()).await;
     let habits = DaemonConfig { stall_after: Seconds(60), slots: 4, workspaces: "w".into() };
     let daemon = Daemon::new(theatre.world.clone(), habits);
-    // The check of the engine is ended as well.
+    // The probe of the engine is ended as well.
     let_go.send(()).expect("it waits");
     let new = new_run(RunId(theatre.clock.stamp().fresh));
     let run = new.run_id;
@@ -239,7 +239,7 @@ async fn an_orderly_stop_waits_for_the_processes_that_are_being_ended() {
         stopped = &mut stop => panic!("{stopped:?} with {:?} still there", actors.names()),
         () = tokio::time::sleep(Duration::from_millis(300)) => {}
     }
-    // The order to end it, and the reader that clears up.
+    // For the effect that ends the process, and for the reader's cleanup.
     for _ in 0..4 {
         let_go.send(()).expect("it waits");
     }
@@ -247,7 +247,7 @@ async fn an_orderly_stop_waits_for_the_processes_that_are_being_ended() {
     assert_eq!(actors.names(), Vec::<String>::new());
 }
 
-/// A workspace that breaks whoever prepares it.
+/// Panics in every preparation.
 struct PanickingWorkspaces;
 
 impl Workspaces for PanickingWorkspaces {
@@ -302,7 +302,7 @@ async fn what_a_process_wants_written_is_written_after_what_it_said_before_is_du
         vec![ProcessOutput::Stdout(together.into()), ProcessOutput::Exited(ExitStatus::Code(0))]
     };
     let watch = move |_: &str, bytes: &[u8]| {
-        // The memory store answers at once, so nobody has to be waited for.
+        // The memory store answers at once, so no runtime is needed.
         let entries = futures_now(watched.entries(JournalSeq(0), 100)).expect("memory can be read");
         let progressed = entries.iter().filter(|entry| entry.event.name() == "Progressed").count();
         log.lock().unwrap().push((String::from_utf8_lossy(bytes).into_owned(), progressed));
@@ -354,7 +354,7 @@ async fn news_that_comes_later_is_not_waited_for() {
     theatre.until(run, RunStatus::Succeeded).await;
 }
 
-/// A daemon examines the engine of a run and starts its process, and no more.
+/// Simulates a daemon that probes the engine of a run and starts its process, and nothing more.
 async fn started_by_hand(desk: &RunService, actors: &FakeProcesses, run_id: RunId) {
     let resolved = RunEvent::ProfileResolved {
         profile: profile(),
@@ -393,7 +393,7 @@ async fn a_daemon_that_dies_in_a_commit_is_followed_by_one_that_comes_to_the_sam
             vec![ProcessOutput::Stdout(said.into()), ProcessOutput::Exited(ExitStatus::Code(0))]
         };
         let actors = Arc::new(FakeProcesses::new(plays));
-        // This daemon lives until it has started the process and heard some of what it said.
+        // This daemon lives until it has started the process and read some of its output.
         let desk = RunService::open(store.clone(), clock.clone(), 4).await.expect("it opens");
         let run_id = RunId(clock.stamp().fresh);
         desk.create(new_run(run_id)).await.expect("it is created");
@@ -422,7 +422,7 @@ async fn a_daemon_that_dies_in_a_commit_is_followed_by_one_that_comes_to_the_sam
     }
 }
 
-/// The result of something that is ready.
+/// The result of a future that is ready.
 fn futures_now<T>(future: impl Future<Output = T>) -> T {
     let mut future = std::pin::pin!(future);
     match future.as_mut().poll(&mut std::task::Context::from_waker(std::task::Waker::noop())) {
@@ -441,7 +441,7 @@ async fn a_turn_that_may_have_ended_while_nobody_listened_is_heard_out_before_it
     new.settings.turn_timeout_sec = Some(Seconds(10));
     desk.create(new).await.expect("it is created");
     started_by_hand(&desk, &actors, run).await;
-    // The next daemon comes when the turn's time is long over.
+    // The next daemon starts long after the deadline of the turn.
     clock.advance(60_000_000);
     let theatre = ExecutorFixture::on(store, clock, actors).await;
     theatre.performer.reconcile().await.expect("memory can be read");
@@ -452,7 +452,7 @@ async fn a_turn_that_may_have_ended_while_nobody_listened_is_heard_out_before_it
     theatre.until(run, RunStatus::Succeeded).await;
 }
 
-/// A run that decides for itself a minute after it has asked.
+/// A run that decides automatically one minute after its question.
 fn unattended(run_id: RunId, name: &str) -> NewRun {
     let mut new = new_run(run_id);
     new.settings.unanswered = UnansweredPolicy::AutoDecide;
@@ -489,7 +489,7 @@ async fn a_deadline_survives_a_restart_and_passes_once() {
     assert_eq!(next.decisions(run).await, 1);
 }
 
-/// Rules under which the deadline of one run cannot be committed, and that of another breaks whoever tries.
+/// Rules under which the deadline of one run is refused, and that of another panics.
 fn damaged(run: Option<&Run>, stamp: &EventStamp, event: &RunEvent) -> Result<RunStep, RequestRefused> {
     if let (Some(run), RunEvent::DeadlinePassed { .. }) = (run, event) {
         match run.settings.labels.get("name").map(String::as_str) {
@@ -507,7 +507,7 @@ async fn a_run_that_cannot_be_changed_does_not_stop_the_deadlines_of_others() {
     let actors = Arc::new(FakeProcesses::new(asks_once));
     let theatre = ExecutorFixture::under_rules(damaged, Arc::new(NoopWorkspaces), store, clock, actors).await;
     let mut runs = Vec::new();
-    // The damaged ones are due first.
+    // The damaged runs are due first.
     for name in ["refused", "broken", "sound", "sound"] {
         let run = theatre.create_unattended(name).await;
         theatre.until(run, RunStatus::WaitingUser).await;

@@ -1,4 +1,4 @@
-//! Examining an engine: what fails is tried again, within bounds, and only a missing program is called missing (A3).
+//! Probing an engine: failures are retried within bounds, and only a missing program is reported as missing (A3).
 
 #![expect(clippy::unwrap_used, reason = "all of this is a test")]
 
@@ -25,7 +25,7 @@ use abide_ports::{
     },
 };
 
-/// What becomes of one check.
+/// The scripted result of a check.
 #[derive(Clone, Copy, Debug)]
 enum ScriptedCheck {
     Tells(&'static str),
@@ -35,7 +35,7 @@ enum ScriptedCheck {
     Hangs,
 }
 
-/// A machine on which checks go as they are told, one after the other, and then like the last one.
+/// A fake machine whose checks follow a script. The last entry repeats.
 struct ScriptedMachine {
     plan: Mutex<VecDeque<ScriptedCheck>>,
     started: Mutex<Vec<String>>,
@@ -191,6 +191,6 @@ fn a3_a_program_that_never_answers_is_not_called_missing() {
 
 #[test]
 fn a3_a_busy_machine_may_take_its_time_to_tell_a_version() {
-    // `--version` was seen to take 25 s.
+    // `--version` was observed to take 25 s.
     assert!(abide_ports::engine::ProbeCommand::command([]).patience_ms >= 45_000);
 }

@@ -1,6 +1,7 @@
-//! Which answers to an approval are a yes and which are a no: one grammar for all surfaces (I43).
+//! The grammar of answers to approvals, the same for all surfaces (I43).
 //!
-//! A text that is neither is refused, so that a person learns that it was not understood. Policy never approves (D7).
+//! A text that is neither a yes nor a no is refused, so that the person learns that it was not understood. A policy
+//! never approves (D7).
 
 use alloc::string::String;
 
@@ -12,21 +13,20 @@ use crate::{
     reply::{InteractionReply, ReplyAuthor},
 };
 
-/// What an answer means to a request for permission.
+/// The decision on a request for permission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ApprovalVerdict {
-    /// Permission is given.
     Approved,
-    /// It is not. The text, if it says more than no, is an instruction that the engine should hear.
+    /// Permission is denied. A text that says more than no is an instruction for the engine.
     Declined,
 }
 
-/// What a text says to an approval.
+/// A parsed answer to an approval.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum ParsedApproval {
     Yes,
-    /// A yes to the content with these digits.
+    /// A yes to the content whose SHA-256 begins with these digits.
     YesTo(String),
     No,
     Unclear,
@@ -40,16 +40,16 @@ const YES: [&str; 14] = [
 const NO: [&str; 12] =
     ["n", "no", "deny", "decline", "declined", "reject", "refuse", "否", "不", "拒绝", "不同意", "不批准"];
 
-/// What may stand at the end of an answer without changing it.
+/// Punctuation at the end of an answer that does not change its meaning.
 const FINAL: [char; 4] = ['.', '!', '。', '\u{ff01}'];
-/// What parts a no from the instruction behind it.
+/// Characters that separate a no from the instruction after it.
 const PARTING: [char; 8] = [',', ':', ';', '.', '\u{ff0c}', '\u{ff1a}', '\u{ff1b}', '。'];
 
-/// How many digits of a content's SHA-256 a yes to it names.
+/// The number of SHA-256 digits that a yes to hidden content must include.
 const DIGITS: usize = 8;
 
-/// What a reply to an approval means. A person's text that is neither yes nor no is refused, and so is a yes to content
-/// that the question does not show and whose digits the answer does not name.
+/// Interprets a reply to an approval. A person's text that is neither a yes nor a no is refused. If the question does
+/// not show all of its content, a yes without the content's digits is refused too.
 pub fn judge(interaction: &Interaction, reply: &InteractionReply) -> Result<ApprovalVerdict, RequestRefused> {
     let interaction_id = interaction.interaction_id;
     let question = &interaction.question;
@@ -72,7 +72,7 @@ pub fn judge(interaction: &Interaction, reply: &InteractionReply) -> Result<Appr
     }
 }
 
-/// What choosing an option means, if that is plain.
+/// The decision that an option stands for, if it is unambiguous.
 pub fn verdict_of(question: &Question, choice: &InteractionOption) -> Option<ApprovalVerdict> {
     let label = choice.label.trim().to_lowercase();
     let first = label.split([' ', ',']).next().unwrap_or_default();
@@ -118,12 +118,13 @@ fn read(question: &Question, text: &str) -> ParsedApproval {
     ParsedApproval::Unclear
 }
 
-/// A text without what surrounds it, in lower case.
+/// The text in lower case, without surrounding white space and final punctuation.
 fn plain(text: &str) -> String {
     text.trim().trim_end_matches(FINAL).trim_end().to_lowercase()
 }
 
-/// What a reply meant before approvals had a grammar: everything that is no plain yes was a no. For journals of then.
+/// Interprets a reply by the rules before the grammar existed: any text that was not a plain yes was a no. Used for old
+/// journals.
 pub(crate) fn lenient_verdict(question: &Question, reply: &InteractionReply) -> ApprovalVerdict {
     match &reply.by {
         ReplyAuthor::Policy { .. } => ApprovalVerdict::Declined,

@@ -1,4 +1,4 @@
-//! The one point in time that a run waits for. It is part of the state, so a restart cannot forget it.
+//! The deadline of a run. It is part of the state, so it survives a restart.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,34 +8,34 @@ use crate::{
     time::{Seconds, Timestamp},
 };
 
-/// A point in time and what it ends.
+/// A point in time and the wait that it ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Deadline {
-    /// When.
     pub at: Timestamp,
-    /// What it ends.
     pub kind: DeadlineKind,
 }
 
-/// What a deadline ends.
+/// The wait that a deadline ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DeadlineKind {
     /// The wait for an answer.
     Answer(InteractionId),
-    /// The work of a turn.
+    /// The execution of a turn.
     Turn(Attempt),
-    /// The engine's chance to stop by itself.
+    /// The grace period in which the engine can stop by itself.
     Stop(Attempt),
-    /// The search for a lost turn's outcome.
+    /// The search for the outcome of a lost turn.
     Recovery(Attempt),
-    /// The idling of a chat's held process.
+    /// The idle time of a chat's held process.
     Idling(Attempt),
 }
 
-/// How long an engine may take to obey an interrupt before its process is ended.
+/// The time that an engine has to obey an interrupt before its process is terminated.
 pub const STOP_GRACE: Seconds = Seconds(15);
-/// How long a lost turn is searched for before a person is asked, over all losses of the same attempt (E8).
+/// The time limit of the search for a lost turn, summed over all losses of the same attempt (E8). Then a person is
+/// asked.
 pub const RECOVERY_BOUND: Seconds = Seconds(300);
-/// How often contact with an attempt may be lost during its turns before a person is asked, however soon it was regained.
+/// The maximum number of contact losses during the turns of an attempt, however short each loss is. Then a person is
+/// asked.
 pub const MAX_LOSSES: u32 = 16;

@@ -1,6 +1,6 @@
-//! Bringing results, questions and notices to a conversation, at least once and under a stable key (E10).
+//! Deliveries of results, questions and notices to a conversation, at least once and with a stable key (E10).
 //!
-//! How a channel shows them is not here.
+//! Formatting is left to the channels.
 
 use alloc::string::String;
 
@@ -11,75 +11,70 @@ use crate::{
     time::Timestamp,
 };
 
-/// One thing to be brought to a conversation.
+/// One item to be delivered to a conversation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Delivery {
-    /// Its name, and the key that stays the same however often it is sent.
+    /// Also the idempotency key, which is the same for every try.
     pub delivery_id: DeliveryId,
-    /// The run that it speaks for.
     pub run_id: RunId,
-    /// Where it goes.
     pub conversation_ref: String,
-    /// What it brings.
     pub content: DeliveryContent,
-    /// The turn whose outcome the person has once this has arrived.
+    /// The turn whose outcome is delivered by this item.
     pub carries: Option<TurnId>,
-    /// Since when it is wanted; a late one is marked with its age.
+    /// The time of the request. Late deliveries are marked with their age.
     pub created_at: Timestamp,
-    /// Whether it has arrived.
     pub status: DeliveryStatus,
-    /// How it last failed, if it did.
+    /// The last failure, if any.
     pub last_failure: Option<DeliveryFailure>,
-    /// When it arrived.
     pub delivered_at: Option<Timestamp>,
-    /// It has had its second chance, so there is no third.
+    /// Whether the single retry has been used.
     pub resent: bool,
 }
 
-/// What a delivery brings.
+/// The content of a delivery.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DeliveryContent {
-    /// What a turn said, or how it failed.
+    /// The reply or failure of a turn.
     Result(TurnId),
-    /// A question, with whatever its turn said before it.
+    /// A question, with the text that its turn produced before it.
     Question(InteractionId),
-    /// That a question can no longer be answered here.
+    /// A note that a question can no longer be answered.
     QuestionClosed(InteractionId),
-    /// Something that Abide has to say about the run.
+    /// A message of Abide about the run.
     Notice(DeliveryNotice),
 }
 
-/// What Abide itself says to people.
+/// A message of Abide to people.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DeliveryNotice {
-    /// The run ended while nothing of it was at work.
+    /// The run ended while no turn was running.
     RunEnded(String),
-    /// A turn's outcome could not be found out (E8).
+    /// The outcome of a turn could not be determined (E8).
     OutcomeUnknown(TurnId),
-    /// A result could not be delivered twice over; it can be read in the ledger.
+    /// A result could not be delivered after a retry; it can be read in the ledger.
     Undelivered(DeliveryId),
 }
 
-/// Whether something has arrived (E6).
+/// The progress of a delivery (E6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DeliveryStatus {
-    /// There is nothing to bring yet.
+    /// There is nothing to deliver yet.
     NotReady,
-    /// On its way.
+    /// The delivery is in progress.
     Pending,
-    /// Arrived.
+    /// The conversation has received it.
     Delivered,
-    /// Must not arrive any more.
+    /// It must not be delivered any more.
     Suppressed,
-    /// Could not be brought; waits until the conversation speaks again.
+    /// The delivery failed. It is retried when the conversation is active again.
     DeliveryUnavailable,
 }
 
 impl DeliveryStatus {
-    /// It will not change by itself. An unavailable one may get its second chance, so it is not final.
+    /// Whether the status is final. An unavailable delivery may be retried, so it is not final.
     pub fn is_final(self) -> bool {
         match self {
             Self::NotReady | Self::Pending | Self::DeliveryUnavailable => false,
@@ -88,18 +83,18 @@ impl DeliveryStatus {
     }
 }
 
-/// How sure we are that a delivery did not arrive.
+/// The certainty that a delivery failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DeliveryFailure {
     /// The channel refused it.
     Failed,
-    /// It may have arrived. Called unknown, never guessed.
+    /// It may have arrived.
     Unknown,
 }
 
 impl Delivery {
-    /// Nothing more will happen to it.
+    /// Whether the delivery cannot change any more.
     pub fn is_settled(&self) -> bool {
         match self.status {
             DeliveryStatus::DeliveryUnavailable => self.resent,

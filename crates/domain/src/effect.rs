@@ -1,9 +1,9 @@
-//! What a run owes to the world after a step was committed: orders, each with a number of its own.
+//! Effects: the actions that a run requests from the outside world after a step was committed, numbered per run.
 //!
-//! An order stays in the run's state until a fact says that it was carried out or became moot, so it is offered
-//! again after a crash. Carrying one out twice must do no harm: the number is the key. The orders of one run are
-//! carried out in their sequence, and each is reported before anything else is taken for that run; after a restart,
-//! what is owed comes before all news.
+//! A pending effect stays in the run's state until a fact settles it or makes it obsolete, so it is offered again after
+//! a crash. Performing an effect twice must be harmless; its number is the idempotency key. The effects of one run are
+//! performed in order, and each is reported before the next input of the run is processed. After a restart, pending
+//! effects are performed before new input is processed.
 
 use alloc::string::String;
 
@@ -18,111 +18,77 @@ use crate::{
     time::Timestamp,
 };
 
-/// The number of an order within its run.
+/// The number of an effect within its run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct EffectNumber(pub u32);
 
-/// An order that has not been carried out yet.
+/// An effect that has not been performed yet.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PendingEffect {
-    /// Its number.
     pub number: EffectNumber,
-    /// Not before then; at once if that is past.
+    /// The earliest time to perform it.
     pub due_at: Timestamp,
-    /// The order.
     pub effect: Effect,
 }
 
-/// An order to the world.
+/// A request to the outside world.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Effect {
-    /// Find out how the engine waits and what it can do. Settled by `ProfileResolved` or `EngineUnusable`.
-    Probe {
-        /// How thoroughly.
-        depth: ProbeDepth,
-    },
+    /// Determine the wait mode and abilities of the engine. Settled by `ProfileResolved` or `EngineUnusable`.
+    Probe { depth: ProbeDepth },
     /// Start a process for a turn. Settled by `AttemptStarted` or `LaunchFailed`.
     Launch {
-        /// Which launch; the keeper of this attempt is never started twice.
+        /// The keeper of an attempt is never started twice.
         attempt: Attempt,
-        /// The turn.
         turn_id: TurnId,
-        /// The session to go on with, or the id that a new one shall have.
+        /// The session to resume, or the id for a new one.
         session: LaunchSession,
-        /// What the engine is told.
         prompt: String,
     },
-    /// Give a living process the prompt of a new turn.
-    Say {
-        /// Which process.
-        attempt: Attempt,
-        /// The turn.
-        turn_id: TurnId,
-        /// The prompt.
-        prompt: String,
-    },
+    /// Send the prompt of a new turn to a running process.
+    Say { attempt: Attempt, turn_id: TurnId, prompt: String },
     /// Answer a request inside a turn.
     Answer {
-        /// Which process.
         attempt: Attempt,
-        /// The question.
         interaction_id: InteractionId,
-        /// The engine's name for the request.
+        /// The engine's id of the request.
         gate: String,
-        /// What was answered.
         text: String,
-        /// What that means, if permission was asked for.
+        /// The decision, if the request was for permission.
         verdict: Option<ApprovalVerdict>,
     },
-    /// Put a message into the running turn. Until that is reported, the message counts as waiting.
-    Steer {
-        /// Which process.
-        attempt: Attempt,
-        /// The message.
-        message: MessageKey,
-        /// What it says.
-        text: String,
-    },
+    /// Add a message to the running turn. The message counts as waiting until this is reported.
+    Steer { attempt: Attempt, message: MessageKey, text: String },
     /// Ask the engine to stop its turn.
-    Interrupt {
-        /// Which process.
-        attempt: Attempt,
-    },
-    /// End the process and everything that it started. Done before anything later of the same run.
-    Terminate {
-        /// Which process.
-        attempt: Attempt,
-    },
-    /// Find the process again, or read the turn's outcome back. Settled by what was found.
+    Interrupt { attempt: Attempt },
+    /// Terminate the process and all its descendants. Performed before later effects of the same run.
+    Terminate { attempt: Attempt },
+    /// Find the process again, or read back the outcome of the turn. Settled by the result.
     Recover {
-        /// Which process.
         attempt: Attempt,
-        /// The turn, matched by its id and never as "the last one".
+        /// Matched by id. It is not necessarily the last turn of the process.
         turn_id: TurnId,
     },
-    /// Bring something to the conversation. Settled by `DeliveryConfirmed` or `DeliveryFailed`.
-    Deliver {
-        /// What.
-        delivery_id: DeliveryId,
-    },
+    /// Deliver an item to the conversation. Settled by `DeliveryConfirmed` or `DeliveryFailed`.
+    Deliver { delivery_id: DeliveryId },
 }
 
-/// The engine session that a launch is for.
+/// The engine session of a launch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LaunchSession {
-    /// A new one, named by the engine.
+    /// A new session whose id the engine chooses.
     New,
-    /// A new one, under the id that we chose.
+    /// A new session with an id chosen by Abide.
     Named(EngineSessionHandle),
-    /// That one and no other.
+    /// An existing session.
     Resumed(EngineSessionHandle),
 }
 
 impl Effect {
-    /// The attempt that the order is about, if it is about one.
+    /// The attempt that the effect concerns, if any.
     pub fn attempt(&self) -> Option<Attempt> {
         match self {
             Self::Launch { attempt, .. }
@@ -136,12 +102,12 @@ impl Effect {
         }
     }
 
-    /// Whether this is the answer to that request.
+    /// Whether this effect answers that request.
     pub(crate) fn answers(&self, request: &str) -> bool {
         matches!(self, Self::Answer { gate, .. } if gate == request)
     }
 
-    /// The order's name, for tables, logs and people.
+    /// The name for tables, logs and people.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Probe { .. } => "Probe",

@@ -1,6 +1,6 @@
-//! What the domain knows of an engine: its session handle, how it can wait, and which optional abilities it claims.
+//! The domain's view of an engine: session handle, wait mode and optional abilities.
 //!
-//! How an engine is started and what its bytes mean is not here; nothing here knows an engine by its name.
+//! Starting engines and interpreting their output is not part of the domain, and no engine is known by name.
 
 use alloc::{string::String, vec::Vec};
 
@@ -8,109 +8,105 @@ use serde::{Deserialize, Serialize};
 
 use crate::time::Seconds;
 
-/// The engine's own session id (A1). Opaque: everything but its adapter may store and compare it, nothing else.
+/// The engine's own session id (A1). Opaque: only its adapter may interpret it; other code stores and compares it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EngineSessionHandle {
     /// The engine that issued it.
     pub engine: String,
-    /// What kind of thing the value is.
     pub handle_type: HandleType,
-    /// The value.
     pub handle_value: String,
-    /// The turn in which it was first announced.
+    /// The index of the turn in which it was first announced.
     pub created_at_turn: u32,
 }
 
-/// What kind of thing a handle's value is.
+/// The kind of a handle's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HandleType {
-    /// An id that the engine's command line takes.
+    /// An id for the engine's command line.
     SessionId,
-    /// A file that holds the session.
+    /// The path of a file with the session.
     SessionFile,
-    /// Something else.
+    /// Any other kind.
     Opaque,
 }
 
-/// How a run's engine waits for a person (A2): resolved once, before the first launch, and never flipped.
+/// The wait mode of a run (A2). Determined once, before the first launch, and never changed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EngineInteractiveProfile {
-    /// The way of waiting.
     pub kind: ProfileKind,
-    /// Why this way, for people.
+    /// The reason for the mode, for people.
     pub reason: String,
-    /// How long a sticky process is held, and how long an unattended question stays open.
+    /// The time that a sticky process is kept, and that an unattended question stays open.
     pub session_timeout_sec: Seconds,
 }
 
-/// The two ways of waiting (A8).
+/// The two wait modes (A8).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ProfileKind {
-    /// The process ends, the slot is free, a new process resumes the session.
+    /// The process exits and the slot is released. A new process resumes the session.
     Resumable,
-    /// The process stays and keeps its slot; the reply goes to that same process.
+    /// The process stays alive and keeps its slot. The reply goes to the same process.
     StickyProcess,
 }
 
-/// How an engine's program is called in every turn of a run (A9). Values of variables are secrets and are not stored: each
-/// launch takes them from the configuration of that moment.
+/// The command of an engine's program for all turns of a run (A9). Values of variables are secrets and are not stored.
+/// Each launch takes them from the current configuration.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EngineCommand {
-    /// The program and the arguments that come first.
+    /// The program and its leading arguments.
     pub command: Vec<String>,
-    /// Arguments of the owner for every turn.
+    /// Arguments that the owner configured for every turn.
     pub args: Vec<String>,
-    /// The names of the variables that are set on top of the environment.
+    /// The names of the variables that are added to the environment.
     pub env: Vec<String>,
-    /// Which variables of the environment it gets: names, or beginnings followed by `*`. None in journals of versions that
-    /// passed the whole environment.
+    /// Variables that are inherited: names, or prefixes followed by `*`. None in journals of versions that passed the
+    /// whole environment.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pass_env: Option<Vec<String>>,
-    /// How it is isolated unless the run says so itself. None in journals of versions that isolated nothing.
+    /// The isolation for runs that do not set their own. None in journals of versions without isolation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub isolation: Option<String>,
 }
 
-/// Whether an engine can resume (A3), and how that was found out.
+/// Whether an engine can resume sessions (A3), with the evidence.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EngineResumeCapability {
-    /// Whether it can.
     pub supported: bool,
-    /// How that was found out.
     pub probe_method: ProbeMethod,
-    /// What was seen, for people.
+    /// The observation, for people.
     pub detail: String,
 }
 
-/// How a capability was found out.
+/// The method by which a capability was determined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ProbeMethod {
-    /// By running the program.
+    /// Running the program.
     Command,
-    /// By asking its interface.
+    /// Calling its API.
     Api,
-    /// By looking at its files.
+    /// Examining its files.
     Filesystem,
 }
 
-/// The optional abilities (E1) on which a rule about state depends. What happens without each is written at its use.
+/// The optional abilities (E1) on which the state machine depends. The behaviour without each is described where it is
+/// used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunAbilities {
-    /// A message can be put into the running turn. Without it, a message that would steer waits for its own turn.
+    /// A message can be added to the running turn. Without it, such a message waits for its own turn.
     pub steer: bool,
-    /// A turn's result can be read back after contact was lost. Without it, a lost turn needs a person at once.
+    /// The result of a turn can be read back after contact was lost. Without it, a person is asked immediately.
     pub recover: bool,
 }
 
-/// How thoroughly to ask an engine what it can do.
+/// The thoroughness of a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ProbeDepth {
-    /// What was collected at start-up is enough: the run will never wait for a person.
+    /// The results collected at start-up suffice, because the run never waits for a person.
     Static,
-    /// Try it, cheaply, before the first turn.
+    /// The program is probed, at low cost, before the first turn.
     Dynamic,
 }

@@ -1,6 +1,6 @@
-//! Everything that can happen to a run. Requests may be refused; facts are absorbed.
+//! The events of a run. Requests may be refused; facts are always accepted.
 //!
-//! This is what the journal holds, so a variant or field that was ever released is never renamed, only added to.
+//! Events are stored in the journal. A released variant or field is therefore never renamed; new ones may be added.
 
 use alloc::{boxed::Box, string::String, vec::Vec};
 
@@ -21,290 +21,193 @@ use crate::{
     time::Seconds,
 };
 
-/// Something that happened.
+/// An event of a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum RunEvent {
     // Requests.
-    /// Somebody wants a run.
+    /// A request to create a run.
     RunCreated(Box<NewRun>),
     /// A slot was granted.
     Admitted,
-    /// Somebody says something to the run.
+    /// A message to the run.
     MessageArrived {
-        /// What.
         message: InboundMessage,
-        /// What it does if a turn is at work; the run's own setting where it does not say.
+        /// The effect on a running turn. None selects the run's own setting.
         on_busy: Option<OnBusy>,
     },
-    /// Somebody answers a question.
-    ReplyArrived {
-        /// The answer.
-        reply: InteractionReply,
-    },
-    /// A person wants the turn stopped.
-    InterruptRequested {
-        /// Who.
-        by: String,
-    },
-    /// A person wants the run ended.
-    CancelRequested {
-        /// Who.
-        by: String,
-    },
-    /// The daemon stops in order: the run must not hold a process afterwards.
+    /// An answer to a question.
+    ReplyArrived { reply: InteractionReply },
+    /// A person requests that the turn be stopped.
+    InterruptRequested { by: String },
+    /// A person requests that the run be ended.
+    CancelRequested { by: String },
+    /// The daemon is shutting down. The run must not hold a process afterwards.
     ShutdownRequested,
-    /// From here on the run follows these rules. Written by a daemon that continues a run of an older one.
+    /// The run follows these rules from now on. Written by a daemon that continues a run of an older version.
     RulesAdopted {
         /// See [`crate::run::RULES`].
         rules: u32,
     },
 
     // Facts about the engine's program.
-    /// It is known how the engine waits and what it can do.
+    /// The wait mode and abilities of the engine were determined.
     ProfileResolved {
-        /// How it waits.
         profile: EngineInteractiveProfile,
-        /// What it can do.
         abilities: RunAbilities,
-        /// The session id that we chose for it, where engines let us (A6).
+        /// The session id chosen by Abide, for engines that accept one (A6).
         handle: Option<EngineSessionHandle>,
-        /// How the program is called in every turn of the run (A9). Absent in journals of the first release.
+        /// The command for all turns of the run (A9). Absent in journals of the first release.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         command: Option<EngineCommand>,
     },
-    /// The engine cannot be used at all: not there, not logged in, no usable workspace.
-    EngineUnusable {
-        /// Why.
-        failure: RunFailure,
-    },
-    /// The process that was ordered is there.
-    AttemptStarted {
-        /// Which launch.
-        attempt: Attempt,
-        /// Which process.
-        process: ProcessBinding,
-    },
-    /// It could not be started, and certainly did not run.
+    /// The engine cannot be used: it is not installed or not logged in, or the workspace is unusable.
+    EngineUnusable { failure: RunFailure },
+    /// The requested process was started.
+    AttemptStarted { attempt: Attempt, process: ProcessBinding },
+    /// The process could not be started. It did not run.
     LaunchFailed {
-        /// Which launch.
         attempt: Attempt,
-        /// Why.
         failure: RunFailure,
-        /// Whether it may work another time.
+        /// Whether a later try may succeed.
         retry: LaunchRetry,
     },
-    /// The process is over, or is found to be gone.
-    ProcessExited {
-        /// Which launch.
-        attempt: Attempt,
-        /// How.
-        exit: ExitStatus,
-    },
-    /// The process can no longer be heard, though it may well live.
+    /// The process has exited, or was found to be gone.
+    ProcessExited { attempt: Attempt, exit: ExitStatus },
+    /// Contact with the process was lost. It may still be running.
     ContactLost {
-        /// Which launch.
         attempt: Attempt,
-        /// How long a lost turn of it may be searched for, over all its losses; [`crate::deadline::RECOVERY_BOUND`]
-        /// unless said.
+        /// The time limit of the search for a lost turn, summed over all losses. The default is
+        /// [`crate::deadline::RECOVERY_BOUND`].
         #[serde(default, skip_serializing_if = "Option::is_none")]
         within: Option<Seconds>,
     },
-    /// It can be heard again.
-    ContactRestored {
-        /// Which launch.
-        attempt: Attempt,
-        /// Which process.
-        process: ProcessBinding,
-    },
-    /// What became of the turn cannot be found out.
-    RecoveryFailed {
-        /// Which launch.
-        attempt: Attempt,
-        /// Why not.
-        reason: String,
-    },
-    /// What the engine keeps of its session was deleted while the run waits without a process: no answer can resume it.
-    SessionLost {
-        /// What is gone.
-        failure: RunFailure,
-    },
+    /// Contact with the process was restored.
+    ContactRestored { attempt: Attempt, process: ProcessBinding },
+    /// The outcome of the turn cannot be determined.
+    RecoveryFailed { attempt: Attempt, reason: String },
+    /// The engine's session data was deleted while the run waits without a process. The session cannot be resumed.
+    SessionLost { failure: RunFailure },
 
-    // Facts that the engine said.
-    /// The engine named its session.
-    HandleAnnounced {
-        /// Which launch.
-        attempt: Attempt,
-        /// Where in its speech.
-        position: OutputPosition,
-        /// The session.
-        handle: EngineSessionHandle,
-    },
-    /// The engine is getting on.
-    Progressed {
-        /// Which launch.
-        attempt: Attempt,
-        /// Where in its speech.
-        position: OutputPosition,
-        /// With what.
-        text: String,
-    },
+    // Facts from the engine's output. Each has the attempt and the position in its output.
+    /// The engine announced its session.
+    HandleAnnounced { attempt: Attempt, position: OutputPosition, handle: EngineSessionHandle },
+    /// The engine reported progress.
+    Progressed { attempt: Attempt, position: OutputPosition, text: String },
     /// The engine asks inside its turn and waits.
     GateRaised {
-        /// Which launch.
         attempt: Attempt,
-        /// The turn that asks.
         turn_id: TurnId,
-        /// Where in its speech.
         position: OutputPosition,
-        /// The engine's name for the request, unique within its process: said again, it is the same request.
+        /// The engine's id of the request, unique within its process. A repeated id is the same request.
         gate: String,
-        /// What it wants.
         purpose: GatePurpose,
-        /// What it asks.
         question: Question,
     },
-    /// The engine no longer wants that answer.
+    /// The engine no longer needs the answer.
     GateWithdrawn {
-        /// Which launch.
         attempt: Attempt,
-        /// Where in its speech.
         position: OutputPosition,
-        /// The engine's name for the request.
+        /// The engine's id of the request.
         gate: String,
     },
-    /// The turn is over.
+    /// The turn has ended.
     TurnEnded {
-        /// Which launch.
         attempt: Attempt,
-        /// The turn that ends, matched by its id (E7): a process that is held for several turns may repeat itself.
+        /// Matched by id (E7), because a process that is held for several turns may repeat its output.
         turn_id: TurnId,
-        /// Where in its speech.
         position: OutputPosition,
-        /// How.
         ending: TurnOutcome,
-        /// What became of its process.
         aftermath: ProcessAfterTurn,
     },
 
     // Facts about the rest of the world.
-    /// A point in time was reached.
-    DeadlinePassed {
-        /// Which.
-        deadline: DeadlineKind,
-    },
+    /// A deadline was reached.
+    DeadlinePassed { deadline: DeadlineKind },
     /// A delivery arrived.
-    DeliveryConfirmed {
-        /// Which.
-        delivery_id: DeliveryId,
-    },
-    /// A delivery did not, or perhaps not, arrive.
-    DeliveryFailed {
-        /// Which.
-        delivery_id: DeliveryId,
-        /// How sure that is.
-        certainty: DeliveryFailure,
-    },
-    /// The run's conversation was heard from again, so it can be reached.
+    DeliveryConfirmed { delivery_id: DeliveryId },
+    /// A delivery failed or may have failed.
+    DeliveryFailed { delivery_id: DeliveryId, certainty: DeliveryFailure },
+    /// The run's conversation was active again, so it can be reached.
     ConversationSpoke,
-    /// What was owed was done, and nothing else tells of it.
-    EffectPerformed {
-        /// Which.
-        effect: EffectNumber,
-    },
-    /// What was owed certainly cannot be done any more: what it was meant for is over.
-    EffectMissed {
-        /// Which.
-        effect: EffectNumber,
-    },
+    /// A pending effect was performed, and no other event reports it.
+    EffectPerformed { effect: EffectNumber },
+    /// A pending effect can no longer be performed, because its target is gone.
+    EffectMissed { effect: EffectNumber },
 }
 
-/// A run to be.
+/// The parameters of a new run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NewRun {
-    /// Its name.
     pub run_id: RunId,
-    /// What it should be.
     pub settings: RunSettings,
     /// The task.
     pub message: InboundMessage,
-    /// The sender's key, so that asking again makes no second run.
+    /// The sender's idempotency key. A repeated request creates no second run.
     pub idempotency: Option<IdempotencyClaim>,
     /// The rules that the run follows from its creation on; see [`crate::run::RULES`].
     #[serde(default)]
     pub rules: u32,
 }
 
-/// A sender's promise that two requests with this key are one.
+/// An idempotency key of a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IdempotencyClaim {
-    /// The key.
     pub key: String,
-    /// A digest of the request, to notice another request under the same key.
+    /// A digest of the request, to detect another request with the same key.
     pub fingerprint: String,
 }
 
-/// Whether something that failed may work another time.
+/// Whether a failed launch may be retried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LaunchRetry {
-    /// It may.
     Later,
-    /// It will not.
     Never,
 }
 
-/// How a turn ends.
+/// The outcome of a turn.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TurnOutcome {
-    /// The engine is done.
-    Completed {
-        /// What it said.
-        text: String,
-    },
-    /// The engine needs an answer before it goes on.
+    /// The engine has finished.
+    Completed { text: String },
+    /// The engine needs an answer before it can continue.
     Asked {
-        /// What it said before asking.
+        /// The text before the question.
         text: String,
-        /// What it asks.
         question: Question,
     },
     /// The engine failed.
-    Failed {
-        /// How.
-        failure: RunFailure,
-    },
-    /// The engine obeyed an order to stop.
+    Failed { failure: RunFailure },
+    /// The engine obeyed a request to stop.
     Interrupted,
 }
 
-/// What became of a process when its turn ended.
+/// The state of a process after its turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ProcessAfterTurn {
-    /// It is over.
     Exited(ExitStatus),
-    /// It lives and can be spoken to.
+    /// The process is alive and accepts input.
     Alive,
 }
 
-/// A key that may be used once, for ever. The store refuses a commit that claims a taken one.
+/// A key that can be claimed only once. The store refuses a commit that claims a key again.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct KeyClaim {
-    /// Among which keys it must be unique.
+    /// The namespace in which the key is unique.
     pub scope: String,
-    /// The key.
     pub key: String,
-    /// What it was used for, to tell a repetition from a mistake.
+    /// A digest of the request, to distinguish a repetition from another request with the same key.
     pub fingerprint: String,
 }
 
-/// The scope of run requests' idempotency keys.
+/// The namespace of run requests' idempotency keys.
 pub const RUN_REQUESTS: &str = "run-requests";
 
 impl KeyClaim {
-    /// The claim that a message makes: its name, once, for ever (E13).
+    /// The claim of a message: its key can be used only once (E13).
     pub fn of_message(key: &MessageKey) -> Self {
         let mut scope = String::from("inbound/");
         scope.push_str(&key.channel);
@@ -313,7 +216,7 @@ impl KeyClaim {
 }
 
 impl RunEvent {
-    /// The keys that this event uses up.
+    /// The keys that this event claims.
     pub fn claims(&self) -> Vec<KeyClaim> {
         let mut claims = Vec::new();
         if let Self::RunCreated(new) = self {
@@ -330,7 +233,7 @@ impl RunEvent {
         claims
     }
 
-    /// The event's name, for tables, logs and people.
+    /// The name for tables, logs and people.
     pub fn name(&self) -> &'static str {
         match self {
             Self::RunCreated(_) => "RunCreated",

@@ -1,20 +1,19 @@
-//! Why a run or turn failed, in codes that people and programs rely on.
+//! Failures of runs and turns, with stable codes for people and programs.
 
 use alloc::string::String;
 
 use serde::{Deserialize, Serialize};
 
-/// A failure that people see.
+/// A failure that is shown to people.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunFailure {
-    /// What kind, for programs.
+    /// The kind of failure, for programs.
     pub code: FailureCode,
-    /// What happened, for people.
+    /// The description, for people.
     pub message: String,
 }
 
 impl RunFailure {
-    /// A failure of this kind.
     pub fn new(code: FailureCode, message: impl Into<String>) -> Self {
         Self { code, message: message.into() }
     }
@@ -26,26 +25,26 @@ impl RunFailure {
 pub enum FailureCode {
     /// The engine's session could not be continued (A11).
     SessionResumeFailed,
-    /// Nobody answered a sticky process in time (A10).
+    /// A sticky process received no answer before the timeout (A10).
     InteractionWaitTimeout,
     /// The process that waited for an answer is gone (A10).
     InteractionProcessLost,
-    /// The question's policy was to abort rather than to invent an answer (D7).
+    /// The question's policy was to abort instead of deciding (D7).
     InteractionAborted,
-    /// The engine's program is not there.
+    /// The engine's program is not installed.
     EngineNotFound,
-    /// The engine ended badly.
+    /// The engine failed.
     EngineFailed,
-    /// The engine wants a login.
+    /// The engine requires a login.
     EngineAuthRequired,
-    /// The turn worked longer than it may.
+    /// The turn exceeded its time limit.
     TurnTimeout,
-    /// What became of the turn cannot be found out (E8).
+    /// The outcome of the turn cannot be determined (E8).
     RecoveryFailed,
     /// The workspace cannot be used.
     WorkspaceUnusable,
     /// A person ended the run.
     CanceledByUser,
-    /// An orderly stop of the daemon ended the process that the run could not go on without.
+    /// A shutdown of the daemon ended a process without which the run could not continue.
     StoppedByShutdown,
 }

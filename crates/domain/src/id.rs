@@ -1,27 +1,28 @@
-//! Names of things: newtypes over one unrepeatable number, printed with a prefix (`run_01k…`).
+//! Ids: newtypes over a unique number, printed with a prefix (`run_01k…`).
 //!
-//! An id is minted from a [`IdSeed`] number that came in with an event; nothing here makes numbers up. Ids sort
-//! by the time at which they were minted, as numbers and as text alike. Names that others chose (a chat
-//! service's message id, an engine's session id) are not here: they are text and mean nothing to us.
+//! An id is derived from an [`IdSeed`] that is part of an event; this module generates no numbers. Ids sort by creation
+//! time, both as numbers and as text. Foreign ids (messages of a chat service, sessions of an engine) are opaque texts
+//! and are not defined here.
 
 use alloc::string::String;
 use core::{fmt, str::FromStr};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-/// A number that never comes again, growing with time: a version 7 UUID, made outside and carried in by the event.
+/// A unique number that increases with time: a version 7 UUID, generated outside the domain and supplied with the
+/// event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct IdSeed(pub u128);
 
 impl IdSeed {
-    /// The `n`th number that may be derived from this one within the same event.
+    /// The `n`th number derived from this one within the same event.
     #[must_use]
     pub fn nth(self, n: u8) -> Self {
         Self(self.0.wrapping_add(u128::from(n)))
     }
 }
 
-/// Crockford's base 32 in lower case: no letter can be mistaken for a digit, and text sorts as the number does.
+/// Crockford's base 32 in lower case. It has no letters that resemble digits, and text sorts like the number.
 const ALPHABET: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
 /// 128 bits in groups of five.
 const DIGITS: usize = 26;
@@ -40,7 +41,7 @@ impl FromStr for IdSeed {
     type Err = InvalidId;
 
     fn from_str(text: &str) -> Result<Self, InvalidId> {
-        // The first digit stands for the top three bits only, so anything above 7 would not fit.
+        // The first digit holds only three bits, so a value above 7 would overflow.
         if text.len() != DIGITS || text.as_bytes()[0] > b'7' {
             return Err(InvalidId { expected: "26 base-32 digits" });
         }
@@ -55,11 +56,11 @@ impl FromStr for IdSeed {
     }
 }
 
-/// A text that is not the id it should be.
+/// A text is not a valid id of the expected type.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not an id of this kind, expected {expected}")]
 pub struct InvalidId {
-    /// What such an id looks like.
+    /// The format of such an id.
     pub expected: &'static str,
 }
 
@@ -108,11 +109,11 @@ macro_rules! ids {
 ids! {
     /// A task or conversation given to one engine in one workspace.
     RunId = "run_";
-    /// One stretch of engine work, from a prompt to an ending.
+    /// One unit of engine work, from a prompt to an outcome.
     TurnId = "turn_";
-    /// A question or approval that is put to a person.
+    /// A question or approval for a person.
     InteractionId = "int_";
-    /// One thing to be brought to a conversation; it is also the stable key that the channel may de-duplicate by.
+    /// One item to be delivered to a conversation. Also the stable key by which a channel can deduplicate.
     DeliveryId = "dlv_";
 }
 

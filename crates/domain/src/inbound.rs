@@ -1,6 +1,6 @@
-//! Messages that reached us, and how far each has got (E5).
+//! Received messages and their progress (E5).
 //!
-//! That the same message is never taken twice is not decided here: the store holds its key for ever (E13).
+//! Duplicates are detected by the store, which keeps the key of each message (E13).
 
 use alloc::string::String;
 
@@ -11,63 +11,55 @@ use crate::{
     time::Timestamp,
 };
 
-/// A message's name: the channel it came by and that channel's own id for it.
+/// The identity of a message: its channel and the channel's own id.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct MessageKey {
-    /// The channel, `api` for HTTP.
+    /// The channel; `api` for HTTP.
     pub channel: String,
-    /// The channel's id for the message.
     pub message_id: String,
 }
 
-/// What somebody said.
+/// A message to a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InboundMessage {
-    /// Its name.
     pub key: MessageKey,
-    /// What it says.
     pub text: String,
 }
 
 /// A message in the ledger.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Inbound {
-    /// What was said.
     pub message: InboundMessage,
-    /// The run that it is for.
     pub run_id: RunId,
-    /// The turn that took it, once one has.
+    /// The turn that accepted it; none before that.
     pub turn_id: Option<TurnId>,
-    /// When it was received.
     pub created_at: Timestamp,
-    /// When anything about it last changed.
+    /// The time of the last change.
     pub updated_at: Timestamp,
-    /// When a turn took it.
+    /// The time at which a turn accepted it.
     pub accepted_at: Option<Timestamp>,
-    /// How far it has got.
     pub execution_status: InboundStatus,
 }
 
-/// How far a message has got.
+/// The progress of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum InboundStatus {
-    /// Ours and durable; no turn has taken it yet.
+    /// Durable, but not yet accepted by a turn.
     Received,
-    /// A turn has taken it.
     Accepted,
-    /// That turn has said what it had to say.
+    /// Its turn has completed.
     Completed,
-    /// That turn failed, or the run ended badly before one could take it.
+    /// Its turn failed, or the run failed before a turn could accept it.
     Failed,
-    /// It was stopped by a person, or the run was.
+    /// A person stopped its turn or the run.
     Canceled,
-    /// A newer message took its place.
+    /// A newer message replaced it.
     Superseded,
 }
 
 impl Inbound {
-    /// Nothing more will happen to it.
+    /// Whether the message cannot change any more.
     pub fn is_settled(&self) -> bool {
         match self.execution_status {
             InboundStatus::Received | InboundStatus::Accepted => false,

@@ -1,6 +1,6 @@
-//! Questions and approvals that wait for a person, and how each was resolved (D1) (D8).
+//! Questions and approvals for a person, and their resolution (D1) (D8).
 //!
-//! Which reply wins is decided in [`crate::reply`]; what an unanswered question's policy says, in [`crate::policy`].
+//! [`crate::reply`] decides which reply is accepted. [`crate::policy`] decides unanswered questions.
 
 use alloc::{boxed::Box, string::String, vec::Vec};
 
@@ -14,89 +14,85 @@ use crate::{
     time::Timestamp,
 };
 
-/// A question or approval, from its opening to the end of days.
+/// A question or approval over its whole life.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Interaction {
-    /// Ours, unique for ever; never the model's own number.
+    /// Assigned by Abide and unique; not the model's own number.
     pub interaction_id: InteractionId,
     /// The run that waits.
     pub run_id: RunId,
     /// The turn that asked.
     pub turn_id: TurnId,
-    /// Who asked, and where the answer must go.
+    /// The origin of the question, which determines the target of the answer.
     pub asker: InteractionOrigin,
-    /// What is asked.
     pub question: Question,
-    /// Since when it can be answered.
+    /// The time since which it can be answered.
     pub opened_at: Timestamp,
-    /// When it will be decided without a person, or be given up.
+    /// The time at which it is decided without a person, or given up.
     pub deadline_at: Option<Timestamp>,
-    /// Whether it can still be answered.
     pub state: InteractionState,
 }
 
-/// Who asked, and so where the answer must go.
+/// The origin of a question, which determines the target of the answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum InteractionOrigin {
-    /// The engine, as the ending of its turn: the answer is the next turn's prompt.
+    /// The engine, at the end of its turn. The answer is the prompt of the next turn.
     TurnEnd,
-    /// The engine, inside its turn: the answer goes to that process, under the engine's own gate id.
+    /// The engine, inside its turn. The answer goes to that process, with the engine's own gate id.
     Gate {
-        /// The engine's name for the request.
+        /// The engine's id of the request.
         gate: String,
-        /// What it wants.
         purpose: GatePurpose,
     },
-    /// Abide itself, because the run cannot go on alone.
+    /// Abide itself, because the run cannot continue without a decision.
     Abide(RuntimeQuestion),
 }
 
-/// What a request inside a turn wants.
+/// The purpose of a request inside a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum GatePurpose {
-    /// Permission. Only a person ever gives it.
+    /// Permission. Only a person can give it.
     Approval,
     /// Information.
     Input,
 }
 
-/// Why Abide itself asks.
+/// The reason for a question of Abide itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RuntimeQuestion {
-    /// A person stopped the turn; only a person knows what should happen next.
+    /// A person stopped the turn, so a person decides how to continue.
     Interrupted,
-    /// Contact was lost and the turn's outcome could not be found out (E8).
+    /// Contact was lost and the outcome of the turn could not be determined (E8).
     OutcomeUnknown,
-    /// The turn could not be started, as often as that is tried. It certainly did nothing.
+    /// The turn could not be started after all retries. It had no effects.
     FailedRepeatedly,
     /// The process of a turn ended while a request inside it was open, so the request is void (A10).
     RequestVoid,
-    /// An orderly stop of the daemon stopped the turn.
+    /// A shutdown of the daemon stopped the turn.
     StoppedByShutdown,
 }
 
-/// What is asked.
+/// The text and form of a question.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Question {
-    /// A hint for front ends; it never restricts the answer (D2).
+    /// A hint for front ends. It does not restrict the answer (D2).
     pub kind: InteractionKind,
-    /// The question itself.
     pub prompt: String,
     /// Suggested answers.
     #[serde(default)]
     pub options: Vec<InteractionOption>,
-    /// Display hints of the engine, as JSON text that means nothing to us.
+    /// Display hints of the engine, as opaque JSON text.
     #[serde(default)]
     pub ui_hints: Option<String>,
-    /// What to do if nobody answers and the run allows it.
+    /// The decision if there is no answer and the run permits one without a person.
     pub default_decision_policy: DecisionPolicy,
-    /// What an approval covers. The prompt is then its text.
+    /// The scope of an approval. The prompt is then its text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub context: Option<Box<ApprovalContext>>,
-    /// What the prompt does not show because it is too long.
+    /// The part that the prompt does not show because it is too long.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hidden: Option<Box<HiddenContent>>,
 }
@@ -111,14 +107,14 @@ pub enum InteractionKind {
     Confirm,
     /// Several values.
     FillFields,
-    /// Anything.
+    /// Any text.
     OpenText,
-    /// A risk to be acknowledged. Never acknowledged by a timeout.
+    /// Acknowledgement of a risk. A timeout never acknowledges it.
     RiskAck,
 }
 
 impl InteractionKind {
-    /// The kind of that name; an unknown name is `open_text` (D1).
+    /// The kind with this name; an unknown name is `open_text` (D1).
     pub fn named(name: &str) -> Self {
         match name {
             "choose_one" => Self::ChooseOne,
@@ -136,30 +132,28 @@ impl<'de> Deserialize<'de> for InteractionKind {
     }
 }
 
-/// A suggested answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InteractionOption {
-    /// What it says.
     pub label: String,
-    /// Marked by the asker as the one that does no harm.
+    /// Whether the engine marked it as harmless.
     #[serde(default)]
     pub safe: bool,
 }
 
-/// What to do if nobody answers (D1).
+/// The decision on an unanswered question (D1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DecisionPolicy {
     /// The engine decides for itself.
     EngineJudgement,
-    /// The option marked safe, or no.
+    /// The option that is marked safe, or no.
     SafeDefault,
-    /// End the run rather than invent an answer.
+    /// The run ends.
     Abort,
 }
 
 impl DecisionPolicy {
-    /// The word itself.
+    /// The name on the wire.
     pub fn name(self) -> &'static str {
         match self {
             Self::EngineJudgement => "engine_judgement",
@@ -173,80 +167,72 @@ impl DecisionPolicy {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum InteractionState {
-    /// It can.
     Open,
-    /// It was, once and for all.
+    /// It was answered; the answer is final.
     Answered(InteractionResolution),
-    /// It never was, and no longer matters.
+    /// It was closed without an answer.
     Closed {
-        /// When that was.
         at: Timestamp,
-        /// Why.
         because: CloseReason,
     },
 }
 
-/// How an interaction was answered (D8).
+/// The answer to an interaction (D8).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InteractionResolution {
-    /// By a person or by policy.
     pub resolution_mode: ResolutionMode,
-    /// When.
     pub resolved_at: Timestamp,
-    /// By whom: a person's name as the channel gives it, or `policy`.
+    /// The name of a person as the channel reports it, or `policy`.
     pub resolved_by: String,
-    /// Why policy answered, if it did.
+    /// The reason for an answer by policy; otherwise none.
     pub auto_decide_reason: Option<AutoDecideReason>,
-    /// What was answered.
     pub text: String,
-    /// The key under which the same answer may be sent again without harm.
+    /// The key under which the same answer may be repeated.
     pub idempotency_key: Option<String>,
-    /// What the answer means, if it is the answer to an approval.
+    /// The decision, if the interaction is an approval.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verdict: Option<ApprovalVerdict>,
 }
 
-/// By a person or by policy.
+/// The origin of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ResolutionMode {
     /// A person answered.
     UserReply,
-    /// Nobody did; the question's policy was applied.
+    /// There was no answer in time, so the question's policy was applied.
     AutoDecideTimeout,
 }
 
-/// Why an interaction was closed without an answer.
+/// The reason for closing an interaction without an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CloseReason {
-    /// The engine took it back.
+    /// The engine withdrew it.
     Withdrawn,
-    /// A newer message made it moot.
+    /// A newer message made it obsolete.
     Superseded,
-    /// The turn or run was stopped by a person.
+    /// A person stopped the turn or run.
     Stopped,
-    /// The run failed.
     RunFailed,
     /// The policy was to abort.
     Aborted,
-    /// The process that wanted the answer has ended, so no answer can reach it (A10).
+    /// The process that needed the answer has exited (A10).
     Void,
 }
 
 impl Interaction {
-    /// It can be answered.
     pub fn is_open(&self) -> bool {
         self.state == InteractionState::Open
     }
 
-    /// Whether it asks for permission: an engine does inside its turn, or a risk is to be acknowledged.
+    /// Whether it asks for permission: a request inside a turn, or the acknowledgement of a risk.
     pub fn is_approval(&self) -> bool {
         self.question.kind == InteractionKind::RiskAck
             || matches!(&self.asker, InteractionOrigin::Gate { purpose: GatePurpose::Approval, .. })
     }
 
-    /// Whether it is the engine's request of that name.
+    /// Whether it is the engine's request with this id.
     pub(crate) fn is_of_gate(&self, gate: &str) -> bool {
         match &self.asker {
             InteractionOrigin::Gate { gate: its, .. } => its == gate,

@@ -1,6 +1,6 @@
-//! The rows that a step changes: what the tables hold is derived here, and nowhere else.
+//! Derives the table rows that a step changes. This is the only place that does so.
 //!
-//! A record that is gone from the run is not deleted from the ledger: it was finished, and its last row stands.
+//! A record that was dropped from the run is not deleted from the ledger. It was finished, and its last row remains.
 
 use alloc::vec::Vec;
 
@@ -12,7 +12,7 @@ use crate::{
     turn::Turn,
 };
 
-/// The rows that differ between two states of a run, as places in the later one: nothing is copied that stands there.
+/// The rows that differ between two states of a run, as indexes into the later state, so that rows are not copied.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ChangedRows {
     inbound: Vec<usize>,
@@ -22,7 +22,7 @@ pub struct ChangedRows {
 }
 
 impl ChangedRows {
-    /// The rows to write when a run turns from `before` into `after`.
+    /// The rows to write when a run changes from `before` to `after`.
     pub fn changed(before: Option<&Run>, after: &Run) -> Self {
         Self {
             inbound: changed(before.map(|run| &run.inbox), &after.inbox, |a, b| {
@@ -38,22 +38,20 @@ impl ChangedRows {
         }
     }
 
-    /// The messages among them, in the run that they were found in.
+    /// The changed messages. `after` must be the run with which the rows were computed; the same holds for the other
+    /// methods.
     pub fn inbound<'a>(&'a self, after: &'a Run) -> impl Iterator<Item = &'a Inbound> {
         at(&self.inbound, &after.inbox).map(|row| &**row)
     }
 
-    /// The turns among them.
     pub fn turns<'a>(&'a self, after: &'a Run) -> impl Iterator<Item = &'a Turn> {
         at(&self.turns, &after.turns).map(|row| &**row)
     }
 
-    /// The questions among them.
     pub fn interactions<'a>(&'a self, after: &'a Run) -> impl Iterator<Item = &'a Interaction> {
         at(&self.interactions, &after.interactions).map(|row| &**row)
     }
 
-    /// The deliveries among them.
     pub fn deliveries<'a>(&'a self, after: &'a Run) -> impl Iterator<Item = &'a Delivery> {
         at(&self.deliveries, &after.deliveries)
     }
@@ -71,7 +69,7 @@ fn at<'a, T>(places: &'a [usize], rows: &'a [T]) -> impl Iterator<Item = &'a T> 
 }
 
 impl InteractionState {
-    /// The state in one word, for the ledger's index and for listings.
+    /// The name of the state, for the ledger's index and for lists.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Open => "open",

@@ -1,7 +1,7 @@
-//! What runs, turns, attempts, interactions and deliveries are, and how each event changes them.
+//! Runs, turns, attempts, interactions and deliveries, and how each event changes them.
 //!
-//! Pure values: a clock, a file, a thread or a map with random order does not even compile here. The one function
-//! to read first is [`run::apply`].
+//! The crate is pure: clocks, files, threads and maps with random order are not available. Begin reading with
+//! [`run::apply`].
 #![no_std]
 
 extern crate alloc;

@@ -1,4 +1,4 @@
-//! What is decided when nobody answers (D6) (D7): never a person's choice, never a yes to a risk.
+//! The automatic decision of unanswered questions (D6) (D7). It never chooses for a person and never approves a risk.
 
 use alloc::{format, string::String};
 
@@ -10,7 +10,7 @@ use crate::{
     reply::{InteractionReply, ReplyAuthor},
 };
 
-/// Why policy answered instead of a person.
+/// The reason for an answer by policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AutoDecideReason {
@@ -21,7 +21,7 @@ pub enum AutoDecideReason {
 }
 
 impl AutoDecideReason {
-    /// The word itself.
+    /// The name on the wire.
     pub fn name(self) -> &'static str {
         match self {
             Self::UserNoReply => "user_no_reply",
@@ -30,42 +30,39 @@ impl AutoDecideReason {
     }
 }
 
-/// The source that every automatic reply names (D6).
+/// The source that every automatic reply states (D6).
 pub const AUTO_REPLY_SOURCE: &str = "auto_decide_timeout";
 
-/// The automatic reply (D6). Its journal entry is a `ReplyArrived` by [`ReplyAuthor::Policy`], which says all of it.
+/// The automatic reply (D6). Its journal entry is a `ReplyArrived` by [`ReplyAuthor::Policy`] with the same content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AutoReply {
-    /// The interaction that it answers.
     pub interaction_id: InteractionId,
-    /// Why.
     pub reason: AutoDecideReason,
-    /// By which policy.
     pub policy: DecisionPolicy,
-    /// What the engine is told.
+    /// The text that the engine receives.
     pub instruction: String,
 }
 
-/// What the policy of an unanswered question comes to.
+/// The decision on an unanswered question.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PolicyDecision {
-    /// The engine is told this.
+    /// The engine receives this reply.
     Answer(AutoReply),
-    /// The run ends instead.
+    /// The run ends.
     Abort,
 }
 
-/// How many questions in a row may be decided without a person before the run is ended instead.
+/// The maximum number of consecutive decisions without a person. Then the run ends.
 pub const MOST_AUTO_DECISIONS_IN_A_ROW: u32 = 100;
 
-/// Decides an interaction that nobody answered.
+/// Decides an unanswered interaction.
 pub fn decide(interaction: &Interaction, reason: AutoDecideReason) -> PolicyDecision {
     let question = &interaction.question;
     let policy = question.default_decision_policy;
     let asks_permission = interaction.is_approval();
     let instruction = match policy {
         DecisionPolicy::Abort => return PolicyDecision::Abort,
-        // A timeout is not a yes: whatever the policy, permission is not given.
+        // A timeout does not give permission, whatever the policy.
         DecisionPolicy::SafeDefault | DecisionPolicy::EngineJudgement if asks_permission => String::from(
             "No. Nobody answered, so this is not approved. Go on without it, or end here if that is not possible.",
         ),
@@ -86,7 +83,7 @@ pub fn decide(interaction: &Interaction, reason: AutoDecideReason) -> PolicyDeci
 }
 
 impl AutoReply {
-    /// The same door as a person's reply, under a key of its own, so that it too is taken once.
+    /// The reply in the form of a person's reply, with a key of its own, so that it is also accepted only once.
     pub fn into_reply(self) -> InteractionReply {
         InteractionReply {
             interaction_id: self.interaction_id,

@@ -1,6 +1,6 @@
-//! Which operating-system process an attempt is, and what is known of its end.
+//! The identity of an attempt's operating-system process, and its exit.
 //!
-//! Holding and watching processes is not here: that is the keeper's trade.
+//! Supervising processes is the task of the keeper.
 
 use alloc::string::String;
 
@@ -8,51 +8,49 @@ use serde::{Deserialize, Serialize};
 
 use crate::time::TimeSpan;
 
-/// One process launch, numbered within its run from 1. It is the fence: news of another attempt changes nothing.
+/// One process launch, numbered within its run from 1. It is the fencing token: events of another attempt have no
+/// effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Attempt(pub u32);
 
-/// How far into an attempt's speech a fact stands. A fact at or before what was already heard is not news.
+/// The position of a fact in an attempt's output. A fact at or before the last processed position is ignored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct OutputPosition(pub u64);
 
-/// The identity of a process (A13): a pid alone is reused, so it never stands alone.
+/// The identity of a process (A13). A pid alone is not sufficient, because pids are reused.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProcessBinding {
-    /// The keeper that holds it.
+    /// The name of its keeper.
     pub keeper: String,
-    /// Its process id.
     pub pid: u32,
-    /// Its start time in kernel ticks since boot.
+    /// In kernel ticks since boot.
     pub start_time: u64,
-    /// The boot in which that start time counts.
+    /// The boot to which the start time refers.
     pub boot_id: String,
 }
 
-/// A process that is alive as far as we know, and how much of it we have heard.
+/// A process that is assumed to be alive, and the processed part of its output.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LiveProcess {
-    /// The launch that it came from.
+    /// The launch that started it.
     pub attempt: Attempt,
-    /// Which process it is.
     pub process: ProcessBinding,
-    /// The last fact taken from it.
+    /// The position of the last processed fact.
     pub heard: OutputPosition,
-    /// It was told to go on with a session and has not named that session yet (A4).
+    /// Whether it was told to resume a session and has not confirmed the session id yet (A4).
     pub must_confirm: bool,
-    /// How contact with it was lost so far. It counts over all turns that the process is given.
+    /// The contact losses so far, over all turns of the process.
     #[serde(default, skip_serializing_if = "ContactLosses::is_none")]
     pub losses: ContactLosses,
 }
 
-/// How often and how long a process was out of contact (E8).
+/// The number and duration of contact losses of a process (E8).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ContactLosses {
-    /// How often.
     pub count: u32,
-    /// For how long its turns were searched for, in all.
+    /// The total time of the searches for its turns.
     pub searched: TimeSpan,
 }
 
@@ -62,8 +60,8 @@ impl ContactLosses {
         *self == Self::default()
     }
 
-    /// How long the next search waits before it begins: not at all after the first loss, then one second, and each time
-    /// twice as long, up to a minute. So contact that is regained and lost again goes round slower and slower.
+    /// The delay before the next search: none after the first loss, then 1 second, doubled each time, up to 60 seconds.
+    /// The backoff limits the rate at which contact is regained and lost again.
     pub fn pause(&self) -> TimeSpan {
         const LONGEST: u64 = 60_000_000;
         match self.count {
@@ -73,12 +71,12 @@ impl ContactLosses {
     }
 }
 
-/// What became of a process.
+/// The exit of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ExitStatus {
-    /// It ended with this code; death by signal `n` is `128 + n`.
+    /// The exit code; `128 + n` for death by signal `n`.
     Code(i32),
-    /// It is gone and nobody saw how.
+    /// The process is gone and its exit status is unknown.
     Unseen,
 }

@@ -1,63 +1,40 @@
-//! Requests that cannot be met. Facts are never refused: what an engine did is absorbed, however strange.
+//! Refusals of requests. Facts are never refused: events of an engine are accepted even if they are unexpected.
 
 use crate::{id::InteractionId, run::RunStatus};
 
-/// Why a request changes nothing.
+/// The reason why a request has no effect.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RequestRefused {
-    /// There is no such run.
+    /// The run does not exist.
     #[error("there is no such run")]
     NoSuchRun,
-    /// The run exists already.
     #[error("the run exists already")]
     RunExists,
-    /// The run is over; a finished state is never left.
+    /// The run has finished. A final state is never left.
     #[error("the run is over ({status})")]
-    RunFinished {
-        /// How it ended.
-        status: RunStatus,
-    },
-    /// Somebody else answered first, or the question no longer matters.
+    RunFinished { status: RunStatus },
+    /// The interaction was already answered or closed.
     #[error("interaction {interaction_id} is no longer open")]
-    StaleInteraction {
-        /// The interaction that was named.
-        interaction_id: InteractionId,
-    },
-    /// The same key came with another text.
+    StaleInteraction { interaction_id: InteractionId },
+    /// The same idempotency key was used with another text.
     #[error("interaction {interaction_id} was answered under the same key with another text")]
-    IdempotencyConflict {
-        /// The interaction that was named.
-        interaction_id: InteractionId,
-    },
-    /// A text that is neither a yes nor a no was sent to an approval.
+    IdempotencyConflict { interaction_id: InteractionId },
+    /// The answer to an approval is neither a yes nor a no.
     #[error("the answer to the approval {interaction_id} is neither a yes nor a no")]
-    ApprovalUnclear {
-        /// The interaction that was named.
-        interaction_id: InteractionId,
-    },
-    /// A yes was sent to an approval whose content is too long for the question, without the digits that stand at the
-    /// end of the content.
+    ApprovalUnclear { interaction_id: InteractionId },
+    /// The content of an approval is too long for the question, and a yes lacks the digits at the end of the content.
     #[error("the approval {interaction_id} covers more than its question shows")]
-    ApprovalNotShown {
-        /// The interaction that was named.
-        interaction_id: InteractionId,
-    },
+    ApprovalNotShown { interaction_id: InteractionId },
     /// A slot was granted to a run that does not wait for one.
     #[error("the run does not wait for a slot ({status})")]
-    NotQueued {
-        /// What it does instead.
-        status: RunStatus,
-    },
-    /// No turn is at work.
+    NotQueued { status: RunStatus },
+    /// No turn is running.
     #[error("no turn is at work ({status})")]
-    NothingToInterrupt {
-        /// What it does instead.
-        status: RunStatus,
-    },
-    /// Too many messages wait already.
+    NothingToInterrupt { status: RunStatus },
+    /// The inbox has reached its limit.
     #[error("{limit} messages wait for this run already")]
     InboxFull {
-        /// How many may wait.
+        /// The maximum number of waiting messages.
         limit: usize,
     },
 }

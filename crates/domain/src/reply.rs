@@ -1,6 +1,6 @@
-//! Which reply to an interaction counts: the first one, and only that (D6).
+//! Decides which reply to an interaction is accepted: only the first one (D6).
 //!
-//! One door for people and for policy alike. What the accepted answer then does to the run is in `run/answer.rs`.
+//! People and policies use the same function. The effect of the accepted answer on the run is in `run/answer.rs`.
 
 use alloc::string::String;
 
@@ -14,44 +14,43 @@ use crate::{
     time::Timestamp,
 };
 
-/// An answer on its way in.
+/// An answer before it is accepted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InteractionReply {
-    /// The interaction that it names; a reply never goes to "whatever is open".
+    /// Required. A reply is never assigned to the question that happens to be open.
     pub interaction_id: InteractionId,
-    /// Free text, whatever the kind of question (D2).
+    /// Free text for all kinds of questions (D2).
     pub text: String,
-    /// Who answers.
     pub by: ReplyAuthor,
-    /// The sender's key: the same key and text again is no second answer.
+    /// The sender's idempotency key. The same key and text again is not a second answer.
     pub idempotency_key: Option<String>,
 }
 
-/// Who answers.
+/// The author of a reply.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ReplyAuthor {
-    /// A person, as their channel names them.
+    /// A person, by the name that the channel reports.
     Person(String),
-    /// The question's own policy, in nobody's name.
+    /// The question's own policy.
     Policy {
-        /// Why no person answered.
+        /// The reason why no person answered.
         reason: AutoDecideReason,
         /// The policy that was applied.
         policy: DecisionPolicy,
     },
 }
 
-/// What a reply is to an interaction that takes it.
+/// The result of an accepted reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReplyAcceptance {
-    /// The answer.
+    /// It is the answer.
     First(InteractionResolution),
-    /// The answer that we have already, sent again under its own key.
+    /// It repeats the accepted answer with the same key.
     Again,
 }
 
-/// Judges a reply against the interaction that it names. The first writer wins; everyone else is told so.
+/// Checks a reply against its interaction. The first reply is accepted; later ones are refused.
 pub fn take(
     interaction: &Interaction,
     reply: &InteractionReply,

@@ -1,4 +1,4 @@
-//! What a run was asked to be. Set when it is created and never changed, so that turn 2 runs as turn 1 did (A9).
+//! The settings of a run. They are fixed at its creation, so that turn 2 runs as turn 1 did (A9).
 
 use alloc::{collections::BTreeMap, string::String};
 
@@ -6,72 +6,72 @@ use serde::{Deserialize, Serialize};
 
 use crate::time::Seconds;
 
-/// How long a sticky process is held for an answer unless the run says otherwise (A10).
+/// The default time that a sticky process is kept for an answer (A10).
 pub const DEFAULT_SESSION_TIMEOUT: Seconds = Seconds(1200);
 
 /// The settings of a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunSettings {
-    /// The engine's name in the registry; opaque here.
+    /// The engine's name in the registry; opaque to the domain.
     pub engine: String,
-    /// The directory that every turn works in.
+    /// The working directory of all turns.
     pub workspace: String,
-    /// Whether and how it may ask.
+    /// Whether and how the run may ask questions.
     pub execution_mode: ExecutionMode,
-    /// Where results go. Without one they are read from the ledger, and being there is being delivered.
+    /// The target of results. Without one, results are read from the ledger and count as delivered there.
     pub conversation_ref: Option<String>,
     /// Strict by default (D4).
     pub unanswered: UnansweredPolicy,
     /// See [`crate::engine::EngineInteractiveProfile::session_timeout_sec`].
     pub session_timeout_sec: Seconds,
-    /// The most that one turn may work, the time spent waiting for a person not counted. Default none.
+    /// The maximum execution time of one turn, without the time spent waiting for a person. Default: no limit.
     pub turn_timeout_sec: Option<Seconds>,
-    /// What a message does when it finds a turn at work and does not say.
+    /// The default for messages that arrive during a turn.
     pub on_busy: OnBusy,
-    /// The model, if not the engine's own choice.
+    /// None selects the engine's default.
     pub model: Option<String>,
-    /// The sandbox setting; carried over to every turn, never widened (A4).
+    /// Applies to every turn and is never widened (A4).
     pub sandbox: Option<String>,
-    /// How the engine is isolated from Abide's own files, if not as the configuration says; for every turn.
+    /// The isolation from Abide's own files. None selects the configured one. Applies to every turn.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub isolation: Option<String>,
-    /// A folder with a skill (`SKILL.md`) to be copied to where the engine looks for skills in the workspace. A relative
-    /// one is meant from the workspace.
+    /// A folder with a skill (`SKILL.md`), absolute or relative to the workspace. It is copied to the folder of the
+    /// workspace in which the engine looks for skills.
     pub skill: Option<String>,
-    /// The owner's own notes.
+    /// Arbitrary labels of the owner.
     pub labels: BTreeMap<String, String>,
 }
 
-/// Whether and how a run may ask (SPEC section 4).
+/// Whether and how a run may ask questions (SPEC section 4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ExecutionMode {
-    /// Never waits for a person: what is asked is decided on the spot.
+    /// Never waits for a person. Questions are decided immediately.
     Auto,
-    /// May ask; over when the engine is done.
+    /// May ask questions. The run ends when the engine has finished.
     Interactive,
-    /// Open-ended: idle after each answer.
+    /// Open-ended. The run is idle after each answer.
     Chat,
 }
 
-/// What happens to a question that nobody answers in time.
+/// The treatment of a question that is not answered in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum UnansweredPolicy {
     /// `interactive_require_user_reply = true`: only a person answers.
     Strict,
-    /// At the deadline the question's own policy answers, marked as such.
+    /// At the deadline the question's own policy answers. The answer is marked as automatic.
     AutoDecide,
 }
 
-/// What a message does when it finds a turn at work.
+/// The effect of a message that arrives during a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OnBusy {
-    /// It waits for its own turn.
+    /// The message waits for its own turn.
     Queue,
-    /// It is put into the running turn where the engine can take it; else it waits.
+    /// The message is added to the running turn if the engine supports it. Otherwise it waits.
     Steer,
-    /// It ends the running turn, whose output is then never shown (E9).
+    /// The message ends the running turn, whose output is then not shown (E9).
     Supersede,
 }

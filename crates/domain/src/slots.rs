@@ -1,40 +1,39 @@
-//! Who may work now: a fixed number of slots, and a queue in the order of asking.
+//! Admission control: a fixed number of slots, and a queue in order of arrival.
 //!
-//! Nobody takes or returns a slot. Whether a run holds one is read off its state ([`crate::run::Run::occupancy`]),
-//! so there is no path on which one could be forgotten.
+//! Slots are derived from the runs' states ([`crate::run::Run::occupancy`]). There is no acquire or release to forget.
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::{id::RunId, time::Timestamp};
 
-/// What a run's state says about slots.
+/// The slot that a run's state requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SlotOccupancy {
-    /// It needs none.
+    /// The run needs no slot.
     None,
-    /// It waits for one since then.
+    /// The run has waited for a slot since this time.
     Queued(Timestamp),
-    /// It holds one.
+    /// The run holds a slot.
     Holding,
 }
 
-/// All slots and everyone who waits for one.
+/// All slots, and the runs that wait for one.
 #[derive(Clone, Debug)]
 pub struct AdmissionQueue {
     limit: usize,
     holding: BTreeSet<RunId>,
-    /// In order, so that a place is found by halving. Nearly everyone joins at the end and leaves at the front.
+    /// Sorted, for binary search. Runs usually join at the end and leave at the front.
     queue: VecDeque<(Timestamp, RunId)>,
     queued_since: BTreeMap<RunId, Timestamp>,
 }
 
 impl AdmissionQueue {
-    /// So many slots, all free.
+    /// A queue with this number of slots, all free.
     pub fn new(limit: usize) -> Self {
         Self { limit, holding: BTreeSet::new(), queue: VecDeque::new(), queued_since: BTreeMap::new() }
     }
 
-    /// Takes note of what a run's state now says. Saying the same twice changes nothing.
+    /// Updates the queue with the state of a run. Idempotent.
     pub fn observe(&mut self, run: RunId, occupancy: SlotOccupancy) {
         if let (SlotOccupancy::Queued(now), Some(before)) = (occupancy, self.queued_since.get(&run))
             && now == *before
@@ -59,7 +58,7 @@ impl AdmissionQueue {
         }
     }
 
-    /// The run to be admitted next, if there is room. Ask again after its admission was committed.
+    /// The next run to admit, if a slot is free. Call again after its admission was committed.
     pub fn next(&self) -> Option<RunId> {
         if self.holding.len() >= self.limit {
             return None;
@@ -67,13 +66,13 @@ impl AdmissionQueue {
         self.queue.front().map(|(_, run)| *run)
     }
 
-    /// Runs that could be admitted now, the longest-waiting first; nobody where there is no room.
+    /// Runs that can be admitted now, longest-waiting first. Empty if no slot is free.
     pub fn candidates(&self) -> impl Iterator<Item = RunId> {
         let room = self.holding.len() < self.limit;
         self.queue.iter().filter(move |_| room).map(|(_, run)| *run)
     }
 
-    /// At which place this run waits, if it does; 1 is next.
+    /// The position of a run in the queue; 1 is next.
     pub fn position(&self, run: RunId) -> Option<usize> {
         self.place(run).map(|place| place + 1)
     }
@@ -83,17 +82,17 @@ impl AdmissionQueue {
         self.queue.binary_search(&(*since, run)).ok()
     }
 
-    /// How many runs wait.
+    /// The number of waiting runs.
     pub fn queued(&self) -> usize {
         self.queue.len()
     }
 
-    /// How many slots are taken.
+    /// The number of occupied slots.
     pub fn held(&self) -> usize {
         self.holding.len()
     }
 
-    /// How many there are.
+    /// The total number of slots.
     pub fn limit(&self) -> usize {
         self.limit
     }

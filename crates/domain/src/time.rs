@@ -1,4 +1,4 @@
-//! Points in time and spans of it, as plain numbers. Where they come from is not here: the clock is a port.
+//! Timestamps and durations as plain numbers. The clock is a port and not part of the domain.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,25 +10,25 @@ use crate::id::IdSeed;
 pub struct Timestamp(pub i64);
 
 impl Timestamp {
-    /// The point `span` later; the end of time rather than an overflow.
+    /// The time `span` later. Saturates at the maximum.
     #[must_use]
     pub fn plus(self, span: Seconds) -> Self {
         Self(self.0.saturating_add(i64::from(span.0) * 1_000_000))
     }
 
-    /// The point a span later.
+    /// The time `span` later.
     #[must_use]
     pub fn after(self, span: TimeSpan) -> Self {
         Self(self.0.saturating_add_unsigned(span.0))
     }
 
-    /// The time from here to `later`, nothing if that is earlier.
+    /// The time from here to `later`, 0 if `later` is earlier.
     #[must_use]
     pub fn until(self, later: Self) -> TimeSpan {
         TimeSpan(u64::try_from(later.0.saturating_sub(self.0)).unwrap_or(0))
     }
 
-    /// Whole seconds from `earlier` to here, nothing if `earlier` is later.
+    /// Whole seconds from `earlier` to here, 0 if `earlier` is later.
     #[must_use]
     pub fn since(self, earlier: Self) -> Seconds {
         let seconds = self.0.saturating_sub(earlier.0) / 1_000_000;
@@ -36,19 +36,19 @@ impl Timestamp {
     }
 }
 
-/// A measured span of time, in microseconds: what is left of something must not be rounded each time it is held.
+/// A measured duration in microseconds. Remaining time is not rounded, because it may be stored and resumed repeatedly.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct TimeSpan(pub u64);
 
 impl TimeSpan {
-    /// Both together.
+    /// The sum of both.
     #[must_use]
     pub fn and(self, more: Self) -> Self {
         Self(self.0.saturating_add(more.0))
     }
 
-    /// What remains of it.
+    /// The difference, at least 0.
     #[must_use]
     pub fn less(self, used: Self) -> Self {
         Self(self.0.saturating_sub(used.0))
@@ -61,16 +61,14 @@ impl From<Seconds> for TimeSpan {
     }
 }
 
-/// A span of time as people set it.
+/// A configured duration in seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Seconds(pub u32);
 
-/// When an event happened, and the one unrepeatable number from which it may mint new ids.
+/// The time of an event, and the seed from which its new ids are derived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EventStamp {
-    /// When.
     pub at: Timestamp,
-    /// What new ids are made of.
     pub fresh: IdSeed,
 }

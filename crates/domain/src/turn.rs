@@ -1,6 +1,6 @@
-//! Turns and the attempts at them: the turn ledger (E6).
+//! Turns and their attempts: the turn ledger (E6).
 //!
-//! What makes a turn start, wait and end is in [`crate::run`]; here is what is known of one.
+//! The transitions of turns are in [`crate::run`].
 
 use alloc::{string::String, vec::Vec};
 
@@ -16,42 +16,37 @@ use crate::{
     time::Timestamp,
 };
 
-/// One stretch of engine work, from a prompt to an ending.
+/// One unit of engine work, from a prompt to an outcome.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Turn {
-    /// Its name.
     pub turn_id: TurnId,
-    /// The run that it belongs to.
     pub run_id: RunId,
-    /// Its place in the run, from 1.
+    /// The index within the run, counted from 1.
     pub turn_index: u32,
-    /// What started it.
     pub cause: TurnTrigger,
-    /// What the engine was told.
     pub prompt: String,
-    /// Whether its work is done.
+    /// The progress of its work.
     pub execution_status: ExecutionStatus,
-    /// What its process does, as far as we know. Never told to people as the state of their task (E11).
+    /// The state of its process as far as known. It is not shown to people as the state of their task (E11).
     pub runtime_status: RuntimeStatus,
-    /// Every process launched for it.
+    /// Every process that was launched for it.
     pub attempts: Vec<AttemptRecord>,
-    /// What it said, whole.
+    /// Its complete reply.
     pub reply: Option<String>,
-    /// Why it failed.
+    /// The reason of its failure.
     pub error: Option<RunFailure>,
-    /// When it began.
     pub started_at: Timestamp,
-    /// When its ending became durable.
+    /// The time at which its outcome became durable.
     pub result_persisted_at: Option<Timestamp>,
-    /// Whether the person has what it said. Executed is not delivered (E10).
+    /// Whether the person has received the reply. Executed is not delivered (E10).
     pub delivery_status: DeliveryStatus,
-    /// When they got it.
+    /// The time at which the reply was delivered.
     pub delivered_at: Option<Timestamp>,
-    /// What took its place, if something did (E9).
+    /// The message that replaced it (E9); none if it was not replaced.
     pub superseded: Option<TurnSupersession>,
 }
 
-/// What starts a turn.
+/// The trigger of a turn.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TurnTrigger {
@@ -61,43 +56,40 @@ pub enum TurnTrigger {
     Reply(InteractionId),
 }
 
-/// What took a turn's place.
+/// The replacement of a turn.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TurnSupersession {
-    /// The message that did.
     pub by_message: MessageKey,
-    /// The turn that it started, once it has.
+    /// The turn that the message started; none before it starts.
     pub by_turn: Option<TurnId>,
-    /// Why, for people.
+    /// The reason, for people.
     pub reason: String,
 }
 
-/// Whether a turn's work is done (E6).
+/// The progress of a turn's work (E6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ExecutionStatus {
-    /// It works.
+    /// The engine is working.
     Running,
-    /// It wants permission for something.
+    /// The engine waits for permission.
     WaitingApproval,
-    /// It wants to know something.
+    /// The engine waits for information.
     WaitingUserInput,
-    /// Contact was lost; its outcome is being read back.
+    /// Contact was lost. The outcome is being recovered.
     PendingRecovery,
-    /// Its outcome could not be found out; a person must decide.
+    /// The outcome could not be determined. A person must decide.
     RecoveryRequired,
-    /// Done.
     Completed,
-    /// Ended badly.
     Failed,
-    /// Stopped by a person.
+    /// A person stopped it.
     Interrupted,
-    /// Replaced by a newer message; what it says is never shown.
+    /// A newer message replaced it. Its output is not shown.
     Superseded,
 }
 
 impl ExecutionStatus {
-    /// The word itself.
+    /// The name on the wire.
     pub fn name(self) -> &'static str {
         match self {
             Self::Running => "running",
@@ -112,7 +104,7 @@ impl ExecutionStatus {
         }
     }
 
-    /// Nothing that its engine does can change it any more.
+    /// Whether later events of the engine cannot change it.
     pub fn is_final(self) -> bool {
         match self {
             Self::Running | Self::WaitingApproval | Self::WaitingUserInput | Self::PendingRecovery => false,
@@ -126,7 +118,7 @@ impl ExecutionStatus {
 }
 
 impl ExecutionStatus {
-    /// What a turn's status means for the messages that it took.
+    /// The status of the messages that the turn accepted.
     pub(crate) fn of_its_messages(self) -> InboundStatus {
         match self {
             Self::Running | Self::WaitingApproval | Self::WaitingUserInput | Self::PendingRecovery => {
@@ -140,53 +132,50 @@ impl ExecutionStatus {
     }
 }
 
-/// What a turn's process does, as far as we know.
+/// The state of a turn's process as far as known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RuntimeStatus {
-    /// Ordered, not seen yet.
+    /// Requested, not observed yet.
     Starting,
-    /// Alive.
     Active,
-    /// Out of contact.
+    /// Contact is lost.
     Lost,
-    /// Over.
     Ended,
 }
 
 /// One process launched for a turn.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AttemptRecord {
-    /// Its number within the run.
+    /// Unique per run; increases by one for each launch.
     pub attempt: Attempt,
-    /// The engine session that it was launched for; none for a turn that was given to a process already held.
+    /// The engine session of the launch. None if the turn was given to a process that was already running.
     #[serde(default)]
     pub session: Option<LaunchSession>,
-    /// Which process it is, once it was seen.
+    /// None before the process was observed.
     pub process: Option<ProcessBinding>,
-    /// When it was seen.
+    /// The time at which the process was observed.
     pub started_at: Option<Timestamp>,
-    /// When it was seen to be over.
+    /// The time at which its exit was observed.
     pub ended_at: Option<Timestamp>,
-    /// How.
     pub exit: Option<ExitStatus>,
 }
 
-/// How much of a prompt a listing shows.
+/// The maximum number of characters of a preview in lists.
 const PREVIEW_CHARS: usize = 120;
 
 impl Turn {
-    /// Nothing more will happen to it: executed, and delivered or given up.
+    /// Whether the turn cannot change any more: executed, and delivered or given up.
     pub fn is_settled(&self) -> bool {
         self.execution_status.is_final() && self.delivery_status.is_final()
     }
 
-    /// The beginning of the prompt, for listings.
+    /// The beginning of the prompt, for lists.
     pub fn prompt_preview(&self) -> String {
         preview(&self.prompt)
     }
 
-    /// The beginning of the reply, for listings.
+    /// The beginning of the reply, for lists.
     pub fn reply_preview(&self) -> Option<String> {
         self.reply.as_deref().map(preview)
     }

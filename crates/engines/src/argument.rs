@@ -1,11 +1,11 @@
-//! Values from outside that become arguments of a program: none of them may be read as an option.
+//! Checks values that become arguments of a program, so that none is parsed as an option.
 //!
-//! Prompts are never arguments; they go in by standard input. Session ids have their own form in each adapter.
+//! Prompts are never arguments; they are written to standard input. Each adapter checks the form of its session ids.
 
 use abide_ports::engine::{LaunchContext, UnsupportedOperation};
 
-/// The model of an order, if it can stand alone behind `--model`. The HTTP interface refuses others when the run is
-/// created; this is for runs that were created before it did.
+/// The model of a launch, if it is valid after `--model`. The HTTP interface refuses others when a run is created; this
+/// check covers runs that are older than that.
 pub(crate) fn model<'a>(order: &LaunchContext<'a>) -> Result<Option<&'a str>, UnsupportedOperation> {
     match order.model {
         Some(model) if !is_plain(model) => Err(UnsupportedOperation::Refused {
@@ -15,13 +15,12 @@ pub(crate) fn model<'a>(order: &LaunchContext<'a>) -> Result<Option<&'a str>, Un
     }
 }
 
-/// Whether a session id that an engine announces can be given back to it as an argument. One that cannot is as good as
-/// none (A11).
+/// Whether a session id that an engine announces can be passed back as an argument. Invalid ids are ignored (A11).
 pub(crate) fn is_session(id: &str) -> bool {
     is_plain(id) && id.len() <= LONGEST_ID && !id.contains(char::is_control)
 }
 
-/// In bytes. No engine was seen with more than 50.
+/// In bytes. The ids of known engines have at most 50.
 const LONGEST_ID: usize = 512;
 
 fn is_plain(value: &str) -> bool {

@@ -1,7 +1,7 @@
-//! What a request for permission covers, read from an engine's JSON without losing any of it.
+//! Reads the subject of a permission request from an engine's JSON without losing a part of it.
 //!
-//! The JSON is never made into a tree: a hostile request of a few megabytes would take gigabytes as one. Fields are
-//! taken apart at the top, and everything below stays the text that it is.
+//! The JSON is never parsed into a tree, because a hostile request of a few megabytes would need gigabytes. The
+//! top-level fields are split, and nested values remain text.
 
 use std::{borrow::Cow, fmt};
 
@@ -12,20 +12,20 @@ use serde::{
 };
 use serde_json::value::RawValue;
 
-/// How many fields or parts are told apart. A request with more is shown as one piece of JSON.
+/// Maximum number of fields or items. A request with more is shown as one piece of JSON.
 const MAX_FIELDS: usize = 1_000;
 
-/// The fields of a JSON object, in their order, repeated ones too.
+/// The fields of a JSON object in order, including repeated ones.
 #[derive(Debug, Default)]
 pub(crate) struct JsonFields<'a>(pub(crate) Vec<(Cow<'a, str>, &'a RawValue)>);
 
 impl<'a> JsonFields<'a> {
-    /// The fields of an object; none if it is no object, or has too many of them.
+    /// `None` if the value is not an object or has too many fields.
     pub(crate) fn of(raw: &'a RawValue) -> Option<Self> {
         serde_json::from_str(raw.get()).ok()
     }
 
-    /// Takes the texts of these names out, if each of them is there once and is a text.
+    /// Removes and returns the texts of these names, if each occurs once and is a text.
     pub(crate) fn take_texts<const N: usize>(&mut self, names: [&str; N]) -> Option<[String; N]> {
         let texts = names.map(|name| serde_json::from_str::<String>(self.only(name)?.get()).ok());
         if texts.iter().any(Option::is_none) {
@@ -35,7 +35,7 @@ impl<'a> JsonFields<'a> {
         Some(texts.map(Option::unwrap_or_default))
     }
 
-    /// Takes a list of texts out, if it is there once, is not empty, and has nothing but texts.
+    /// Removes and returns a list of texts, if it occurs once, is not empty and contains only texts.
     pub(crate) fn take_list(&mut self, name: &str) -> Option<Vec<String>> {
         let items = JsonItems::of(self.only(name)?)?.0;
         let texts: Option<Vec<String>> =
@@ -45,27 +45,27 @@ impl<'a> JsonFields<'a> {
         Some(texts)
     }
 
-    /// Takes a field out, if it is there once.
+    /// Removes and returns a field, if it occurs once.
     pub(crate) fn take(&mut self, name: &str) -> Option<&'a RawValue> {
         let raw = self.only(name)?;
         self.0.retain(|(its, _)| its != name);
         Some(raw)
     }
 
-    /// The value of a field that is there once.
+    /// The value of a field that occurs once.
     fn only(&self, name: &str) -> Option<&'a RawValue> {
         let mut named = self.0.iter().filter(|(its, _)| its == name);
         let (_, raw) = named.next()?;
         named.next().is_none().then_some(*raw)
     }
 
-    /// What is left.
+    /// The fields that were not taken.
     pub(crate) fn into_rest(self) -> Vec<RequestField> {
         self.0.into_iter().map(|(name, raw)| field(&name, raw)).collect()
     }
 }
 
-/// The fields of an input. What is no object, or has too many fields, is one field of this name.
+/// The fields of an input. A value that is not an object, or has too many fields, becomes one field of this name.
 pub(crate) fn fields(name: &str, raw: &RawValue) -> Vec<RequestField> {
     match JsonFields::of(raw) {
         Some(fields) => fields.into_rest(),
@@ -73,7 +73,6 @@ pub(crate) fn fields(name: &str, raw: &RawValue) -> Vec<RequestField> {
     }
 }
 
-/// One field.
 pub(crate) fn field(name: &str, raw: &RawValue) -> RequestField {
     let text = || serde_json::from_str::<String>(raw.get()).ok();
     let value = match raw.get().starts_with('"').then(text).flatten() {
@@ -83,9 +82,9 @@ pub(crate) fn field(name: &str, raw: &RawValue) -> RequestField {
     RequestField { name: name.to_owned(), value }
 }
 
-/// What goes and what comes when one text replaces another: unchanged lines at both ends are left out but for three.
+/// The removed and added lines between two texts. Common lines at both ends are omitted, except three.
 ///
-/// It takes one pass and no list of lines: a shorter diff could take a hostile agent's request hours.
+/// It takes one pass and stores no list of lines. A minimal diff could take hours for a hostile request.
 pub(crate) fn diff(old: &str, new: &str) -> String {
     let same = same_lines_at_the_start(old, new);
     let tail = same_lines_at_the_end(&old[same..], &new[same..]);
@@ -110,10 +109,10 @@ pub(crate) fn diff(old: &str, new: &str) -> String {
     diff
 }
 
-/// How many unchanged lines are shown on each side of a change.
+/// Number of unchanged lines on each side of a change.
 const CONTEXT_LINES: usize = 3;
 
-/// How many bytes of whole lines two texts have in common from their start.
+/// Length of the common whole lines at the start of two texts, in bytes.
 fn same_lines_at_the_start(old: &str, new: &str) -> usize {
     if old == new {
         return old.len();
@@ -122,7 +121,7 @@ fn same_lines_at_the_start(old: &str, new: &str) -> usize {
     old.as_bytes()[..same].iter().rposition(|byte| *byte == b'\n').map_or(0, |newline| newline + 1)
 }
 
-/// How many bytes of whole lines two texts have in common up to their end.
+/// Length of the common whole lines at the end of two texts, in bytes.
 fn same_lines_at_the_end(old: &str, new: &str) -> usize {
     let same = old.bytes().rev().zip(new.bytes().rev()).take_while(|(one, other)| one == other).count();
     let begins_a_line = |text: &str| match text.len() - same {
@@ -146,12 +145,12 @@ fn last_lines(text: &str) -> &str {
     newlines.nth(CONTEXT_LINES).map_or(text, |(at, _)| &text[at + 1..])
 }
 
-/// The parts of a JSON list.
+/// The items of a JSON list.
 #[derive(Debug, Default)]
 pub(crate) struct JsonItems<'a>(pub(crate) Vec<&'a RawValue>);
 
 impl<'a> JsonItems<'a> {
-    /// The parts of a list; none if it is no list, or has too many of them.
+    /// `None` if the value is not a list or has too many items.
     pub(crate) fn of(raw: &'a RawValue) -> Option<Self> {
         serde_json::from_str(raw.get()).ok()
     }
@@ -211,7 +210,7 @@ impl<'de> Visitor<'de> for FieldsVisitor {
     }
 }
 
-/// A name that is borrowed where it has no escapes.
+/// A name that is borrowed unless it has escapes.
 #[derive(Deserialize)]
 struct BorrowedName<'a>(#[serde(borrow)] Cow<'a, str>);
 

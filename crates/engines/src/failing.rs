@@ -1,6 +1,6 @@
-//! What an engine's complaint means for the run: the words that several engines use for the same trouble.
+//! Classifies error messages that several engines have in common.
 //!
-//! What only one engine says is in its own module.
+//! Messages of a single engine are in its own module.
 
 use abide_domain::{
     failure::{FailureCode, RunFailure},
@@ -8,7 +8,7 @@ use abide_domain::{
 };
 use abide_ports::engine::{ProbeResult, ProcessExit};
 
-/// Words by which programs say that they want a login, in lower case.
+/// Lower-case words in messages about a missing login.
 const AUTH: [&str; 11] = [
     "401",
     "unauthorized",
@@ -23,7 +23,7 @@ const AUTH: [&str; 11] = [
     "please set an auth method",
 ];
 
-/// A failure with this message, or the wish for a login if the message is one.
+/// A failure with this message; a missing login is recognised by its words.
 pub(crate) fn engine_failed(message: &str) -> RunFailure {
     let lower = message.to_lowercase();
     let code = if AUTH.iter().any(|words| lower.contains(words)) {
@@ -34,11 +34,11 @@ pub(crate) fn engine_failed(message: &str) -> RunFailure {
     RunFailure::new(code, message)
 }
 
-/// Exit codes by which a shell or `env` says that a program is not there or cannot be executed.
+/// Exit codes of a shell or `env` if a program is missing or not executable.
 const NOT_THERE: [i32; 2] = [126, 127];
 
-/// Why a program that was asked for its version cannot be used, if it is missing. One that is slow or fails once is not:
-/// a failed probe never rejects a run (A3).
+/// The failure for a program that is missing, judged by its version probe. A probe that is slow or fails otherwise does
+/// not reject a run (A3).
 pub(crate) fn unusable(name: &str, version: &ProbeResult, how_to_get_it: &str) -> Option<RunFailure> {
     let code = FailureCode::EngineNotFound;
     match version {
@@ -62,7 +62,7 @@ pub(crate) fn unusable(name: &str, version: &ProbeResult, how_to_get_it: &str) -
     }
 }
 
-/// The failure of a process that went without telling how its turn ended.
+/// The failure of a process that exited without reporting the outcome of its turn.
 pub(crate) fn went_silently(departure: &ProcessExit<'_>) -> RunFailure {
     let how = match departure.exit {
         ExitStatus::Code(code) if code > 128 => format!("was killed by signal {}", code - 128),
@@ -79,19 +79,19 @@ pub(crate) fn went_silently(departure: &ProcessExit<'_>) -> RunFailure {
     }
 }
 
-/// Whether a process left by its own decision, as one does that was given a session which it does not know. One that was
-/// killed says nothing about its session.
+/// Whether a process exited by itself, as it does if it does not know the session. The exit of a killed process says
+/// nothing about the session.
 pub(crate) fn left_by_itself(departure: &ProcessExit<'_>) -> bool {
     matches!(departure.exit, ExitStatus::Code(0..=128))
 }
 
-/// The last lines of standard error, short enough to be shown.
+/// The last lines of standard error, truncated for display.
 pub(crate) fn complaint(stderr: &[u8]) -> String {
     const MOST: usize = 2000;
     let text = plain(&String::from_utf8_lossy(stderr));
-    // What follows is for the program's own developers.
+    // The rest is for the developers of the program.
     let text = text.split("\nStack backtrace:").next().unwrap_or_default();
-    // A warning that something goes on is no complaint about its end, unless there is no other.
+    // Warnings that the program continues are not the cause of its exit, unless there is no other message.
     let complaints: Vec<&str> =
         text.lines().filter(|line| !line.starts_with("WARNING: proceeding")).collect();
     let without = complaints.join("\n");
@@ -100,7 +100,7 @@ pub(crate) fn complaint(stderr: &[u8]) -> String {
     text.get(from..).unwrap_or_default().to_owned()
 }
 
-/// The text without the colours that some programs print even where no terminal is.
+/// The text without the colour codes that some programs print even without a terminal.
 fn plain(text: &str) -> String {
     let mut pieces = text.split("\u{1b}[");
     let mut plain = pieces.next().unwrap_or_default().to_owned();

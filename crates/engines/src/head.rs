@@ -1,14 +1,14 @@
-//! The beginning of a line of JSON that is too long to be kept: what can still be read of it.
+//! Parses the beginning of a JSON line that exceeds the size limit.
 
 use std::borrow::Cow;
 
 use serde_json::{Deserializer, value::RawValue};
 
-/// The members of the outermost object that lie whole in the head of a line, in their order.
+/// The members of the outermost object that are complete in the head of a line, in order.
 pub(crate) struct JsonMembers<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
 
 impl<'a> JsonMembers<'a> {
-    /// Reads the head. None if the line is no object, and so no message of a protocol.
+    /// Parses the head. `None` if the line is not an object, and so not a protocol message.
     pub(crate) fn of(head: &'a [u8]) -> Option<Self> {
         let mut rest = head.trim_ascii_start().strip_prefix(b"{")?;
         let mut members = Vec::new();
@@ -22,19 +22,19 @@ impl<'a> JsonMembers<'a> {
         Some(Self(members))
     }
 
-    /// The value of this member as it stands.
+    /// The raw value of a member.
     pub(crate) fn raw(&self, name: &str) -> Option<&'a RawValue> {
         self.0.iter().find(|(key, _)| key == name).map(|(_, value)| *value)
     }
 
-    /// The same, if it is a text.
+    /// The value of a member, if it is a text.
     pub(crate) fn text(&self, name: &str) -> Option<Cow<'a, str>> {
         serde_json::from_str(self.raw(name)?.get()).ok().map(Cow::Owned)
     }
 }
 
-/// The first member of the rest of an object, and what is behind it. None if it is not whole: a value is whole when
-/// something follows it.
+/// Parses the first member of the rest of an object, and returns the remaining bytes. `None` if it is incomplete; a
+/// value is complete if another byte follows it.
 fn member(rest: &[u8]) -> Option<(Cow<'_, str>, &RawValue, &[u8])> {
     let (key, behind) = value(rest)?;
     let key = serde_json::from_str::<String>(key.get()).ok()?;

@@ -1,7 +1,7 @@
-//! How the ids look that engines take for sessions. What an id stands for is known to its engine alone.
+//! The formats of session ids that engines accept. The meaning of an id is known only to its engine.
 
-/// Whether a text is a UUID in its usual writing. Programs that are given something else may take it for the number
-/// or the title of a session, and go on with another one.
+/// Whether a text is a UUID in the usual notation. Programs may take other texts for the number or title of a session,
+/// and resume a wrong one.
 pub(crate) fn is_uuid(text: &str) -> bool {
     text.len() == 36
         && text.char_indices().all(|(at, character)| match at {

@@ -1,13 +1,13 @@
-//! What kind of line a line of JSON is, without reading all of it.
+//! Finds the type of a JSON line without parsing all of it.
 //!
-//! Programs that print JSON say `type` first, so most lines are read only once, as what they are. Whether the rest of
-//! such a line is JSON at all is not known from here: who reads nothing else of it asks [`is_whole`].
+//! Programs that print JSON put `type` first, so most lines are parsed only once, as their own type. The rest of the
+//! line is not checked; callers that do not parse it use [`is_whole`].
 
 use std::borrow::Cow;
 
 use serde::{Deserialize, de::IgnoredAny};
 
-/// What lines are told apart by, wherever in them it stands.
+/// The `type` member at any position.
 #[derive(Debug, Deserialize)]
 struct TypeField<'a> {
     #[serde(borrow, rename = "type")]
@@ -29,7 +29,7 @@ pub(crate) fn leading(line: &[u8]) -> Option<&str> {
     std::str::from_utf8(kind).ok().filter(|kind| !kind.contains('\\'))
 }
 
-/// Whether a line is JSON to its end.
+/// Whether the complete line is valid JSON.
 pub(crate) fn is_whole(line: &[u8]) -> Option<()> {
     serde_json::from_slice::<IgnoredAny>(line).ok().map(drop)
 }

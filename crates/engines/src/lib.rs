@@ -1,11 +1,11 @@
-//! One module per agent program: how to start it and what its bytes mean.
+//! One module per agent program: its start, and the interpretation of its output.
 //!
-//! Every adapter has the same shape: `mod.rs` says what the engine can do, `launch.rs` how it is started, `reader.rs`
-//! what its bytes mean and how it is answered, `native.rs` how its own lines look. Nothing here runs a program, opens
-//! a file or looks at a clock.
+//! Each adapter has the same files: `mod.rs` (abilities of the engine), `launch.rs` (command line and environment),
+//! `reader.rs` (interpretation of output, and input), `native.rs` (format of its lines). This crate starts no programs,
+//! opens no files and reads no clock.
 //!
-//! Reading order: [`registry`], the questions that end a turn ([`asking`]), the frame that all readers of lines share
-//! (`lines`, `kind`, `head`, `tongue`), then any one adapter.
+//! Reading order: [`registry`], the questions that end a turn ([`asking`]), the frame of line-based readers (`lines`,
+//! `kind`, `head`, `tongue`), then any adapter.
 
 pub mod asking;
 pub mod registry;

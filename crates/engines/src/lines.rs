@@ -1,50 +1,49 @@
-//! Bytes, cut anywhere, become lines, each with the place where it ends.
+//! Splits output into lines with their end offsets, independently of chunk boundaries.
 //!
-//! A line that lies whole in one piece of input is not copied. What a line means is not known here.
+//! A line that is complete in one chunk is not copied. The meaning of a line is not known here.
 
 use memchr::memchr_iter;
 use serde::{Deserialize, Serialize};
 
-/// The longest line that is kept. Agents print several megabytes on one line. The daemon holds one line of each process
-/// in memory, and what is read from it once more.
+/// Size limit of a line in bytes. Agents print several megabytes in one line. The daemon holds one line of each process
+/// in memory, and its parsed form.
 pub(crate) const LONGEST: usize = 16 << 20;
-/// How much is kept of a longer one: it cannot be understood, so this is for people.
+/// Number of bytes that are kept of a longer line, for error messages and ids.
 const HEAD: usize = 4 << 10;
 
-/// The cutter.
+/// Splits output into lines. Call [`Self::feed`] for each chunk, then [`Self::finish`].
 #[derive(Debug, Default)]
 pub(crate) struct OutputLines {
     unfinished: Vec<u8>,
-    /// How many bytes have been fed.
+    /// Number of bytes received.
     fed: u64,
-    /// How much of the present line was thrown away because it is too long.
+    /// Number of discarded bytes of the present line, which exceeds the size limit.
     lost: u64,
 }
 
-/// Where a cutter stands.
+/// A position from which splitting can continue.
 #[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct OutputLinesCheckpoint {
-    /// How many bytes need not be fed again.
+    /// Number of bytes that need not be fed again.
     pub(crate) offset: u64,
-    /// The beginning of a line that is too long, if it stands in one.
+    /// The beginning of the present line, if it exceeds the size limit.
     head: Vec<u8>,
-    /// How much of that line is lost.
+    /// Number of discarded bytes of that line.
     lost: u64,
 }
 
-/// One line, without its end-of-line bytes.
+/// A line without its end-of-line bytes.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct OutputLine<'a> {
-    /// What it holds.
     pub(crate) bytes: &'a [u8],
-    /// Where in the output it ends, its newline included.
+    /// Offset of the line's end in the output, including its newline.
     pub(crate) end: u64,
-    /// How many of its bytes are missing because it is too long.
+    /// Number of missing bytes, if the line exceeds the size limit.
     pub(crate) lost: u64,
 }
 
 impl OutputLines {
-    /// Takes further bytes and hands on every line that is now whole.
+    /// Consumes bytes and passes on each line that they complete.
     pub(crate) fn feed(&mut self, bytes: &[u8], mut each: impl FnMut(OutputLine<'_>)) {
         let mut start = 0;
         for newline in memchr_iter(b'\n', bytes) {
@@ -63,7 +62,7 @@ impl OutputLines {
         self.fed += bytes.len() as u64;
     }
 
-    /// Hands on the last line if it was never finished.
+    /// Passes on the last line if it has no newline.
     pub(crate) fn finish(&mut self, mut each: impl FnMut(OutputLine<'_>)) {
         if !self.unfinished.is_empty() || self.lost > 0 {
             each(OutputLine { bytes: trimmed(&self.unfinished), end: self.fed, lost: self.lost });
@@ -71,12 +70,12 @@ impl OutputLines {
         }
     }
 
-    /// How many bytes have been fed.
+    /// Number of bytes received.
     pub(crate) fn fed(&self) -> u64 {
         self.fed
     }
 
-    /// Where reading can go on: at the beginning of the unfinished line, or within one that is too long to be kept.
+    /// The beginning of the unfinished line, or a position within a line that exceeds the size limit.
     pub(crate) fn checkpoint(&self) -> OutputLinesCheckpoint {
         if self.lost == 0 {
             return OutputLinesCheckpoint {
@@ -87,7 +86,7 @@ impl OutputLines {
         OutputLinesCheckpoint { offset: self.fed, head: self.unfinished.clone(), lost: self.lost }
     }
 
-    /// Goes on from there.
+    /// Continues from a checkpoint.
     pub(crate) fn restore(checkpoint: OutputLinesCheckpoint) -> Self {
         let OutputLinesCheckpoint { offset, head, lost } = checkpoint;
         Self { unfinished: head, fed: offset, lost }
@@ -97,7 +96,7 @@ impl OutputLines {
         if self.lost == 0 && self.unfinished.len() + piece.len() <= LONGEST {
             return self.unfinished.extend_from_slice(piece);
         }
-        // Of the line as a whole, with this piece, only the head is kept.
+        // Only the head of the complete line, including this chunk, is kept.
         let before = self.unfinished.len();
         let room = HEAD.saturating_sub(before);
         self.unfinished.truncate(HEAD);
@@ -108,7 +107,7 @@ impl OutputLines {
 
     fn forget(&mut self) {
         self.lost = 0;
-        // One huge line must not stay in memory for the rest of the run.
+        // Releases the buffer of a huge line, instead of keeping it for the rest of the run.
         if self.unfinished.capacity() > 1 << 20 {
             self.unfinished = Vec::new();
         } else {
@@ -154,7 +153,7 @@ mod tests {
             feed(&mebibyte);
         }
         feed(b"\nnext\n");
-        // The same in one piece.
+        // The same in one chunk.
         let whole = [vec![b'x'; 33 << 20], b"\nnext\n".to_vec()].concat();
         feed(&whole);
         let lost = (33 << 20) - HEAD as u64;

@@ -1,14 +1,13 @@
-//! Programs that run on Node and leave with `process.exit`.
+//! Makes the output of Node programs complete that exit with `process.exit`.
 //!
-//! Node writes to a pipe in the background. What has not been written when the program calls `process.exit` is lost: of
-//! an answer of 450 kB, a reader that is a moment behind gets 64 KiB or 128 KiB, the exit code is 0, and the last line,
-//! which tells the result, is missing (Node 22.23). A file that is loaded before the program makes
-//! its output streams block instead. It takes itself out of the environment again, so that programs which the agent
-//! starts are not concerned.
+//! Node writes to pipes asynchronously, and `process.exit` discards pending output. If the reader is slightly slow,
+//! only 64 KiB or 128 KiB of an answer of 450 kB arrive, the exit code is 0, and the last line with the result is
+//! missing (Node 22.23). A preloaded script makes the output streams block instead. It removes itself from the
+//! environment, so that programs which the agent starts are not affected.
 
 use abide_ports::engine::PrivateFile;
 
-/// The file's name in the run's private folder.
+/// Name of the script in the run's private folder.
 const FILE: &str = "node-output.cjs";
 
 /// A launcher that starts the real program as a child (`cli-entry.js`, or npm and npx) passes the option on to it.
@@ -28,7 +27,7 @@ for (const name of ['stdout', 'stderr']) {
 }
 ";
 
-/// What a Node program is started with so that all of its output arrives.
+/// The script and the environment for a Node program whose output must be complete.
 #[derive(Debug)]
 pub(crate) struct WholeOutput {
     pub(crate) file: PrivateFile,
@@ -37,9 +36,9 @@ pub(crate) struct WholeOutput {
 }
 
 impl WholeOutput {
-    /// With the file in this folder.
+    /// `private` is the folder for the script.
     pub(crate) fn new(private: &str) -> Self {
-        // Node's own rule for values with blanks: double quotes, and backslashes before quotes and backslashes.
+        // Node's syntax for values with spaces: double quotes, and a backslash before quotes and backslashes.
         let path = format!("{private}/{FILE}").replace('\\', "\\\\").replace('"', "\\\"");
         let option = format!("--require \"{path}\"");
         let contents = format!("const own = {};\n{SCRIPT}", serde_json::Value::from(option.as_str()));

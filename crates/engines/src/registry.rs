@@ -1,4 +1,4 @@
-//! All engines. The one place besides the adapters that names them.
+//! The list of all engines, the only place outside the adapters that names them.
 
 use abide_ports::engine::{Engine, EngineInstallation};
 
@@ -14,7 +14,7 @@ use crate::{
     qwen::QwenEngine,
 };
 
-/// The engines that need no configuration, in the order in which they are shown.
+/// The engines without configuration, in display order.
 pub fn built_in() -> Vec<Box<dyn Engine>> {
     vec![
         Box::new(CodexEngine),
@@ -29,7 +29,7 @@ pub fn built_in() -> Vec<Box<dyn Engine>> {
     ]
 }
 
-/// An agent of the Agent Client Protocol that the owner has named, and how its program is called.
+/// A configured agent of the Agent Client Protocol.
 pub fn acp(name: &str, installation: EngineInstallation) -> Box<dyn Engine> {
     Box::new(AcpEngine::new(name, installation))
 }

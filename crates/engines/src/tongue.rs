@@ -1,6 +1,6 @@
-//! The frame that all engines which speak in lines share: positions, unfinished lines, and one end for each turn.
+//! The shared frame of engines with line-based output: positions, unfinished lines, and exactly one end per turn.
 //!
-//! An adapter writes a [`LineProtocol`], which knows what one line means. What one line means is not known here.
+//! An adapter implements [`LineProtocol`], which interprets single lines.
 
 use std::fmt::Debug;
 
@@ -19,44 +19,44 @@ use crate::{
     lines::{LONGEST, OutputLine, OutputLines, OutputLinesCheckpoint},
 };
 
-/// What an engine's lines mean, and how it is spoken to.
+/// Interprets the lines of an engine, and writes its input.
 ///
-/// All of it is the adapter's state in a checkpoint, so it must be small in the middle of a turn: what has been told is
-/// not kept.
+/// The implementation is serialised as the adapter's state in each checkpoint. It must therefore be small during a turn
+/// and must not store reported facts.
 pub(crate) trait LineProtocol: Debug + Send + Serialize + DeserializeOwned {
-    /// The adapter's name and the version of its state. It changes when a state of before would be misunderstood.
+    /// The adapter's name and the version of its state. It changes when an older state would be misinterpreted.
     const VERSION: &'static str;
 
-    /// One line of its output.
+    /// Processes a line of output.
     fn line(&mut self, line: &[u8], facts: &mut FactSink);
 
-    /// A line that is longer than what is kept of a line. The engine may wait for an answer to it, or have ended its turn
-    /// with it: a turn must not wait for ever because of that. Here for programs that go with their turn, whose exit says
-    /// the rest.
+    /// Processes a line that exceeds the size limit. The engine may wait for a response to it, or may have ended its
+    /// turn with it. The implementation must ensure that the turn does not wait forever. The default is for programs
+    /// that exit after their turn, whose exit status is enough.
     fn long_line(&mut self, line: &LongLine<'_>, facts: &mut FactSink) {
         self.line(line.head, facts);
     }
 
-    /// An empty line. It means nothing to most, but parts the paragraphs of those who speak plainly.
+    /// Processes an empty line, which separates paragraphs of plain text. Most engines ignore it.
     fn blank_line(&mut self) {}
 
-    /// The process is over. Every turn that it was given and that has not ended must end here.
+    /// Processes the exit of the process. All turns that it was given and that have not ended must end here.
     fn end(&mut self, departure: &ProcessExit<'_>, facts: &mut FactSink);
 
-    /// See [`ProcessInterpreter::status`]; that the process is over is known without asking.
+    /// See [`ProcessInterpreter::status`]; not called after the exit of the process.
     fn status(&self) -> EngineSessionStatus;
 
-    /// See [`ProcessInterpreter::say`]. Most processes are over with their turn.
+    /// See [`ProcessInterpreter::say`]. Most processes exit after one turn.
     fn say(&mut self, _prompt: &str) -> Result<Vec<u8>, UnsupportedOperation> {
         Err(UnsupportedOperation::Lacks { ability: EngineAbility::Hold })
     }
 
-    /// See [`ProcessInterpreter::answer`]. Most never ask inside a turn.
+    /// See [`ProcessInterpreter::answer`]. Most engines never ask inside a turn.
     fn answer(&mut self, _answer: &GateAnswer<'_>) -> Result<Vec<u8>, UnsupportedOperation> {
         Err(UnsupportedOperation::Lacks { ability: EngineAbility::Gates })
     }
 
-    /// See [`ProcessInterpreter::steer`]. Most read nothing while they work.
+    /// See [`ProcessInterpreter::steer`]. Most engines read no input during a turn.
     fn steer(&mut self, _text: &str) -> Result<Vec<u8>, UnsupportedOperation> {
         Err(UnsupportedOperation::Lacks { ability: EngineAbility::Steer })
     }
@@ -68,17 +68,16 @@ pub(crate) trait LineProtocol: Debug + Send + Serialize + DeserializeOwned {
     fn leave(&mut self) -> ShutdownMethod;
 }
 
-/// A line of which only the beginning is kept.
+/// A line that exceeds the size limit, of which only the beginning is kept.
 #[derive(Debug)]
 pub(crate) struct LongLine<'a> {
-    /// The engine that printed it.
+    /// Name of the engine that printed it.
     engine: &'static str,
-    /// Its beginning.
     pub(crate) head: &'a [u8],
 }
 
 impl LongLine<'_> {
-    /// The failure of a turn that cannot go on without what the line said.
+    /// The failure of a turn that depends on the content of the line.
     pub(crate) fn failure(&self, what: &str) -> RunFailure {
         let (engine, most) = (self.engine, LONGEST >> 20);
         let message = format!(
@@ -88,7 +87,7 @@ impl LongLine<'_> {
         RunFailure::new(FailureCode::EngineFailed, message)
     }
 
-    /// What the engine is told about a request that was not read.
+    /// The response to a request that was not read.
     pub(crate) fn refusal() -> String {
         format!(
             "The request was declined without asking anybody: it is longer than {} MiB, which is the most that this \
@@ -98,18 +97,18 @@ impl LongLine<'_> {
     }
 }
 
-/// Collects what one line says, and gives each fact its place.
+/// Collects the facts of one line, each with its position.
 #[derive(Debug)]
 pub(crate) struct FactSink {
     said: Vec<EngineFact>,
-    /// Where the present line ends.
+    /// Offset of the present line's end.
     offset: u64,
     index: u8,
-    /// The last turn whose end was said.
+    /// The last turn whose end was reported.
     ended: u32,
 }
 
-/// An interpreter made of a tongue.
+/// A [`ProcessInterpreter`] for a [`LineProtocol`].
 #[derive(Debug)]
 pub(crate) struct LineInterpreter<T> {
     lines: OutputLines,
@@ -119,15 +118,15 @@ pub(crate) struct LineInterpreter<T> {
 }
 
 impl FactSink {
-    /// Something was said.
+    /// Adds a fact.
     pub(crate) fn say(&mut self, what: FactKind) {
-        // Whoever says more than fits says it at the last place; the domain then takes the first of them.
+        // Facts beyond the largest index share the last position; the domain uses the first of them.
         let at = EngineFact::position(self.offset, self.index);
         self.index = self.index.saturating_add(1);
         self.said.push(EngineFact { at, what });
     }
 
-    /// The engine has finished a turn with this answer, which may turn out to be a question.
+    /// Ends a turn with this answer, which may be a question.
     pub(crate) fn answered(&mut self, turn: u32, text: &str) {
         let heard = asking::recognise(text);
         if let Some(warning) = heard.warning {
@@ -136,7 +135,7 @@ impl FactSink {
         self.ended(turn, heard.ending);
     }
 
-    /// A turn is over. A second end of the same turn is not said.
+    /// Ends a turn. A second end of the same turn is ignored.
     pub(crate) fn ended(&mut self, turn: u32, ending: TurnOutcome) {
         if turn > self.ended {
             self.ended = turn;
@@ -144,7 +143,7 @@ impl FactSink {
         }
     }
 
-    /// A line that nobody knows, kept whole.
+    /// Reports an unknown line unchanged.
     pub(crate) fn unknown(&mut self, line: &[u8]) {
         self.say(FactKind::Unknown(String::from_utf8_lossy(line).into_owned()));
     }
@@ -226,7 +225,7 @@ impl<T: LineProtocol> ProcessInterpreter for LineInterpreter<T> {
     }
 }
 
-/// The state of an interpreter.
+/// The checkpoint of an interpreter.
 #[derive(Serialize, Deserialize)]
 struct InterpreterState<T> {
     lines: OutputLinesCheckpoint,
@@ -234,8 +233,7 @@ struct InterpreterState<T> {
     tongue: T,
 }
 
-/// Adds to an answer that comes in pieces, up to the longest line of other engines: beyond that, memory would have no
-/// bound.
+/// Appends a chunk to an answer, up to the size limit of a line, so that memory is bounded.
 pub(crate) fn extend(answer: &mut String, piece: &str) {
     if answer.len() + piece.len() <= LONGEST {
         answer.push_str(piece);

@@ -1,4 +1,4 @@
-//! What counts as a question, as a table of what models write, and what holds for any text whatever.
+//! The recognition of questions: a table of model outputs, and properties of arbitrary texts.
 
 use std::fmt::Write as _;
 
@@ -9,7 +9,7 @@ use abide_domain::{
 use abide_engines::asking::recognise;
 use proptest::prelude::*;
 
-/// The prose and the question of a text, and its warning.
+/// The prose and the question of a text, and the warning.
 fn asked(text: &str) -> (String, Question, Option<String>) {
     let heard = recognise(text);
     match heard.ending {
@@ -20,7 +20,7 @@ fn asked(text: &str) -> (String, Question, Option<String>) {
     }
 }
 
-/// A question on one line: kind, policy, prompt, options.
+/// A question in one line: kind, policy, prompt, options.
 fn told(question: &Question) -> String {
     let mut told = format!("{:?}/{:?} {}", question.kind, question.default_decision_policy, question.prompt);
     for option in &question.options {
@@ -265,7 +265,7 @@ fn what_is_too_long_is_cut_with_a_warning() {
     }
 }
 
-/// Were any of these read in a time that grows with the square of the length, nobody would wait for the end.
+/// With quadratic time, this test would not finish.
 #[test]
 fn megabytes_of_traps_are_read_in_one_go() {
     let megabytes = |piece: &str| piece.repeat((1 << 20) / piece.len());
@@ -342,7 +342,7 @@ proptest! {
     }
 }
 
-/// Pieces of which the hard cases are made.
+/// Parts of which difficult inputs are composed.
 fn trap() -> impl Strategy<Value = String> {
     prop_oneof![
         proptest::sample::select(vec![

@@ -1,8 +1,8 @@
-//! Every engine of the registry, in the suite that all engines must pass, on what real programs printed.
+//! Runs the conformance suite for each engine of the registry, with recordings of real programs.
 //!
-//! `transcripts/<engine>/<version>/<story>.jsonl` is what a program printed; `.stderr` and `.notes` beside it say what
-//! it complained about and how it was started and went; `.expect` is what the adapter makes of it. `UPDATE_EXPECT=1`
-//! writes the last.
+//! `transcripts/<engine>/<version>/<story>.jsonl` is the output of a program. `.stderr` and `.notes` beside it contain
+//! its error output and the circumstances of the recording. `.expect` contains the facts that the adapter derives;
+//! `UPDATE_EXPECT=1` writes it.
 
 use std::{fs, path::Path};
 

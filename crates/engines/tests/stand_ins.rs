@@ -1,6 +1,6 @@
-//! Programs that can no longer be had, played by stand-ins: started as the adapter says, read as the adapter reads.
+//! Tests of adapters whose programs are no longer available, with stand-ins that the adapter starts and reads.
 //!
-//! This shows that an adapter agrees with what is documented, not that the documents are right.
+//! They show that an adapter agrees with the documentation, not that the documentation is right.
 
 use std::{
     fs,
@@ -36,7 +36,7 @@ fn iflow_is_resumed_with_the_session_that_it_named() {
     }
 }
 
-/// That it is then really held is shown in the tests of real processes.
+/// The tests with real processes show that the process is then held.
 #[test]
 fn iflow_that_shows_no_resume_is_to_be_held() {
     let (engine, mut installation) = iflow("stdout");
@@ -54,7 +54,7 @@ fn iflow_that_shows_no_resume_is_to_be_held() {
     assert_eq!(kind(&installation), ProfileKind::StickyProcess);
 }
 
-/// The adapter, and the stand-in with a folder of its own for sessions.
+/// The adapter, and the stand-in with a temporary folder for sessions.
 fn iflow(block: &str) -> (Box<dyn Engine>, EngineInstallation) {
     let engines = registry::built_in();
     let engine = engines.into_iter().find(|engine| engine.name() == "iflow").expect("iflow is built in");

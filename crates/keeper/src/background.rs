@@ -1,7 +1,7 @@
-//! A program that is started and then left alone: the daemon in the background, a browser.
+//! Starts a program and does not supervise it, for example the daemon in the background or a browser.
 //!
-//! Nobody holds it: it has no keeper, no spool and no exit record. What must survive its starter with its output is
-//! started by [`crate::launch`] instead.
+//! The program has no keeper, no spool and no exit record. A program whose output must survive its starter is started
+//! by [`crate::launch`].
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -11,27 +11,25 @@ use std::process::{Child, Stdio};
 
 use crate::child::command;
 
-/// What is started, where its input comes from and where its output goes. Its environment is ours with these additions.
+/// A program to start without supervision. It inherits the environment of this process, extended by `env`.
 #[derive(Debug)]
 pub struct DetachedCommand<'a> {
-    /// The program.
     pub program: &'a OsStr,
-    /// Its arguments.
     pub arguments: &'a [OsString],
-    /// Variables on top of our own.
+    /// Added to the environment of this process.
     pub env: &'a [(&'a str, &'a OsStr)],
-    /// Where it starts.
+    /// The working directory of the program.
     pub directory: &'a Path,
-    /// Its standard input; nothing unless given.
+    /// Standard input; `/dev/null` by default.
     pub input: Option<OwnedFd>,
-    /// Its standard output; nowhere unless given.
+    /// Standard output; `/dev/null` by default.
     pub output: Option<OwnedFd>,
-    /// Its standard error; nowhere unless given.
+    /// Standard error; `/dev/null` by default.
     pub errors: Option<OwnedFd>,
 }
 
 impl DetachedCommand<'_> {
-    /// Starts it. It shares our terminal's session until it makes one of its own.
+    /// Starts the program. It shares the terminal session of this process until it creates its own.
     pub fn start(self) -> io::Result<Child> {
         let to = |fd: Option<OwnedFd>| fd.map_or_else(Stdio::null, Stdio::from);
         command(self.program)

@@ -1,4 +1,4 @@
-//! The one door through which processes are started: keepers by their clients, held children by their keeper.
+//! The only module that starts processes: clients start keepers, and keepers start their children.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -17,18 +17,18 @@ use crate::place::KeeperDir;
 use crate::protocol::{KeeperRefusal, KeeperSpec};
 use crate::script::ShellDriver;
 
-/// How the keeper holds the child.
+/// The connection of the keeper to the standard streams of its child.
 #[derive(Debug)]
 pub(crate) enum ChildIo {
-    /// Its input; its output is a lane.
+    /// The writing end of standard input. The output is read through [`OutputPipes`].
     Pipes(Option<OwnedFd>),
-    /// It takes commands.
+    /// A shell that reads its script from the [`ShellDriver`].
     Shell,
-    /// Its terminal.
+    /// The controlling side of the child's pseudo-terminal.
     Pty(OwnedFd),
 }
 
-/// Starts a new keeper: in no way tied to our terminal, with `channel` as its only inheritance.
+/// Starts a new keeper in its own process group. It inherits only `channel`.
 pub(crate) fn spawn_keeper(
     program: &Path,
     arguments: &[impl AsRef<OsStr>],
@@ -69,7 +69,7 @@ pub(crate) fn spawn_piped(
     Ok((child.id(), ChildIo::Pipes(input)))
 }
 
-/// Starts a shell that reads its script from the prompter.
+/// Starts a shell that reads its script from the [`ShellDriver`].
 pub(crate) fn spawn_shell(
     spec: &KeeperSpec,
     prompter: &ShellDriver,
@@ -87,7 +87,7 @@ pub(crate) fn spawn_shell(
     Ok((child.id(), ChildIo::Shell))
 }
 
-/// Starts a child on a terminal of its own.
+/// Starts a child on a new pseudo-terminal.
 pub(crate) fn spawn_on_pty(
     spec: &KeeperSpec,
     place: &KeeperDir,
@@ -119,7 +119,8 @@ pub(crate) fn spawn_on_pty(
     Ok((child.id(), ChildIo::Pty(pty)))
 }
 
-/// What a confined child's helper reports on. None for a child that is not confined, or is so together with its keeper.
+/// The pipe on which the exec helper of a confined child reports. None if the child is not confined, or is confined
+/// together with its keeper.
 fn report(spec: &KeeperSpec, place: &KeeperDir) -> Result<Option<ExecReportPipe>, KeeperRefusal> {
     if spec.confinement.is_empty() || spec.is_confined_with_keeper() {
         return Ok(None);
@@ -127,7 +128,7 @@ fn report(spec: &KeeperSpec, place: &KeeperDir) -> Result<Option<ExecReportPipe>
     ExecReportPipe::new(place.path()).map(Some).map_err(|error| KeeperRefusal::System(error.to_string()))
 }
 
-/// Waits until a confined child executes its program. One that cannot is reaped.
+/// Waits until a confined child has executed its program. A child that fails to do so is killed and reaped.
 fn executed(report: Option<ExecReportPipe>, child: &mut Child) -> Result<(), KeeperRefusal> {
     let Some(report) = report else { return Ok(()) };
     report.wait(child.id()).inspect_err(|_| {
@@ -152,7 +153,8 @@ fn prepared(spec: &KeeperSpec, report: Option<&ExecReportPipe>) -> Result<Comman
     Ok(command)
 }
 
-/// What can be known before the start is told apart here: afterwards the system answers with one number for all.
+/// Checks the directory and the program before the start, because a failed spawn returns the same error number for
+/// both.
 fn check(spec: &KeeperSpec) -> Result<(), KeeperRefusal> {
     let cwd = spec.cwd.as_path();
     if !cwd.is_dir() || access(cwd, Access::EXEC_OK).is_err() {
@@ -177,7 +179,7 @@ pub(crate) fn command(program: &OsStr) -> Command {
     Command::new(program)
 }
 
-/// A lane for a child that is about to be started.
+/// Creates the output pipes for a child that is about to be started.
 pub(crate) fn first_lane() -> Result<(OutputPipes, [OwnedFd; 2]), KeeperRefusal> {
     OutputPipes::new(0, 0).map_err(|error| KeeperRefusal::System(error.to_string()))
 }

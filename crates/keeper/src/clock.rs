@@ -1,4 +1,5 @@
-//! The keeper's two clocks: one for people, one for deadlines. Nobody else in this crate asks what time it is.
+//! The two clocks of the keeper: wall-clock time for display and boot time for deadlines. Only this module reads a
+//! clock.
 
 use rustix::time::{ClockId, clock_gettime};
 
@@ -7,7 +8,7 @@ pub(crate) fn unix_micros() -> u64 {
     micros(ClockId::Realtime)
 }
 
-/// Microseconds that only ever grow, also while the machine sleeps.
+/// Microseconds of a monotonic clock that includes suspend (`CLOCK_BOOTTIME`).
 pub(crate) fn ticks() -> u64 {
     micros(ClockId::Boottime)
 }

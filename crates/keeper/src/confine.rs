@@ -1,13 +1,13 @@
-//! Confined children: how they are started through a small exec helper, which is this program with a hidden subcommand.
+//! Starts confined children through a small exec helper, which is this program with a hidden subcommand.
 //!
-//! The helper confines itself with the mechanisms of [`abide_os::confine`] and then executes the program, so the program has
-//! the pid that the helper was started with. Bubblewrap is different: it stays as the parent of the program. It is only
-//! used where the helper may not make namespaces itself.
+//! The helper confines itself with the mechanisms of [`abide_os::confine`] and then executes the program, so the
+//! program has the pid of the helper. Bubblewrap is different: it stays the parent of the program. It is used only
+//! where the helper may not create namespaces.
 //!
-//! The helper opens a FIFO and closes it by executing the program. Whoever started it reads the FIFO, and so knows that the
-//! program runs, or why it does not.
+//! The helper opens a FIFO and closes it by executing the program. The process that started the helper reads the FIFO.
+//! It learns from it that the program runs, or why it does not.
 //!
-//! Not here: what is hidden from which child, and what happens where a mechanism is missing. The caller decides both.
+//! The caller decides which paths are hidden from which child, and how to react to a missing mechanism.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
@@ -33,42 +33,41 @@ use crate::protocol::KeeperRefusal;
 /// The hidden subcommand by which this program becomes the exec helper.
 pub const SUBCOMMAND: &str = "__confine";
 
-/// How a child is confined.
+/// The restrictions of a child.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Confinement {
-    /// What it cannot see, and by which mechanism.
+    /// The hidden directory and the mechanism that hides it.
     pub hidden: Option<(HiddenTree, HidingMethod)>,
-    /// If set, only what lies below these paths can be written (Landlock).
+    /// If set, the child can write only below these paths (Landlock).
     pub writable: Option<Vec<PathBuf>>,
 }
 
 /// How a directory is hidden.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HidingMethod {
-    /// The helper makes a user and mount namespace.
+    /// The helper creates a user and mount namespace.
     Namespace,
-    /// This bubblewrap makes it.
+    /// The bubblewrap at this path creates the namespace.
     Bubblewrap(PathBuf),
-    /// Landlock forbids access to its contents.
+    /// Landlock denies access to the contents of the directory.
     Landlock,
 }
 
-/// Which mechanisms this machine offers; for each that it does not, the reason.
+/// The confinement mechanisms of this machine. A missing mechanism has its reason as the error.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfinementSupport {
-    /// A namespace of the helper's own.
+    /// A namespace created by the helper.
     pub namespace: Result<(), String>,
-    /// A namespace made by bubblewrap, if that is installed and works.
+    /// A namespace created by bubblewrap, if it is installed and works.
     pub bubblewrap: Result<PathBuf, String>,
-    /// Landlock.
     pub landlock: Result<(), String>,
 }
 
-/// How long the helper may take until it executes the program.
+/// Time limit for the helper to execute the program.
 const EXEC_TIMEOUT: Timespec = Timespec { tv_sec: 20, tv_nsec: 0 };
 
 impl Confinement {
-    /// The helper's arguments, as they travel to a keeper.
+    /// Encodes the confinement as arguments of the helper.
     pub fn encode(&self) -> Vec<Vec<u8>> {
         let mut words: Vec<OsString> = Vec::new();
         let mut add = |flag: &str, value: &OsStr| words.extend([flag.into(), value.to_owned()]);
@@ -93,15 +92,15 @@ impl Confinement {
     }
 }
 
-/// What the helper was told.
+/// The parsed arguments of the helper.
 #[derive(Debug, Default)]
 struct HelperArguments {
     confinement: Option<Confinement>,
     report: Option<PathBuf>,
-    /// The process whose ids are to be mapped.
+    /// The pid of the process whose ids are to be mapped.
     map: Option<u32>,
     only_tries: bool,
-    /// The control group below which this process makes and enters one of its own.
+    /// The parent of the control group that this process creates and enters.
     group: Option<PathBuf>,
     group_is_required: bool,
     argv: Vec<OsString>,
@@ -146,7 +145,7 @@ pub fn main(words: impl Iterator<Item = OsString>) -> ExitCode {
     if let Some(pid) = orders.map {
         return serve_maps(pid);
     }
-    // Opened before anything is hidden. It closes when the program is executed.
+    // The report is opened before any directory is hidden. It closes when the program is executed.
     let mut report = orders.report.as_ref().and_then(|path| File::options().write(true).open(path).ok());
     let failure = carry_out(&orders);
     let Err(failure) = failure else { return ExitCode::SUCCESS };
@@ -156,7 +155,7 @@ pub fn main(words: impl Iterator<Item = OsString>) -> ExitCode {
         ExecFailure::Confine(error) => format!("confine {error}"),
     };
     match &mut report {
-        // Without a reader it is the exit code that tells.
+        // Without a reader, the exit code reports the failure.
         Some(report) => report.write_all(text.as_bytes()).ok(),
         None => io::stdout().write_all(text.as_bytes()).ok(),
     };
@@ -201,7 +200,7 @@ fn carry_out(orders: &HelperArguments) -> Result<(), ExecFailure> {
     Err(ExecFailure::Program(command(program).args(arguments).exec()))
 }
 
-/// Hides a directory in a namespace. A process of root has its ids mapped by a helper of its own, which stays outside.
+/// Hides a directory in a namespace. For root, a separate process outside the namespace maps the ids.
 fn hide(tree: &HiddenTree) -> Result<(), ConfineError> {
     let mut ids = NamespaceIds { own: OwnIds::now(), mapper: None };
     let hidden = namespace::hide(tree, &mut ids);
@@ -209,7 +208,7 @@ fn hide(tree: &HiddenTree) -> Result<(), ConfineError> {
     hidden
 }
 
-/// The ids of this process, and who maps all of them if it is root.
+/// The ids of this process, and the process that maps all ids if this one is root.
 struct NamespaceIds {
     own: OwnIds,
     mapper: Option<IdMapperProcess>,
@@ -231,14 +230,14 @@ impl IdMapper for NamespaceIds {
 
     fn map(&mut self) -> io::Result<()> {
         match &mut self.mapper {
-            // A container may keep root from mapping more than itself.
+            // A container may restrict root to mapping its own id.
             Some(mapper) => mapper.map().or_else(|_| self.own.map()),
             None => self.own.map(),
         }
     }
 }
 
-/// A process in the namespace that is left, which maps all ids of this one when it is told to.
+/// A process in the original namespace that maps all ids of this process on request.
 struct IdMapperProcess {
     process: std::process::Child,
 }
@@ -267,12 +266,13 @@ impl IdMapperProcess {
 
     fn end(mut self) {
         drop(self.process.stdin.take());
-        // It ends by itself; the program must not find a child that it did not start.
+        // The mapper exits when its input ends. It is reaped because the program must not have a child that it did not
+        // start.
         self.process.wait().ok();
     }
 }
 
-/// The mapper's side: maps whenever it is told to, until its input ends.
+/// The main loop of the mapper: maps the ids for each byte of input, until the input ends.
 fn serve_maps(pid: u32) -> ExitCode {
     let mut order = [0];
     while io::stdin().read_exact(&mut order).is_ok() {
@@ -284,7 +284,7 @@ fn serve_maps(pid: u32) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// This program, also if its file has been replaced since it was started.
+/// This program. The path stays valid if the file has been replaced since the start.
 const OWN_PROGRAM: &str = "/proc/self/exe";
 
 /// Executes bubblewrap, which executes the program, or this helper again if files are to be restricted too.
@@ -296,7 +296,7 @@ fn become_bubblewrap(orders: &HelperArguments, tree: &HiddenTree, bubblewrap: &P
     }
     bubble.arg("--remount-ro").arg(&tree.directory);
     for mount in mounts().into_iter().filter(|mount| is_group(&mount.point)) {
-        // So that it does not leave its control group.
+        // Read-only, so that the program cannot leave its control group.
         bubble.arg("--remount-ro").arg(mount.point);
     }
     if let Ok(directory) = std::env::current_dir() {
@@ -320,7 +320,7 @@ pub(crate) struct ExecReportPipe {
 }
 
 impl ExecReportPipe {
-    /// A FIFO in this directory, which only its owner can use.
+    /// Creates a FIFO in this directory, with mode 0600.
     pub(crate) fn new(directory: &Path) -> io::Result<Self> {
         let path = directory.join("confine");
         fs::remove_file(&path).ok();
@@ -329,15 +329,15 @@ impl ExecReportPipe {
         Ok(Self { path, reader })
     }
 
-    /// What has to come before a program and its arguments so that it is started confined.
+    /// The arguments that start a program through the helper. They precede the program and its arguments.
     pub(crate) fn prefix(&self, confinement: &[Vec<u8>]) -> Vec<OsString> {
         let words = confinement.iter().map(|word| OsStr::from_bytes(word).to_owned());
         let report = ["--report".into(), self.path.clone().into_os_string()];
         [SUBCOMMAND.into()].into_iter().chain(report).chain(words).chain(["--".into()]).collect()
     }
 
-    /// The same for a keeper that is confined with its child. It needs its own directory too, and the one around it, from
-    /// which it removes its own when it is over.
+    /// The same arguments for a keeper that is confined with its child. The keeper also needs access to its own
+    /// directory and to the parent directory, because it removes its directory at the end.
     pub(crate) fn prefix_of_keeper(
         &self,
         confinement: &[Vec<u8>],
@@ -345,7 +345,7 @@ impl ExecReportPipe {
         group: Option<&GroupSpec>,
     ) -> Result<Vec<OsString>, KeeperRefusal> {
         let mut words = confinement.to_vec();
-        // The keeper cannot enter it from inside.
+        // The helper enters the control group, because the confined keeper cannot.
         if let Some(group) = group
             && let Some(parent) = group.for_helper()?
         {
@@ -380,7 +380,7 @@ impl ExecReportPipe {
             let mut piece = [0; 4096];
             match rustix::io::read(&self.reader, &mut piece) {
                 Ok(count @ 1..) => text.extend_from_slice(piece.get(..count).unwrap_or_default()),
-                // It was opened and is closed.
+                // The helper opened the FIFO and closed it again.
                 Ok(_) => break,
                 Err(_) => {}
             }
@@ -397,13 +397,13 @@ impl ExecReportPipe {
     }
 }
 
-/// The program that is started in place of a confined one.
+/// The program that starts a confined program.
 pub(crate) fn helper() -> &'static OsStr {
     OWN_PROGRAM.as_ref()
 }
 
-/// Tries whether a process of this user can be moved into a control group below this one. The group that it made is left to a
-/// sweep. `program` is this program.
+/// Tests whether a process of this user can be moved into a control group below `base`. The created group is removed by
+/// a later sweep. `program` is the path of this program.
 pub fn try_group(program: &Path, base: &Path) -> Result<(), String> {
     let output = command(program.as_os_str())
         .args([SUBCOMMAND, "--try", "it", "--group-required", "yes", "--group"])
@@ -421,14 +421,14 @@ pub fn try_group(program: &Path, base: &Path) -> Result<(), String> {
     }
 }
 
-/// Tries every mechanism, each in a process of its own. `program` is this program, `hidden` a directory that is to be
-/// hidden, and `path` where programs are looked for.
+/// Tests each mechanism in a separate process. `program` is the path of this program, `hidden` a directory to hide, and
+/// `path` the search path for programs.
 pub fn support(program: &Path, hidden: &Path, path: &str) -> ConfinementSupport {
     let try_out = |confinement: &Confinement| {
         let output = command(program.as_os_str())
             .args([SUBCOMMAND, "--try", "it"])
             .args(confinement.encode().into_iter().map(OsString::from_vec))
-            // Bubblewrap needs something to execute: this helper, which then has nothing to do.
+            // Bubblewrap needs a program to execute. It gets this helper with no task.
             .arg("--")
             .arg(program)
             .args([SUBCOMMAND, "--try", "it"])

@@ -1,37 +1,34 @@
-//! What can go wrong with a keeper, by what the caller can do next.
+//! Errors of keepers and of connections to them, by the reaction of the caller.
 
 use std::io;
 use std::path::PathBuf;
 
 use crate::protocol::KeeperRefusal;
 
-/// An error of the keeper or of talking to one.
+/// An error of a keeper or of the connection to it.
 #[derive(Debug, thiserror::Error)]
 pub enum KeeperError {
-    /// The keeper said no; the request has to change or wait.
+    /// The keeper refused the request; the caller has to change it or retry later.
     #[error("{0}")]
     Refused(KeeperRefusal),
-    /// There is no keeper behind this directory any more; what it recorded can still be read.
+    /// No keeper runs in this directory; its records can still be read.
     #[error("no keeper answers in {path}")]
     Gone {
-        /// The keeper's directory.
         path: PathBuf,
     },
-    /// The keeper may live, but it does not answer in time: it is stopped, or the machine is busy.
+    /// The keeper may be alive but did not answer in time, because it is stopped or the machine is busy.
     #[error("the keeper in {path} does not answer")]
     Silent {
-        /// The keeper's directory.
         path: PathBuf,
     },
-    /// The other side does not speak our protocol, or not as who it claims to be.
+    /// The peer violated the protocol, or its identity does not match.
     #[error("the keeper protocol was broken: {0}")]
     Protocol(&'static str),
-    /// The operating system refused; the operator has to look.
+    /// A system call failed; the operator has to find the cause.
     #[error("{what}")]
     System {
-        /// What was being done.
+        /// The failed operation.
         what: String,
-        /// What the system answered.
         #[source]
         source: io::Error,
     },

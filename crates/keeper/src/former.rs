@@ -1,19 +1,19 @@
-//! Keepers that an earlier version started in a workspace, where agents can write.
+//! Connects to keepers that an earlier version started in a workspace, where agents can write.
 //!
-//! No file there proves anything: an agent can write a secret, an identity and a socket of its own, or link to those of
-//! another keeper. Facts of the kernel about the process behind the socket do:
+//! Files there prove nothing: an agent can create a secret, an identity and a socket, or link to those of another
+//! keeper. The kernel's information about the process behind the socket is reliable:
 //!
 //! - it belongs to this user (`SO_PEERCRED`);
-//! - its working directory is the very directory in question, by device and inode. A keeper goes into its directory when
-//!   it begins, and no other process can be made to go there;
+//! - its working directory is this directory, by device and inode. A keeper changes into its directory at its start,
+//!   and no other process can be made to do so;
 //! - its command line is that of a keeper;
-//! - it is in this user namespace, and under no seccomp filter or `no_new_privs` that this process is without: a sandboxed
-//!   agent that starts a keeper cannot shed these;
-//! - it began before the present version was first used, if the caller asks for that;
-//! - it answers the secret in its directory with a status in which it is the keeper.
+//! - it is in this user namespace, and has no seccomp filter or `no_new_privs` that this process does not have: a
+//!   sandboxed agent that starts a keeper cannot remove these;
+//! - it started before the present version was first used, if the caller requires that;
+//! - it accepts the secret of its directory and its status names it as the keeper.
 //!
-//! Its program is not compared: the one of an earlier version was replaced, and an agent can run a copy of it. A keeper
-//! that passes is spoken to. Nothing is signalled or deleted from here.
+//! Its program is not compared: the program of an earlier version was replaced, and an agent can run a copy of it. A
+//! keeper that passes the checks gets a connection. This module signals and deletes nothing.
 
 use std::{fs, os::unix::fs::MetadataExt};
 
@@ -28,22 +28,21 @@ use crate::{
     protocol::{KeeperRequest, KeeperStatus, TaggedRequest},
 };
 
-/// What a keeper of an earlier version must be like.
+/// The properties that identify a keeper of an earlier version.
 #[derive(Clone, Debug)]
 pub struct FormerKeepers {
     /// The arguments with which this program becomes a keeper, the same in all versions.
     pub arguments: Vec<String>,
-    /// Only keepers that began before this process did.
+    /// If set, only keepers that started before this process are accepted.
     pub started_before: Option<ProcessIdentity>,
 }
 
-/// How long a keeper may take for its status.
+/// Time limit for the status of a keeper, in milliseconds.
 const ANSWER_MS: u64 = 2_000;
 const SECRET_BYTES: u64 = 32;
 
 impl FormerKeepers {
-    /// Connects to the keeper of an earlier version in this directory. None if there is none, or if it is not proven to
-    /// be one.
+    /// Connects to the keeper of an earlier version in this directory. None if there is none, or if a check fails.
     pub fn attach(&self, directory: &Directory) -> Option<(KeeperConnection, KeeperStatus)> {
         let secret = directory.read_bounded("secret", SECRET_BYTES).ok()?;
         let socket = connect_below(directory).ok()?;
@@ -59,7 +58,7 @@ impl FormerKeepers {
         (status.keeper == process && process.is_alive()).then_some((keeper, status))
     }
 
-    /// Whether what the kernel says about a process fits a keeper in this directory.
+    /// Whether the kernel's information about a process matches a keeper in this directory.
     fn is_proven(&self, process: &ProcessIdentity, directory: &Directory) -> bool {
         let pid = process.pid;
         let is_inside = fs::metadata(format!("/proc/{pid}/cwd")).is_ok_and(|found| {
@@ -79,7 +78,7 @@ impl FormerKeepers {
     }
 }
 
-/// Whether a process is confined in a way in which this one is not. Unreadable counts as confined.
+/// Whether a process has restrictions that this process does not have. If they cannot be read, the result is true.
 fn is_confined_further(pid: u32) -> bool {
     let namespace = |pid: &str| fs::read_link(format!("/proc/{pid}/ns/user")).ok();
     let confinement = |pid: &str| {

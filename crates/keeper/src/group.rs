@@ -1,12 +1,13 @@
-//! The control group of a child: everything that the child starts is in it, and the keeper is not.
+//! The control group of a child. It contains all descendants of the child, but not the keeper.
 //!
-//! A keeper makes a group with its own identity in the name (pid namespace, pid and start time), enters it, starts the child, and leaves it again. So no
-//! descendant of the child was ever outside, and no program has to be started in between. A shell that is confined together with its keeper is
-//! different: the exec helper enters the group before it confines itself, and the keeper stays inside.
+//! A keeper creates a group with its own identity in the name (pid namespace, pid and start time), enters it, starts
+//! the child, and leaves it again. So no descendant of the child is ever outside, and no helper program is needed. A
+//! shell that is confined together with its keeper is different: the exec helper enters the group before it confines
+//! itself, and the keeper stays inside.
 //!
-//! The name says whether a group is left over: its keeper is dead. Nothing else has to be recorded for that, so a group is
-//! found also if its keeper was killed before it wrote a file. A group is killed only if its keeper is dead, or by its keeper,
-//! or because its keeper does not answer.
+//! A group is left over if the keeper in its name is dead. No other record is needed, so the group is found even if its
+//! keeper was killed before it wrote a file. A group is killed by its keeper, or after its keeper has died, or because
+//! its keeper does not answer.
 //!
 //! ```text
 //! BASE/abide-keepers                           the keepers
@@ -14,7 +15,7 @@
 //! BASE/abide-NAME/abide-k-…                    a child below a group with limits, which it can share with others
 //! ```
 //!
-//! Not here: which base is used, and what happens where there is none. The caller decides both.
+//! The caller chooses the base, and decides how to react if there is none.
 
 use std::cell::Cell;
 use std::os::unix::fs::MetadataExt;
@@ -30,38 +31,38 @@ use serde::{Deserialize, Serialize};
 use crate::identity::ProcessIdentity;
 use crate::protocol::KeeperRefusal;
 
-/// What the names of all groups begin with.
+/// Prefix of the names of all groups.
 pub const PREFIX: &str = "abide-";
-/// What the name of a child's group begins with.
+/// Prefix of the name of a child's group.
 const LEAF: &str = "abide-k-";
-/// The group in which keepers are.
+/// The group that contains the keepers.
 const KEEPERS: &str = "abide-keepers";
-/// How long the processes of a group may take to end after they were killed.
+/// Time limit for the processes of a killed group to exit.
 const KILL_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long the removal of a group may take. What is left is removed by the next sweep.
+/// Time limit for the removal of a group. A group that remains is removed by the next sweep.
 const REMOVE_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// Where children get their groups.
+/// Where and with which limits the groups of children are created.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ControlGroupConfig {
-    /// The group below which all groups are made. It exists, and this user may write to it.
+    /// The parent of all groups. It exists and is writable for this user.
     pub base: PathBuf,
-    /// The group below which keepers have theirs. The same as `base`, unless that is itself below a group of ours.
+    /// The parent of the keepers' group. Equal to `base`, unless `base` is itself below a group of ours.
     pub keepers_base: PathBuf,
-    /// The limits of each name.
+    /// The limits for each name.
     pub limits: ControlGroupLimits,
-    /// Whether a child that cannot get its group and limits is refused.
+    /// Whether to refuse a child that cannot get its group and limits.
     pub required: bool,
 }
 
-/// The group that a new child is to have.
+/// The group to create for a new child.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GroupSpec {
     #[serde(with = "crate::path_bytes")]
     base: PathBuf,
     #[serde(with = "crate::path_bytes")]
     keepers_base: PathBuf,
-    /// The group with the limits, between the base and the child's.
+    /// The name of the group with the limits, which is between the base and the group of the child.
     name: Option<String>,
     memory_bytes: Option<u64>,
     pids: Option<u64>,
@@ -69,8 +70,8 @@ pub struct GroupSpec {
 }
 
 impl ControlGroupConfig {
-    /// Groups of children that are started by a process that is itself in the group of a child: beside that group, so that
-    /// they share its limits and outlive it. `own` is the process's own group.
+    /// The configuration for a process that is itself in the group of a child. Its children get groups beside that
+    /// group, so that they share its limits and outlive it. `own` is the group of the process.
     pub fn beside(own: &Path) -> Option<Self> {
         let base = own.parent().filter(|_| keeper_of_leaf(own).is_some())?;
         let is_ours =
@@ -80,7 +81,7 @@ impl ControlGroupConfig {
         Some(Self { base, keepers_base, limits: ControlGroupLimits::default(), required: false })
     }
 
-    /// The group of a new child. Children of one name share its limits.
+    /// The group of a new child. Children with the same name share its limits.
     pub fn of_child(&self, name: &str) -> GroupSpec {
         GroupSpec {
             base: self.base.clone(),
@@ -92,14 +93,14 @@ impl ControlGroupConfig {
         }
     }
 
-    /// Kills and removes what dead keepers left, of all names.
+    /// Kills and removes the groups of dead keepers, for all names.
     pub fn sweep(&self) {
         sweep_below(&ControlGroup::at(&self.base));
     }
 }
 
 impl GroupSpec {
-    /// Makes the group in which the child's is made, with its limits.
+    /// Creates the parent of the child's group and sets its limits.
     fn parent(&self) -> Result<ControlGroup, CgroupError> {
         let base = ControlGroup::at(&self.base);
         let Some(name) = &self.name else { return Ok(base) };
@@ -108,12 +109,12 @@ impl GroupSpec {
         let limits = ControlGroupLimits { memory_bytes: self.memory_bytes, pids: self.pids };
         match parent.limit(&limits) {
             Err(error) if self.required => Err(error),
-            // The caller has warned of it.
+            // The caller has logged a warning.
             Ok(()) | Err(_) => Ok(parent),
         }
     }
 
-    /// The group that a keeper's helper with this pid has entered, if it lives.
+    /// The group that the helper of a keeper has entered, if a process with this pid is alive.
     pub(crate) fn of_keeper(&self, pid: u32) -> Option<PathBuf> {
         let base = ControlGroup::at(&self.base);
         let parent = self.name.as_ref().map_or(Ok(base.clone()), |name| named(&base, name));
@@ -121,12 +122,12 @@ impl GroupSpec {
         Some(leaf.path().to_owned())
     }
 
-    /// Whether a child that cannot get it is refused.
+    /// Whether a child without this group is refused.
     pub(crate) fn is_required(&self) -> bool {
         self.required
     }
 
-    /// What the exec helper is told so that it enters the group. None if the group cannot be made and need not be.
+    /// The parent group that the exec helper is told to use. None if the group cannot be created and is not required.
     pub(crate) fn for_helper(&self) -> Result<Option<PathBuf>, KeeperRefusal> {
         match self.parent() {
             Ok(parent) => Ok(Some(parent.path().to_owned())),
@@ -136,7 +137,7 @@ impl GroupSpec {
     }
 }
 
-/// The group of a name. It is neither the one of the keepers nor looks like the one of a child.
+/// The group with this name. Names that match the keepers' group or the group of a child are refused.
 fn named(base: &ControlGroup, name: &str) -> Result<ControlGroup, CgroupError> {
     let full = format!("{PREFIX}{name}");
     if full == KEEPERS || full.starts_with(LEAF) {
@@ -151,19 +152,19 @@ fn refusal(error: &CgroupError) -> KeeperRefusal {
     ))
 }
 
-/// The group of a child, as its keeper holds it.
+/// The group of a child, as used by its keeper.
 #[derive(Debug)]
 pub(crate) struct ChildGroup {
     leaf: ControlGroup,
     keepers: ControlGroup,
     /// The group between the leaf and the base, if there is one.
     named: Option<ControlGroup>,
-    /// Whether the keeper itself is not in the leaf.
+    /// True if the keeper has left the leaf.
     is_outside: Cell<bool>,
 }
 
 impl ChildGroup {
-    /// Makes the group for the child of this keeper. None if it cannot be made and need not be.
+    /// Creates the group for the child of this keeper. None if it cannot be created and is not required.
     pub(crate) fn make(spec: &GroupSpec, keeper: &ProcessIdentity) -> Result<Option<Self>, KeeperRefusal> {
         match Self::try_make(spec, keeper) {
             Ok(group) => Ok(Some(group)),
@@ -175,7 +176,7 @@ impl ChildGroup {
     fn try_make(spec: &GroupSpec, keeper: &ProcessIdentity) -> Result<Self, CgroupError> {
         let keepers = ControlGroup::at(&spec.keepers_base).child(KEEPERS)?;
         keepers.create()?;
-        // Another keeper of the same name may remove the group above as the last one that used it.
+        // Another keeper with the same name may remove the parent when its own child was the last one in it.
         let mut tries = 0;
         let (parent, leaf) = loop {
             let made = spec.parent().and_then(|parent| {
@@ -190,12 +191,11 @@ impl ChildGroup {
         Ok(Self { leaf, keepers, named: spec.name.is_some().then_some(parent), is_outside: Cell::new(true) })
     }
 
-    /// Where it is.
     pub(crate) fn path(&self) -> &Path {
         self.leaf.path()
     }
 
-    /// Does something inside the group: what it starts is in the group.
+    /// Runs `start` inside the group, so that the started processes belong to it.
     pub(crate) fn inside<T>(
         &self,
         required: bool,
@@ -210,11 +210,11 @@ impl ChildGroup {
         started
     }
 
-    /// Moves this keeper to the others. One that cannot must not kill the group.
+    /// Moves this keeper into the keepers' group. A keeper that cannot leave must not kill the group.
     fn leave(&self) {
         let mut left = self.keepers.enter();
         let mut tries = 0;
-        // A sweep may have removed their group while it was empty.
+        // A sweep may have removed the keepers' group while it was empty.
         while left.as_ref().is_err_and(CgroupError::is_not_found) && tries < MAKE_TRIES {
             left = self.keepers.create().and_then(|()| self.keepers.enter());
             tries += 1;
@@ -222,15 +222,15 @@ impl ChildGroup {
         self.is_outside.set(left.is_ok());
     }
 
-    /// Kills everything in it, unless one of these processes is in it.
+    /// Kills all processes in the group, unless one of `spared` is in it.
     pub(crate) fn kill(&self, spared: &[u32]) {
         if self.is_safe_to_kill(spared) {
-            // What is left is seen by `holds_processes`.
+            // Remaining processes are detected by `holds_processes`.
             self.leaf.kill().ok();
         }
     }
 
-    /// Whether there are processes in it that this keeper is to end.
+    /// Whether the group contains processes that this keeper has to end.
     pub(crate) fn holds_processes(&self, spared: &[u32]) -> bool {
         self.leaf.is_populated().unwrap_or(false) && self.is_safe_to_kill(spared)
     }
@@ -239,7 +239,7 @@ impl ChildGroup {
         self.is_outside.get() && is_free_of(&self.leaf, spared)
     }
 
-    /// Removes it. What cannot be removed now is left to a sweep.
+    /// Removes the group. If that fails, a later sweep removes it.
     pub(crate) fn remove(&self) {
         self.leaf.remove(REMOVE_TIMEOUT).ok();
         if let Some(named) = &self.named {
@@ -249,28 +249,28 @@ impl ChildGroup {
     }
 }
 
-/// How often a group is made again whose parent was removed meanwhile.
+/// Number of attempts to create a group whose parent is removed concurrently.
 const MAKE_TRIES: u32 = 100;
 
-/// The exec helper's side: makes a group for this process below a group, and enters it.
+/// Called by the exec helper: creates a group for this process below `parent`, and enters it.
 pub(crate) fn enter_own(parent: &Path) -> Result<(), CgroupError> {
     let own = ProcessIdentity::own();
     let leaf = ControlGroup::at(parent).child(&leaf_name(KeeperKey::of(&own)))?;
     leaf.create()?;
     leaf.enter().inspect_err(|_| {
-        // It is empty, and its name will never be used.
+        // The group is empty, and its name is never used again.
         leaf.remove(REMOVE_TIMEOUT).ok();
     })
 }
 
-/// The group that this process is in, if it is one that [`enter_own`] made.
+/// The group of this process, if [`enter_own`] created it.
 pub(crate) fn entered() -> Option<PathBuf> {
     abide_os::cgroup::find::own_group().ok().filter(|own| keeper_of_leaf(own).is_some())
 }
 
-/// Kills the recorded group of a keeper that is dead, and removes it.
+/// Kills the recorded group of a dead keeper, and removes it.
 ///
-/// The record may be forged. A group whose name is none of ours, or whose keeper lives, is left alone.
+/// The record may be forged. A group with a foreign name, or with a living keeper, is not touched.
 pub(crate) fn end_left_over(path: &Path) {
     if is_group(path) && keeper_of_leaf(path).is_some_and(KeeperKey::is_dead) {
         end(&ControlGroup::at(path));
@@ -278,18 +278,18 @@ pub(crate) fn end_left_over(path: &Path) {
     }
 }
 
-/// Kills the recorded group of a keeper that does not answer: without it if it is outside. Spares a group that holds one
-/// of these processes.
+/// Kills the recorded group of a keeper that does not answer. The keeper survives if it is outside the group. A group
+/// that contains one of `spared` is not touched.
 pub(crate) fn kill_unanswered(path: &Path, keeper: &ProcessIdentity, spared: &[u32]) {
     let group = ControlGroup::at(path);
     let is_of_keeper = keeper_of_leaf(path) == Some(KeeperKey::of(keeper));
     if is_of_keeper && is_group(path) && is_free_of(&group, spared) {
-        // What is left is found by its parents.
+        // Remaining processes are found by their parent pids.
         group.kill().ok();
     }
 }
 
-/// Kills and removes the groups of dead keepers below a group, also those with a name between.
+/// Kills and removes the groups of dead keepers below a group, including those inside a named group.
 fn sweep_below(parent: &ControlGroup) {
     for name in parent.children() {
         let Ok(group) = parent.child(&name) else { continue };
@@ -313,7 +313,8 @@ fn sweep_below(parent: &ControlGroup) {
 }
 
 fn end(group: &ControlGroup) {
-    // A group that is not empty in time, because another user's process is in it, is left to the next sweep.
+    // A group that does not become empty in time, because it contains a process of another user, is left to the next
+    // sweep.
     group.kill().ok();
     group.wait_until_empty(KILL_TIMEOUT);
     group.remove(REMOVE_TIMEOUT).ok();
@@ -329,7 +330,7 @@ fn remove_named_parent(leaf: &Path) {
     }
 }
 
-/// Removes a group if nothing is in it or below it. The kernel refuses to remove one that is used.
+/// Removes a group that is empty and has no subgroups. The kernel refuses to remove a group in use.
 fn remove_if_unused(named: &ControlGroup) {
     std::fs::remove_dir(named.path()).ok();
 }
@@ -338,33 +339,34 @@ fn is_free_of(group: &ControlGroup, pids: &[u32]) -> bool {
     if pids.is_empty() {
         return true;
     }
-    // Unreadable is not free.
+    // If the members cannot be read, the group is not considered free.
     group.processes().is_ok_and(|members| !members.iter().any(|member| pids.contains(member)))
 }
 
-/// The keeper in the name of a child's group.
+/// The keeper that the name of a child's group identifies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct KeeperKey {
-    /// The pid namespace in which the pid is valid, by inode.
+    /// The inode of the pid namespace in which the pid is valid.
     namespace: u64,
     pid: u32,
     start_time: u64,
 }
 
 impl KeeperKey {
-    /// A keeper in this process's pid namespace.
+    /// The key of a keeper in the pid namespace of this process.
     fn of(keeper: &ProcessIdentity) -> Self {
         Self { namespace: pid_namespace(), pid: keeper.pid, start_time: keeper.start_time }
     }
 
-    /// Whether it has certainly ended. Of another pid namespace nothing is known. Groups do not outlive a boot.
+    /// Whether the keeper has certainly ended. A keeper of another pid namespace is assumed to be alive. Groups do not
+    /// survive a reboot.
     fn is_dead(self) -> bool {
         let is_alive = |stat: ProcessStat| stat.start_time == self.start_time && !stat.is_zombie();
         self.namespace == pid_namespace() && !ProcessStat::read(self.pid).is_some_and(is_alive)
     }
 }
 
-/// The inode of this process's pid namespace; 0 if it cannot be known.
+/// The inode of this process's pid namespace; 0 if it cannot be read.
 fn pid_namespace() -> u64 {
     static INODE: OnceLock<u64> = OnceLock::new();
     let read = || std::fs::metadata("/proc/self/ns/pid").map(|meta| meta.ino()).unwrap_or_default();
@@ -384,7 +386,7 @@ fn leaf_of(name: &str) -> Option<KeeperKey> {
     let mut next = || numbers.next()?.parse::<u64>().ok();
     let (namespace, pid, start_time) = (next()?, u32::try_from(next()?).ok()?, next()?);
     let keeper = KeeperKey { namespace, pid, start_time };
-    // Only what we write: no sign, no leading zero, nothing behind.
+    // Accepts only the exact format of `leaf_name`: no sign, no leading zero, no suffix.
     (leaf_name(keeper) == name).then_some(keeper)
 }
 
@@ -393,7 +395,7 @@ mod tests {
     use super::*;
     use std::fs;
 
-    /// A base that looks like a hierarchy, with a group of this name that has controllers.
+    /// A temporary directory that imitates a cgroup hierarchy, with a group of this name that has controllers.
     fn fake(name: &str) -> (tempfile::TempDir, ControlGroupConfig) {
         let folder = tempfile::tempdir().unwrap();
         let named = folder.path().join(format!("{PREFIX}{name}"));
@@ -428,7 +430,8 @@ mod tests {
         groups.required = false;
         assert!(ChildGroup::make(&groups.of_child("without-controllers"), &own).unwrap().is_some());
         for hostile in ["../x", "a/b", "", "..", "x\ny", "keepers", "k-1-2-3"] {
-            // `abide-` stands before it, so only what leads elsewhere or is another kind of group is refused.
+            // The name gets the prefix `abide-`, so only names that contain a path or match another kind of group are
+            // refused.
             let made = ChildGroup::make(&groups.of_child(hostile), &own).unwrap();
             assert_eq!(made.is_some(), ["", ".."].contains(&hostile), "{hostile:?}");
         }
@@ -490,7 +493,7 @@ mod tests {
         let dead = folder.path().join(leaf_name(KeeperKey { start_time: own.start_time + 1, ..own }));
         fs::create_dir(&dead).unwrap();
         fs::write(dead.join("cgroup.kill"), "").unwrap();
-        // A directory of another file system, whatever its name.
+        // A directory of another file system is ignored, even if its name matches.
         end_left_over(&dead);
         assert_eq!(fs::read(dead.join("cgroup.kill")).unwrap(), b"");
         for name in [

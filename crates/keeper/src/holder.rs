@@ -1,7 +1,7 @@
-//! The keeper itself: one loop that holds a child, its output, its commands and its clients.
+//! The keeper process: one loop for a child, its output, its commands and its clients.
 //!
-//! It has no thread, no async runtime and no timer of its own; every wait is one `epoll_wait`. It never gives up the
-//! child because a client went away. What each part does is in its own module; this one only connects them.
+//! It has no threads and no async runtime; every wait is one `epoll_wait`. The loss of a client never ends the child.
+//! Each part has its own module; this one connects them.
 
 mod clients;
 mod commands;
@@ -54,42 +54,44 @@ use poller::{PollSource, Poller};
 use repair::StreamRepair;
 use signals::KeeperSignals;
 
-/// Runs a keeper, until its child has ended and somebody has collected it.
+/// Runs a keeper until its child has ended and a client has collected the result.
 pub fn main() -> Result<(), KeeperError> {
     let (mut link, signals) = detach()?;
-    // Whatever can be known before is not in the way of what has to be held.
+    // Prepared before the request arrives, to shorten the start of the child.
     let own = ProcessIdentity::own();
-    // Whoever started us may never say what to hold: a spare keeper waits until its starter needs or leaves it.
+    // A standby keeper waits here until its starter sends a request or exits.
     let Some(KeeperStartRequest { directory, spec }) = link.wait::<KeeperStartRequest>(FOR_EVER_MS)? else {
         return Ok(());
     };
-    // So that it can be seen which keeper is whose.
-    let _not_needed = rustix::process::chdir(&directory);
+    // The working directory shows operators which directory a keeper belongs to. An error does not affect the keeper.
+    rustix::process::chdir(&directory).ok();
     let place = KeeperDir::at(directory);
-    // Whoever started us may be dead, and whoever came next may have given us up.
+    // The starter may have died, and its successor may have claimed the directory for no keeper.
     if !place.claim(Some(&own)).unwrap_or(false) {
         return Ok(());
     }
-    // A run must not be started twice, not even after a power failure: that it may have begun is known before it does.
+    // A run must not be started twice, even after a power failure. So the claim is made durable before the child
+    // starts. Without a sync, only a power failure can start the run twice.
     if spec.overflow == SpoolOverflow::Block {
-        let _as_good_as_the_disk_allows = place.sync();
+        place.sync().ok();
     }
     let mut holder = match ChildSupervisor::start(place.clone(), spec, signals, own) {
         Ok(holder) => holder,
         Err(refusal) => {
-            let _nobody_to_tell = place.remove();
+            // The refusal is sent in any case; a directory that remains is swept later.
+            place.remove().ok();
             link.send(&TaggedResponse { tag: FIRST, news: KeeperResponse::Refused(refusal) })?;
             return Ok(());
         }
     };
     holder.clients.add_creator(link, &holder.poller);
     let held = holder.hold();
-    // Connections close with the process and not before: who sees one close knows that the keeper is gone.
+    // The connections close only with the process, so that a closed connection proves that the keeper is gone.
     std::mem::forget(holder);
     held
 }
 
-/// Leaves the parent's session and terminal, and takes what was handed over.
+/// Leaves the session and the terminal of the parent, and takes the inherited socket.
 fn detach() -> Result<(FramedSocket, KeeperSignals), KeeperError> {
     let failed = |what: &'static str| move |error: Errno| KeeperError::system(what, error);
     leave_session();
@@ -104,14 +106,14 @@ fn detach() -> Result<(FramedSocket, KeeperSignals), KeeperError> {
     Ok((FramedSocket::new(channel), signals))
 }
 
-/// Leaves the session of whoever started us, and with it the terminal: what is held must not read from it, be stopped by
-/// it, or ask somebody there for a password.
+/// Leaves the session of the starter, and with it the terminal. The child must not read from that terminal, be stopped
+/// by it, or prompt for a password there.
 ///
-/// We were started as the leader of a group, so that no ctrl-c reached us before now; and a leader cannot begin a
-/// session. So we go back into our parent's group for an instant.
+/// The keeper was started as the leader of a process group, so that no Ctrl-C reached it. A group leader cannot create
+/// a session, so it first moves back into the group of its parent.
 fn leave_session() {
     use rustix::process::{getppid, setpgid, setsid};
-    // In a pid namespace the group may be 0, because it was made outside: then there is none to go back into.
+    // In a pid namespace, the group of the parent is 0 if it was created outside. Then there is no group to move into.
     let group_of = |pid: Pid| {
         let stat = ProcessStat::read(pid.as_raw_nonzero().get().unsigned_abs())?;
         i32::try_from(stat.group).ok().and_then(Pid::from_raw)
@@ -120,11 +122,12 @@ fn leave_session() {
         && let Some(group) = getppid().and_then(group_of)
         && setpgid(None, Some(group)).is_ok()
     {
-        let _without_one_then = setsid();
+        // Without its own session the keeper still works.
+        setsid().ok();
     }
 }
 
-/// A keeper at work.
+/// The state of a running keeper.
 #[derive(Debug)]
 struct ChildSupervisor {
     place: KeeperDir,
@@ -134,32 +137,32 @@ struct ChildSupervisor {
     clients: ClientConnections,
     own: ProcessIdentity,
     child: ProcessIdentity,
-    /// The child, until it is reaped: afterwards its pid may be another's (SECURITY 11).
+    /// The pidfd of the child until it is reaped. After that, its pid may belong to another process (SECURITY 11).
     child_fd: ChildFd,
     program: Option<PathBuf>,
-    /// The child's control group. None if it has none, or the keeper is in it too.
+    /// The child's control group. None if it has none, or if the keeper is in it too.
     group: Option<ChildGroup>,
-    /// How a shell is started again.
+    /// Used to restart a shell.
     spec: KeeperSpec,
-    /// Where the shell was when it was last stopped.
+    /// The working directory of the shell at the last stop.
     last_directory: Option<PathBuf>,
-    /// The shell's limit of descriptors, while it is lowered.
+    /// The original descriptor limit of the shell, while it is lowered.
     limit: Option<Rlimit>,
-    /// The present shell is not the first.
+    /// True if the current shell replaced another one.
     is_replacement: bool,
-    /// The children of the shell, and our own.
+    /// The children of the shell, and of the keeper.
     children: [procs::ChildList; 2],
     descriptors: procs::DescriptorDir,
     hold: ChildIo,
     stdin: stdin::StdinBuffer,
-    /// Who waits for the child to read again.
+    /// The pending request that waits until the child reads its input again.
     settling: Option<settle::InputWait>,
     prompter: Option<ShellDriver>,
     lanes: BTreeMap<u64, OutputPipes>,
-    /// The lane that the shell prints into.
+    /// The number of the pipes that the shell currently writes to.
     lane: u64,
     repair: StreamRepair,
-    /// Processes that were there before the present command.
+    /// The pids that existed before the current command.
     known: Vec<u32>,
     job: Option<ShellJob>,
     waiting: Option<(ShellCommand, (u64, u64))>,
@@ -167,20 +170,20 @@ struct ChildSupervisor {
     spool: Spool,
     last: Option<ExecOutcome>,
     exit: Option<ChildExit>,
-    /// When the exit record is synced, until it is.
+    /// When to sync the exit record; None if it is synced.
     sync_exit_at: Option<u64>,
-    /// Wakes us when the place goes, once the child is over.
+    /// An inotify descriptor that reports the deletion of the directory, once the child has exited.
     vanishing: Option<OwnedFd>,
     ending: Option<ShutdownProgress>,
-    /// Our own lines are being traced into the command's stderr; nothing of that is output.
+    /// True while trace output of the keeper's own script lines is discarded.
     muted: bool,
-    /// The beginning of a line that may be one of ours.
+    /// The beginning of a line that may be trace output of the keeper's script.
     unfinished: Vec<u8>,
-    /// Whether every lane in which something was printed before the present wake-up is known to be ready.
+    /// True if the last `epoll_wait` returned all ready sources. Then pipes without an edge are empty.
     all_edges_taken: bool,
     /// Why the shell could not be started.
     failure: Option<KeeperRefusal>,
-    /// Why the shell was given up.
+    /// Why the shell is being replaced.
     lost: Option<String>,
     owner: KeeperOwner,
     meta: Vec<u8>,
@@ -192,16 +195,16 @@ struct ChildSupervisor {
     buffer: Vec<u8>,
 }
 
-/// Touched only as far as something is read into it.
+/// Pages of the buffer are only committed when data is read into them.
 const BUFFER: usize = 256 << 10;
-/// How long the report of a short command is looked for, in microseconds.
+/// How long the keeper polls for the report of a short command, in microseconds.
 const LOOK_US: u64 = 100;
 const FOR_EVER_MS: u64 = u64::MAX / 4_000;
-/// How long the sync of the exit record waits while a client is connected.
+/// Delay of the exit record's sync while a client is connected, in microseconds.
 const EXIT_SYNC_DELAY_US: u64 = 200_000;
-/// How many ready sources are taken at a time.
+/// Maximum number of events for each `epoll_wait`.
 const EVENTS: usize = 32;
-/// How soon the rest of a long command is tried again, in microseconds.
+/// Retry interval for the rest of a long command, in microseconds.
 const PUSH: u64 = 500;
 
 impl ChildSupervisor {
@@ -222,7 +225,7 @@ impl ChildSupervisor {
             Some(group) if !spec.is_confined_with_keeper() => ChildGroup::make(group, &own)?,
             Some(_) | None => None,
         };
-        // Before it is started: until here it has waited for us, from here on it has its own time.
+        // The time is taken before the start, because the child's run time includes its start.
         let now = unix_micros();
         let started = inside(group.as_ref(), &spec, || match &spec.shape {
             ChildMode::Pipes => spawn_piped(&spec, &place, writers),
@@ -244,7 +247,7 @@ impl ChildSupervisor {
         let child = identity_of_child(pid);
         let entered = || spec.group.as_ref().and_then(|_| group::entered());
         let group_path = group.as_ref().map(|group| group.path().to_owned()).or_else(entered);
-        // The child runs, and may have deleted the directory already: it is held all the same.
+        // The child runs and may have deleted the directory. It is supervised anyway.
         IdentityRecord::new(&own, &child, group_path.as_deref()).write(&place).ok();
         poller.add(&signals.child, PollSource::Signals, epoll::EventFlags::IN).map_err(system)?;
         poller.add(&door, PollSource::Door, epoll::EventFlags::IN).map_err(system)?;
@@ -316,7 +319,7 @@ impl ChildSupervisor {
         let mut events = Vec::with_capacity(EVENTS);
         loop {
             events.clear();
-            // While a short command runs, its report is looked for; it would cost more to be woken for it.
+            // While a short command runs, the keeper polls for its report, because a wake-up costs more.
             let looking = self.spin.is_looking();
             let timeout = if looking { Some(0) } else { self.sleep_for() };
             let timeout = timeout.map(|micros| Timespec {
@@ -333,7 +336,7 @@ impl ChildSupervisor {
             }
             let sources: Vec<PollSource> =
                 events.iter().filter_map(|event| PollSource::unpack(event.data.u64())).collect();
-            // Output first: what was printed before a report belongs to the command that is reported.
+            // Output is processed first, because output before a report belongs to the reported command.
             let (lanes, others): (Vec<_>, Vec<_>) =
                 sources.into_iter().partition(|source| matches!(source, PollSource::Lane(..)));
             self.all_edges_taken = events.len() < EVENTS;
@@ -377,7 +380,7 @@ impl ChildSupervisor {
         self.job.is_some() || self.repair.is_running()
     }
 
-    /// How long nothing has to be done, in microseconds.
+    /// Time until the next deadline, in microseconds. None waits without a timeout.
     fn sleep_for(&self) -> Option<u64> {
         let now = ticks();
         let pushing = self.prompter.as_ref().is_some_and(ShellDriver::wants_to_write).then_some(now + PUSH);
@@ -395,10 +398,11 @@ impl ChildSupervisor {
             .map(|at| whole_millisecond(at.saturating_sub(now)))
     }
 
-    /// A command that is longer than the pipe goes in as the shell takes it.
+    /// Writes the next part of a command that is longer than the pipe.
     fn push_command(&mut self) {
         if let Some(prompter) = &mut self.prompter {
-            let _noticed_by_silence = prompter.push();
+            // A failed write shows as a missing report.
+            prompter.push().ok();
         }
     }
 
@@ -419,7 +423,7 @@ impl ChildSupervisor {
         }
     }
 
-    /// Takes the exit codes of the child and of everything that was left to us below it.
+    /// Reaps the child and all orphaned descendants.
     fn reap(&mut self) {
         let mut drop_bytes = [0; 64];
         while let Ok((1.., _)) =
@@ -443,10 +447,10 @@ impl ChildSupervisor {
         self.check_stopped();
     }
 
-    /// Sends a signal to the child. One that has been reaped gets none.
+    /// Sends a signal to the child, unless it has been reaped.
     fn signal_child(&self, signal: Signal) {
         match &self.child_fd {
-            // A process that changed its user is not ours to signal any more; everything else that can fail is its end.
+            // A child that changed its user cannot be signalled. Any other error means that it has exited.
             ChildFd::Open(child) => drop(child.signal(signal)),
             ChildFd::Unsupported(child) => drop(kill_process(*child, signal)),
             ChildFd::Reaped => {}
@@ -476,29 +480,29 @@ impl ChildSupervisor {
         }
         self.settle_ended(&exit);
         self.clients.tell_all(|| KeeperResponse::Exited(exit.clone()));
-        // Clients are told before the record is written: the record is for those that connect later.
+        // Connected clients are notified first, because the record is only for later clients.
         self.pump();
-        // A full disk loses the record. The exit is known as long as this keeper lives.
+        // A full disk loses the record. The exit stays available until this keeper exits.
         self.place.record_exit(&exit, self.spool.printed(0)).ok();
         self.sync_exit_at = Some(ticks() + EXIT_SYNC_DELAY_US);
         self.sync_exit_record(ticks());
         self.watch_place();
     }
 
-    /// Makes the exit record durable against a power failure: at once if no client is connected, otherwise after
-    /// [`EXIT_SYNC_DELAY_US`]. A connected daemon commits the exit itself and collects the keeper sooner than that, so that
-    /// most turns end without a sync here.
+    /// Makes the exit record durable: at once if no client is connected, otherwise after [`EXIT_SYNC_DELAY_US`]. A
+    /// connected daemon commits the exit itself and collects the keeper before that, so most turns end without a sync
+    /// here.
     fn sync_exit_record(&mut self, now: u64) {
         if self.sync_exit_at.is_none_or(|at| now < at && !self.clients.is_empty()) {
             return;
         }
         self.sync_exit_at = None;
-        // The record vouches for the output, so the output is synced first. A disk that refuses is not retried: the record
-        // says how long each stream is, and a reader compares.
+        // The output is synced first, because the record states the length of each stream. A failed sync is not
+        // retried: a reader compares the length with the data.
         self.spool.sync().and_then(|()| self.place.sync_exit_record()).ok();
     }
 
-    /// Brings followers up to date from the spool.
+    /// Sends followers the output that they have not received yet.
     fn pump(&mut self) {
         let running = self.job.as_ref().map(|job| job.id);
         self.clients.pump(&self.spool, running);
@@ -522,7 +526,7 @@ impl ChildSupervisor {
     }
 }
 
-/// Starts something in the child's control group, if it has one.
+/// Runs `start` in the child's control group, if there is one.
 fn inside<T>(
     group: Option<&ChildGroup>,
     spec: &KeeperSpec,
@@ -534,29 +538,29 @@ fn inside<T>(
     }
 }
 
-/// The system waits in whole milliseconds and drops the rest: a shorter wait would be none at all, again and again.
+/// Rounds up to whole milliseconds. The kernel truncates a wait to milliseconds, so a shorter one would busy-loop.
 fn whole_millisecond(micros: u64) -> u64 {
     micros.div_ceil(1_000).max(1) * 1_000
 }
 
-/// How the child is signalled.
+/// The means to signal the child.
 #[derive(Debug)]
 enum ChildFd {
     Open(PidFd),
-    /// The kernel has no pidfds. The pid is the child's own until we reap it.
+    /// The kernel has no pidfds. The pid stays valid until the keeper reaps the child.
     Unsupported(Pid),
     Reaped,
 }
 
 impl ChildFd {
-    /// For a child that was just started and has not been reaped.
+    /// The child must have been started by this process and not yet reaped.
     fn of(pid: u32) -> Self {
         let raw = || i32::try_from(pid).ok().and_then(Pid::from_raw).map(Self::Unsupported);
         PidFd::of_child(pid).map(Self::Open).or_else(raw).unwrap_or(Self::Reaped)
     }
 }
 
-/// A child that died at once is still ours to name: until it is reaped, its pid is its own.
+/// The identity of a child that may already be a zombie. Its pid is valid until it is reaped.
 fn identity_of_child(pid: u32) -> ProcessIdentity {
     ProcessIdentity::of(pid).unwrap_or(ProcessIdentity { pid, start_time: 0, boot_id: String::new() })
 }

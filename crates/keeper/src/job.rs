@@ -1,6 +1,6 @@
-//! One command and the ladder by which it is stopped: when its time is over it is asked, then killed, then given up.
+//! One command and its stop sequence: at the deadline it gets SIGTERM, then SIGKILL, and finally the shell is killed.
 //!
-//! Pure values: time comes in, steps go out. Signals and pipes are the holder's.
+//! Pure values: the time is a parameter, and steps are returned. The holder sends the signals.
 
 use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
@@ -8,19 +8,19 @@ use std::os::fd::OwnedFd;
 use crate::procs::ProcessKey;
 use crate::protocol::JobId;
 
-/// How long a command that was asked to end may take, in microseconds.
+/// Grace period between SIGTERM and SIGKILL, in microseconds.
 pub(crate) const GRACE: u64 = 5_000_000;
-/// How long a shell may take to come back after its command's processes were killed, in microseconds.
+/// Time limit for a shell to return after the processes of its command were killed, in microseconds.
 const LAST_CHANCE: u64 = 1_000_000;
-/// How soon a stop is looked at again, in microseconds: at first soon, then at growing intervals.
+/// The interval of checks during a stop grows from the first to the last value, in microseconds.
 const FIRST_REMINDER: u64 = 3_000;
 const LAST_REMINDER: u64 = 50_000;
 
-/// A command that the shell has been given.
+/// A command that was sent to the shell.
 #[derive(Debug)]
 pub(crate) struct ShellJob {
     pub(crate) id: JobId,
-    /// The client that waits for the result, and the tag of its order.
+    /// The connection that waits for the result, and the tag of its request.
     pub(crate) client: Option<(u64, u64)>,
     pub(crate) follow: bool,
     pub(crate) started_at: u64,
@@ -30,33 +30,33 @@ pub(crate) struct ShellJob {
     pub(crate) input: Option<OwnedFd>,
     pub(crate) unsent_input: Vec<u8>,
     pub(crate) input_ends: bool,
-    /// Where the job's output begins in a terminal's.
+    /// Offset in the terminal output at which the output of the job begins.
     pub(crate) pty_from: Option<u64>,
-    /// Where it ends, if the shell was interrupted.
+    /// Offset at which it ends, if the shell was interrupted.
     pub(crate) pty_to: Option<u64>,
-    /// Lines of our own may turn up among its errors.
+    /// The keeper's script lines may appear in its stderr.
     pub(crate) may_trace: bool,
     pub(crate) ladder: StopSequence,
-    /// The processes that were told to end.
+    /// The processes that got SIGTERM.
     pub(crate) asked: BTreeSet<ProcessKey>,
-    /// Status and flags of a stopped command whose processes have not all ended yet.
+    /// Status and flags of a stopped command of which processes remain.
     pub(crate) reported: Option<(i32, String)>,
-    /// The shell does not react to being called back. It stays stopped until it is replaced.
+    /// The shell ignores the recall signal. It stays stopped until it is replaced.
     pub(crate) shell_is_deaf: bool,
-    /// The shell stays stopped until the command's processes have ended.
+    /// The shell stays stopped until the processes of the command have ended.
     pub(crate) shell_is_held: bool,
     /// The shell was expanding a substitution when it was stopped.
     pub(crate) expanding: bool,
-    /// When the shell was last called back, and how often.
+    /// Time of the last recall of the shell, and the number of recalls.
     pub(crate) called_at: Option<u64>,
     pub(crate) calls: u32,
-    /// The shell was sent SIGINT, and may leave the command without a report.
+    /// The shell got SIGINT, and may leave the command without a report.
     pub(crate) interrupted: bool,
-    /// Something stands between the command and its report.
+    /// A redefined builtin makes the report unreliable.
     pub(crate) broken: bool,
 }
 
-/// How far the stopping of a command has come.
+/// The progress of stopping a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct StopSequence {
     deadline: Option<u64>,
@@ -72,23 +72,22 @@ struct StopProgress {
     killed: bool,
 }
 
-/// Why a command is stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CommandStopReason {
     TimedOut,
     Cancelled,
 }
 
-/// What the holder has to do now.
+/// The next action of the holder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StopStep {
-    /// SIGTERM to the command's processes, and call the shell back.
+    /// Sends SIGTERM to the command's processes, and recalls the shell.
     Ask,
-    /// Call the shell back once more.
+    /// Recalls the shell again.
     Remind,
-    /// SIGKILL to the command's processes, and call the shell back.
+    /// Sends SIGKILL to the command's processes, and recalls the shell.
     Kill,
-    /// SIGKILL to the shell itself, which is then replaced.
+    /// Sends SIGKILL to the shell, which is then replaced.
     GiveUp,
 }
 
@@ -97,7 +96,7 @@ impl StopSequence {
         Self { deadline: timeout_ms.map(|ms| started.saturating_add(ms.saturating_mul(1_000))), asked: None }
     }
 
-    /// Somebody asked for the end. The first reason stays.
+    /// Starts the stop because of a request. An earlier reason is kept.
     pub(crate) fn cancel(&mut self, now: u64) -> Option<StopStep> {
         self.asked.is_none().then(|| self.ask(now, CommandStopReason::Cancelled))
     }
@@ -113,7 +112,7 @@ impl StopSequence {
         StopStep::Ask
     }
 
-    /// What is due now.
+    /// The step that is due now.
     pub(crate) fn due(&mut self, now: u64) -> Option<StopStep> {
         let Some(asked) = &mut self.asked else {
             return self
@@ -132,7 +131,7 @@ impl StopSequence {
                 asked.killed = true;
                 StopStep::Kill
             }
-            // New processes may have been started since; every other time they are looked for again.
+            // Processes may have been started since, so every other step scans again.
             waited if waited >= GRACE => {
                 asked.killed = false;
                 StopStep::Remind
@@ -141,7 +140,7 @@ impl StopSequence {
         })
     }
 
-    /// When to ask again.
+    /// The time of the next step.
     pub(crate) fn wakes_at(&self) -> Option<u64> {
         self.asked.map(|asked| asked.next).or(self.deadline)
     }

@@ -1,8 +1,8 @@
-//! The two pipes that a shell prints into, and which job their bytes belong to.
+//! The two output pipes of a shell, and the job that their bytes belong to.
 //!
-//! A lane is used by one command after the other as long as nobody else holds it. When a command leaves a process
-//! behind, or moves the shell's own output elsewhere, the next command gets a new lane and the old one is read for its
-//! old job until the last holder has closed it: late output never turns up in another command's result.
+//! Consecutive commands share the pipes as long as only the shell holds them. If a command leaves a process behind, or
+//! redirects the shell's own output, the next command gets new pipes. The old ones are read for their job until the
+//! last writer closes them. So late output never appears in the result of another command.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -14,25 +14,25 @@ use rustix::pipe::{PipeFlags, pipe_with};
 
 use crate::protocol::{JobId, OutputStream};
 
-/// Two pipes and their owner.
+/// The reading ends of stdout and stderr, and the job that they belong to.
 #[derive(Debug)]
 pub(crate) struct OutputPipes {
     pub(crate) number: u64,
     pub(crate) job: JobId,
     ends: [Option<OwnedFd>; 2],
     names: [Option<PathBuf>; 2],
-    /// Set by an edge, cleared when the pipe was found empty.
+    /// Set by an edge of epoll; cleared when the pipe is empty.
     pub(crate) ready: [bool; 2],
-    /// Whether the pipe has been given more room.
+    /// Whether the pipe was enlarged.
     wide: [bool; 2],
 }
 
-/// What a pipe holds by itself.
+/// Default size of a pipe, in bytes.
 const PIPE: usize = 64 << 10;
-/// What a pipe holds whose writer fills it.
+/// Size of an enlarged pipe, in bytes.
 const WIDE: usize = 512 << 10;
 
-/// What a read found.
+/// The result of a read.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum PipeRead {
     Bytes(usize),
@@ -41,7 +41,7 @@ pub(crate) enum PipeRead {
 }
 
 impl OutputPipes {
-    /// A new lane and the writing ends of its pipes.
+    /// Creates the pipes. Also returns their writing ends.
     pub(crate) fn new(number: u64, job: JobId) -> io::Result<(Self, [OwnedFd; 2])> {
         let (out, out_writer) = pipe_with(PipeFlags::CLOEXEC)?;
         let (err, err_writer) = pipe_with(PipeFlags::CLOEXEC)?;
@@ -55,7 +55,7 @@ impl OutputPipes {
         ))
     }
 
-    /// The reading end, while it is open.
+    /// The reading end; None if it is closed.
     pub(crate) fn end(&self, stream: OutputStream) -> Option<&OwnedFd> {
         self.ends[stream.index()].as_ref()
     }
@@ -65,16 +65,16 @@ impl OutputPipes {
         self.end(stream).map(path_of).unwrap_or_default()
     }
 
-    /// How `/proc` names the pipe in any process that holds it.
+    /// The target of `/proc/PID/fd` for this pipe.
     pub(crate) fn name(&self, stream: OutputStream) -> Option<&PathBuf> {
         self.names[stream.index()].as_ref()
     }
 
-    /// Takes what a pipe has.
+    /// Reads from a pipe.
     pub(crate) fn take(&mut self, stream: OutputStream, buffer: &mut [u8]) -> PipeRead {
         let index = stream.index();
         let Some(end) = &self.ends[index] else {
-            // Left ready, a stream that is closed for good would keep the loop awake for ever.
+            // A closed stream that stayed ready would keep the loop busy.
             self.ready[index] = false;
             return PipeRead::Closed;
         };
@@ -85,12 +85,13 @@ impl OutputPipes {
                 PipeRead::Closed
             }
             Ok(count) => {
-                // Less than there was room for: the pipe is empty, and what comes next is an edge again.
+                // A short read means that the pipe is empty. New data causes another edge.
                 self.ready[index] = count == room;
                 if count >= PIPE && !self.wide[index] {
                     self.wide[index] = true;
-                    // A writer this fast is held up by the usual size; the system may refuse, and then it stays.
-                    let _stays_as_it_is = rustix::pipe::fcntl_setpipe_size(end, WIDE);
+                    // The default size limits a fast writer. If the system refuses a larger one, the pipe keeps its
+                    // size.
+                    rustix::pipe::fcntl_setpipe_size(end, WIDE).ok();
                 }
                 PipeRead::Bytes(count)
             }
@@ -106,25 +107,25 @@ impl OutputPipes {
         }
     }
 
-    /// Stops reading a stream for good.
+    /// Permanently closes a stream.
     pub(crate) fn close(&mut self, stream: OutputStream) {
         self.ends[stream.index()] = None;
         self.ready[stream.index()] = false;
     }
 
-    /// Whether nothing more can come.
+    /// Whether both streams are closed.
     pub(crate) fn is_closed(&self) -> bool {
         self.ends.iter().all(Option::is_none)
     }
 }
 
-/// The path by which another process opens one of our descriptors.
+/// The `/proc` path by which another process opens a descriptor of this process.
 pub(crate) fn path_of(end: &OwnedFd) -> String {
     static OWN: OnceLock<u32> = OnceLock::new();
     format!("/proc/{}/fd/{}", OWN.get_or_init(std::process::id), end.as_raw_fd())
 }
 
-/// How `/proc` names one of our descriptors.
+/// The target of `/proc/PID/fd` for a descriptor of this process.
 pub(crate) fn name_of(end: impl AsFd) -> Option<PathBuf> {
     let number = u32::try_from(end.as_fd().as_raw_fd()).ok()?;
     crate::procs::descriptor(std::process::id(), number)

@@ -1,4 +1,4 @@
-//! How a client starts a keeper, finds one again, and clears away one that died.
+//! Starts keepers, reconnects to them, and cleans up after dead ones.
 
 use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
@@ -23,40 +23,38 @@ use crate::protocol::{
     KeeperRequest, KeeperResponse, KeeperSpec, KeeperStatus, TaggedRequest, TaggedResponse, or_default,
 };
 
-/// How this program is started as a keeper.
+/// Starts this program as a keeper.
 #[derive(Debug, Clone)]
 pub struct KeeperLauncher {
-    /// The program, normally the running one.
+    /// The path of the program; normally the running one.
     pub program: PathBuf,
-    /// Its hidden subcommand.
+    /// The hidden subcommand.
     pub arguments: Vec<String>,
-    /// Where children get control groups of their own; none if they get none.
+    /// Where children get their control groups; None if they get none.
     pub groups: Option<ControlGroupConfig>,
 }
 
-/// A keeper and the connection to it.
+/// A connection to a keeper.
 #[derive(Debug)]
 pub struct KeeperConnection {
-    /// Where it lies.
     pub place: KeeperDir,
-    /// The connection.
     pub link: FramedSocket,
     process: Option<Child>,
-    /// The control group that the keeper itself is in and cannot remove.
+    /// The control group of a keeper that cannot remove it because it is inside.
     group: Option<PathBuf>,
 }
 
-/// The tag of the first answer on every connection: a [`KeeperResponse::Status`] or a [`KeeperResponse::Refused`].
+/// The tag of the first response on every connection: a [`KeeperResponse::Status`] or a [`KeeperResponse::Refused`].
 pub const FIRST: u64 = u64::MAX;
 
-/// A keeper that has been started but not told yet what to hold. It ends when it is dropped, or its starter dies.
+/// A keeper that has been started and waits for its request. It exits when this is dropped, or when its starter dies.
 #[derive(Debug)]
 pub struct StandbyKeeper {
     link: FramedSocket,
     process: Child,
 }
 
-/// What a keeper is told first: where it lies and what it holds.
+/// The first message to a keeper: its directory and its child.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct KeeperStartRequest {
     #[serde(with = "crate::path_bytes")]
@@ -65,7 +63,8 @@ pub(crate) struct KeeperStartRequest {
 }
 
 impl KeeperLauncher {
-    /// Starts a keeper, or uses one that waits already; what became of the child is the first answer on the link.
+    /// Starts a keeper, or uses a standby one. The first response on the connection reports whether the child was
+    /// started.
     pub fn start(
         &self,
         place: KeeperDir,
@@ -84,7 +83,8 @@ impl KeeperLauncher {
             self.tell(&start, spare)
         };
         if started.is_err() {
-            let _nothing_to_keep = place.remove();
+            // Nothing was started in the directory; one that remains is swept later.
+            place.remove().ok();
         }
         let StandbyKeeper { link, process } = started?;
         Ok(KeeperConnection { place, link, process: Some(process), group })
@@ -95,7 +95,7 @@ impl KeeperLauncher {
         start: &KeeperStartRequest,
         spare: Option<StandbyKeeper>,
     ) -> Result<StandbyKeeper, KeeperError> {
-        // One that died while it waited is not worth a word.
+        // A standby keeper that died while it waited is ignored.
         if let Some(mut spare) = spare
             && spare.process.try_wait().is_ok_and(|ended| ended.is_none())
             && spare.link.send(start).is_ok()
@@ -107,7 +107,7 @@ impl KeeperLauncher {
         Ok(fresh)
     }
 
-    /// Starts a keeper that is confined together with what it will hold.
+    /// Starts a keeper that is confined together with its child.
     fn start_confined(&self, start: &KeeperStartRequest) -> Result<StandbyKeeper, KeeperError> {
         let report = ExecReportPipe::new(&start.directory)
             .map_err(|error| KeeperError::system("cannot make the report of the exec helper", error))?;
@@ -118,7 +118,7 @@ impl KeeperLauncher {
         arguments.extend(self.arguments.iter().map(Into::into));
         let mut spare = self.spawn(&arguments)?;
         if let Err(refusal) = report.wait(spare.process.id()) {
-            // It has ended, or never will by itself.
+            // The helper has exited, or is blocked and has to be killed.
             spare.process.kill().ok();
             spare.process.wait().ok();
             return Err(KeeperError::Refused(refusal));
@@ -127,7 +127,7 @@ impl KeeperLauncher {
         Ok(spare)
     }
 
-    /// Starts a keeper that waits to be told what to hold.
+    /// Starts a standby keeper.
     pub fn prepare(&self) -> Result<StandbyKeeper, KeeperError> {
         self.spawn(&self.arguments)
     }
@@ -143,12 +143,12 @@ impl KeeperLauncher {
 }
 
 impl KeeperConnection {
-    /// One that is connected already, and was not started by this process.
+    /// An established connection to a keeper that this process did not start.
     pub(crate) fn new(place: KeeperDir, link: FramedSocket) -> Self {
         Self { place, link, process: None, group: None }
     }
 
-    /// Connects to the keeper in this place, without waiting for it; its status is the first answer on the link.
+    /// Connects to the keeper in this directory, without blocking. Its status is the first response on the connection.
     pub fn attach(place: KeeperDir) -> Result<Self, KeeperError> {
         let path = || place.path().to_owned();
         let secret = place.secret().map_err(|_| KeeperError::Gone { path: path() })?;
@@ -165,7 +165,7 @@ impl KeeperConnection {
         Ok(Self::new(place, link))
     }
 
-    /// Waits for the first answer.
+    /// Waits for the first response.
     pub fn status(&mut self, milliseconds: u64) -> Result<KeeperStatus, KeeperError> {
         match self.link.wait::<TaggedResponse>(milliseconds)? {
             Some(TaggedResponse { tag: FIRST, news: KeeperResponse::Status(status) }) => Ok(*status),
@@ -182,7 +182,7 @@ impl KeeperConnection {
         if self.link.is_closed() { KeeperError::Gone { path } } else { KeeperError::Silent { path } }
     }
 
-    /// Sends an order and waits for its answer, dropping other news.
+    /// Sends a request and waits for its response. Other responses are dropped.
     pub fn ask(
         &mut self,
         tag: u64,
@@ -199,19 +199,19 @@ impl KeeperConnection {
         }
     }
 
-    /// The keeper's own process, if we started it: whoever takes it has to reap it.
+    /// The keeper's process, if this process started it. The caller has to reap it.
     pub fn take_process(&mut self) -> Option<Child> {
         self.process.take()
     }
 
-    /// Removes the control group of a keeper that has ended and could not do so itself, with what is left in it.
+    /// Removes the control group of a keeper that has ended and could not remove it, with the remaining processes.
     pub fn clear_group(&mut self) {
         if let Some(group) = self.group.take() {
             group::end_left_over(&group);
         }
     }
 
-    /// Reaps the keeper if it was ours and has ended.
+    /// Reaps the keeper if this process started it and it has ended. Returns whether there is nothing left to reap.
     pub fn reap(&mut self) -> bool {
         match &mut self.process {
             Some(process) => process.try_wait().is_ok_and(|status| status.is_some()),
@@ -220,20 +220,20 @@ impl KeeperConnection {
     }
 }
 
-/// How far a keeper has got that does not answer.
+/// The start-up progress of a keeper that does not answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StartupState {
-    /// It was told what to hold, or perhaps only meant to be.
+    /// No keeper has claimed the directory. One may have been started and may still claim it.
     Unclaimed,
-    /// It lives and will answer soon, or is just going.
+    /// The keeper is alive. It will answer soon or is exiting.
     Alive,
-    /// It has begun, and is dead.
+    /// The keeper claimed the directory, and is dead.
     Dead,
-    /// It never began and never will.
+    /// The directory is blocked: no keeper started in it, and none ever will.
     Never,
 }
 
-/// How far the keeper in this place has got.
+/// The start-up progress of the keeper in this directory.
 pub fn stage(place: &KeeperDir) -> StartupState {
     let of =
         |keeper: ProcessIdentity| if keeper.is_alive() { StartupState::Alive } else { StartupState::Dead };
@@ -245,17 +245,18 @@ pub fn stage(place: &KeeperDir) -> StartupState {
     }
 }
 
-/// Sees to it that no keeper begins in this place any more, unless one has begun already: [`stage`] tells.
+/// Prevents keepers from starting in this directory. If one has already claimed it, [`stage`] reports that.
 pub fn prevent(place: &KeeperDir) {
-    let _somebody_was_first = place.claim(None);
+    // If the directory is already claimed, `stage` reports by which keeper.
+    place.claim(None).ok();
 }
 
-/// What a keeper records when it has started its child.
+/// The record that a keeper writes after it has started its child.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct IdentityRecord {
     pub(crate) keeper: ProcessIdentity,
     pub(crate) child: ProcessIdentity,
-    /// The control group of the child, if it has one of its own. Earlier versions do not say.
+    /// The child's control group, if it has one. Missing in records of earlier versions.
     #[serde(deserialize_with = "or_default")]
     group: Option<RecordedPath>,
 }
@@ -269,7 +270,7 @@ impl IdentityRecord {
         Self { keeper: keeper.clone(), child: child.clone(), group }
     }
 
-    /// Leaves it in a keeper's place.
+    /// Writes the record into a keeper's directory.
     pub(crate) fn write(&self, place: &KeeperDir) -> std::io::Result<()> {
         place.record_identity(&postcard::to_stdvec(self).map_err(std::io::Error::other)?)
     }
@@ -279,25 +280,25 @@ impl IdentityRecord {
     }
 }
 
-/// The keeper in this place and its child, once there is a child.
+/// The recorded keeper and child; None until the child has been started.
 fn identities(place: &KeeperDir) -> Option<IdentityRecord> {
     postcard::from_bytes(&place.identity().ok()?).ok()
 }
 
-/// The keepers that lie in this directory and live.
+/// The pids of the living keepers in this directory.
 pub(crate) fn keepers_in(directory: &Path) -> Vec<u32> {
     let all = KeeperDir::all(directory).into_iter();
     let living = all.filter_map(|(_, place)| keeper_of(&place).filter(ProcessIdentity::is_alive));
     living.map(|keeper| keeper.pid).collect()
 }
 
-/// The child that a keeper was started with, once it has one, whether or not either still lives.
+/// The recorded child of a keeper, whether or not it is alive.
 pub fn child(place: &KeeperDir) -> Option<ProcessIdentity> {
     Some(identities(place)?.child)
 }
 
-/// The keeper in this place, as it recorded or claimed it. An agent can stop its keeper before that has recorded anything
-/// but its claim.
+/// The keeper of this directory, from its record or its claim. An agent can stop its keeper before it has written the
+/// record.
 fn keeper_of(place: &KeeperDir) -> Option<ProcessIdentity> {
     let claimed = || match place.claimed()? {
         DirClaim::Keeper(keeper) => Some(keeper),
@@ -306,19 +307,19 @@ fn keeper_of(place: &KeeperDir) -> Option<ProcessIdentity> {
     identities(place).map(|record| record.keeper).or_else(claimed)
 }
 
-/// Continues a keeper that was stopped (SIGSTOP). One that runs takes no notice.
+/// Sends SIGCONT to a keeper that may be stopped. A running keeper ignores it.
 pub fn resume(place: &KeeperDir) {
     if let Some(keeper) = keeper_of(place).and_then(|keeper| keeper.open()) {
-        // A keeper that is gone, or is not ours, is found out by its silence.
+        // A keeper that is gone, or belongs to another user, shows by not answering.
         keeper.signal(Signal::CONT).ok();
     }
 }
 
-/// Kills a keeper that does not answer, with everything below it but the keepers in one directory: what [`KeeperRequest::EndExcept`]
-/// does, without the keeper's help. The files are left for [`sweep`].
+/// Kills a keeper that does not answer, with all its descendants except the keepers in one directory. It has the effect
+/// of [`KeeperRequest::EndExcept`] without the keeper's help. The files are left for [`sweep`].
 ///
-/// The keeper is stopped first and killed last: while it exists, its descendants are below it, wherever they moved, and
-/// none gets another parent. They are stopped before they are killed, so that they start nothing in between. Takes at most
+/// The keeper is stopped first and killed last. While it exists, it stays the ancestor of its descendants, and none is
+/// reparented. They are stopped before they are killed, so that they start no processes in between. Takes at most
 /// `KILL_MS`.
 pub fn kill(place: &KeeperDir, except: Option<&Path>) {
     let record = identities(place);
@@ -326,7 +327,7 @@ pub fn kill(place: &KeeperDir, except: Option<&Path>) {
     let Some(keeper) = identity.open() else { return };
     let give_up_at = ticks() + KILL_MS * 1_000;
     let spared = except.map(keepers_in).unwrap_or_default();
-    // The system refuses a signal only to processes of other users, which are not ours to end.
+    // The system refuses signals only to processes of other users.
     keeper.signal(Signal::STOP).ok();
     if let Some(group) = record.as_ref().and_then(IdentityRecord::group) {
         group::kill_unanswered(group, &identity, &spared);
@@ -349,44 +350,45 @@ pub fn kill(place: &KeeperDir, except: Option<&Path>) {
             process.signal(Signal::KILL);
         }
         empty_looks = if stopped.is_empty() { empty_looks + 1 } else { 0 };
-        // Only a pause; what it returns does not matter.
+        // Only a pause; its result does not matter.
         rustix::event::poll(&mut [], Some(&LOOK)).ok();
     }
     keeper.signal(Signal::KILL).ok();
     keeper.wait(Duration::from_millis(KILL_MS));
 }
 
-/// How long the descendants of a silent keeper are killed, and then how long its own end is waited for, in milliseconds.
+/// Time limit for killing the descendants of a silent keeper, and again for waiting for its exit, in milliseconds.
 const KILL_MS: u64 = 5_000;
-/// How many looks in a row must find no descendant: one look misses a process that is being forked.
+/// Number of consecutive scans without a descendant. One scan may miss a process that is being forked.
 const EMPTY_LOOKS: u32 = 3;
-/// How often descendants are looked for that were started while others were being stopped.
+/// Number of scans for descendants started while others were being stopped.
 const STOP_ROUNDS: usize = 32;
 const LOOK: rustix::event::Timespec = rustix::event::Timespec { tv_sec: 0, tv_nsec: 2_000_000 };
 
-/// Makes a folder of keepers below another one, and keeps earlier versions of this program from sweeping it: they take
-/// every folder that lies beside their keepers for the place of a dead one, unless its identity names a living process.
+/// Creates a directory of keepers below another one, and protects it from sweeps of earlier versions. They treat every
+/// directory beside their keepers as that of a dead keeper, unless its identity names a living process.
 pub fn make_folder(folder: &Path) -> std::io::Result<()> {
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
-    // The first process lives for as long as the machine runs.
+    // Process 1 lives until the machine shuts down.
     let lasting = ProcessIdentity::of(1).unwrap_or_else(ProcessIdentity::own);
     let place = KeeperDir::at(folder.to_owned());
-    // Truncating an existing file makes ext4 flush it on close, which costs each launch up to a millisecond.
+    // The file is not rewritten. Truncating an existing file makes ext4 flush it on close, which costs each launch up
+    // to 1 ms.
     if identities(&place).is_some_and(|record| record.keeper == lasting) {
         return Ok(());
     }
     IdentityRecord::new(&lasting, &lasting, None).write(&place)
 }
 
-/// Clears away a place whose keeper is dead: its child, if it still runs, and its files.
+/// Cleans up after a dead keeper: kills its child if it still runs, and removes its files.
 ///
-/// Returns false if the keeper lives.
+/// Returns false if the keeper is alive.
 pub fn sweep(place: &KeeperDir) -> bool {
     let Some(record) = identities(place) else {
         match place.claimed() {
             Some(DirClaim::Nobody | DirClaim::Unreadable) => return place.remove().is_ok(),
             Some(DirClaim::Keeper(keeper)) if !keeper.is_alive() => {
-                // It died before it recorded its child. If there is one, it is in the keeper's session.
+                // The keeper died before it recorded its child. If there is a child, it is in the keeper's session.
                 if keeper.is_of_this_boot() && ProcessIdentity::of(keeper.pid).is_none() {
                     for process in procs::left_in_session(keeper.pid) {
                         process.signal(Signal::KILL);
@@ -396,7 +398,7 @@ pub fn sweep(place: &KeeperDir) -> bool {
             }
             Some(DirClaim::Keeper(_)) | None => {}
         }
-        // No identity yet: it may be starting just now. A directory without a secret's worth of age is left alone.
+        // Without an identity the keeper may just be starting, so a recently created directory is left alone.
         let old = place
             .path()
             .metadata()
@@ -415,12 +417,12 @@ pub fn sweep(place: &KeeperDir) -> bool {
         for process in procs::descendants_of(&child, &[]) {
             process.signal(Signal::KILL);
         }
-        // What cannot be killed is another user's.
+        // The kill fails only for processes of other users.
         child.signal(Signal::KILL).ok();
     }
-    // What the child had left in its own group; a child that is somebody else by now has no such group.
+    // Kills the rest of the child's process group. If the pid of the child was reused, that group no longer exists.
     if keeper.is_of_this_boot() && ProcessIdentity::of(child.pid).is_none_or(|now| now == *child) {
-        // On pipes it is in its keeper's session, on a terminal in its own.
+        // A child on pipes is in the session of its keeper, a child on a terminal in its own.
         for session in [keeper.pid, child.pid] {
             for process in procs::left_in_group(child.pid, session) {
                 process.signal(Signal::KILL);

@@ -1,8 +1,8 @@
-//! Processes whose keeper was killed: nobody supervises them any more, so they are found by other means and killed.
+//! Finds and kills processes whose keeper was killed.
 //!
-//! A keeper ends everything below it. When it is killed itself, its descendants get another parent. They are found as
-//! children of this process, if it adopts orphans, and by an entry of their environment. Neither needs a file of the keeper:
-//! it may have been killed before it wrote one.
+//! A keeper ends all its descendants. When it is killed itself, they are reparented. They are found as children of this
+//! process, if it is a subreaper, and by an entry of their environment. Neither needs a file of the keeper, which may
+//! have been killed before it wrote one.
 
 use std::fs;
 
@@ -11,21 +11,22 @@ use rustix::process::{Pid, Signal, WaitOptions, getpid, set_child_subreaper, wai
 
 use crate::procs;
 
-/// How often leftovers are looked for at most, and how long between two looks.
+/// Maximum number of scans for leftovers.
 const MOST_LOOKS: u32 = 200;
-/// How many looks in a row must find nothing. One look misses a process that is forking, or whose environment cannot be read
-/// because it is executing a program.
+/// Number of consecutive scans without a result. One scan misses a process that is forking, or whose environment cannot
+/// be read because it is executing a program.
 const EMPTY_LOOKS: u32 = 4;
 const LOOK_NS: i64 = 5_000_000;
 
-/// Makes this process the new parent of everything that loses its keeper. Says whether that was done. A process that has
-/// children already, because a shell with background jobs became it, adopts nothing: they are not ours to end.
+/// Makes this process the subreaper of all processes that lose their keeper. Returns whether that succeeded. A process
+/// that already has children, because a shell with background jobs executed it, does not become one: those children
+/// must not be ended.
 pub fn adopt_orphans() -> bool {
     procs::children(std::process::id()).is_empty() && set_child_subreaper(Some(getpid())).is_ok()
 }
 
-/// Kills and reaps the children of this process, with everything below them, except these. For a process that adopts
-/// orphans and starts nothing but keepers.
+/// Kills and reaps all children of this process and their descendants, except `keepers`. Only for a subreaper that
+/// starts no processes but keepers.
 pub fn end_orphans(keepers: &[u32]) {
     let own = std::process::id();
     kill_until_gone(|| {
@@ -34,8 +35,7 @@ pub fn end_orphans(keepers: &[u32]) {
     });
 }
 
-/// Kills every process that has this entry (`NAME=VALUE`) in the environment that it was started with, and everything
-/// below it.
+/// Kills every process with this entry (`NAME=VALUE`) in its initial environment, and its descendants.
 pub fn end_marked(entry: &str) {
     let own = std::process::id();
     kill_until_gone(|| {
@@ -44,13 +44,13 @@ pub fn end_marked(entry: &str) {
     });
 }
 
-/// Whether a process was started with this entry in its environment. Nothing is known about other users' processes.
+/// Whether a process has this entry in its initial environment. False for processes of other users.
 fn has_entry(pid: u32, entry: &str) -> bool {
     let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
     environment.split(|byte| *byte == 0).any(|line| line == entry.as_bytes())
 }
 
-/// Kills what is found, until nothing is found any more.
+/// Kills the processes returned by `find`, until it returns none.
 fn kill_until_gone(find: impl Fn() -> Vec<PidFd>) {
     let mut empty = 0;
     for _ in 0..MOST_LOOKS {
@@ -63,15 +63,15 @@ fn kill_until_gone(find: impl Fn() -> Vec<PidFd>) {
             for process in procs::descendants_of(&root, &[]) {
                 process.signal(Signal::KILL);
             }
-            // One that cannot be killed is found again.
+            // A process that could not be killed is found again.
             root.signal(Signal::KILL).ok();
-            // One that is not our child is reaped by its parent.
+            // A process that is not a child of this one is reaped by its parent.
             if let Some(pid) = i32::try_from(root.pid()).ok().and_then(Pid::from_raw) {
                 waitpid(Some(pid), WaitOptions::NOHANG).ok();
             }
         }
         let moment = rustix::event::Timespec { tv_sec: 0, tv_nsec: LOOK_NS };
-        // Only a pause; what it returns does not matter.
+        // Only a pause; its result does not matter.
         rustix::event::poll(&mut [], Some(&moment)).ok();
     }
 }

@@ -1,12 +1,12 @@
-//! Holds one child process, its output and its exit code, and outlives the daemon.
+//! Supervises one child process, keeps its output and exit code, and outlives the daemon.
 //!
-//! A keeper is this same binary started again with a hidden subcommand: one thread, one `epoll`, no async runtime.
-//! It is the only place where processes are started. What the child means (a shell, an engine) is not known here:
-//! texts for a shell come in as data, see [`protocol::ShellTemplates`].
+//! A keeper is this same binary started again with a hidden subcommand: one thread, one `epoll`, no async runtime. No
+//! other crate starts processes. The keeper does not know whether the child is a shell or an engine. The script texts
+//! for a shell are data, see [`protocol::ShellTemplates`].
 //!
-//! Reading order: what is said ([`protocol`]), how it travels ([`link`]), who is who ([`identity`]), where things lie
-//! ([`place`]), what its child's descendants are held together by ([`group`]), how a keeper is started and found again ([`launch`], and [`former`] where agents can write), what is done about processes that lost
-//! theirs ([`leftovers`]), and then the keeper itself (`holder`).
+//! Reading order: the messages ([`protocol`]), their transport ([`link`]), process identities ([`identity`]), the files
+//! ([`place`]), the control groups ([`group`]), starting and reconnecting ([`launch`], and [`former`] for directories
+//! where agents can write), cleanup after killed keepers ([`leftovers`]), and then the keeper itself (`holder`).
 
 pub mod background;
 pub mod confine;

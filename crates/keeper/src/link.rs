@@ -1,7 +1,7 @@
-//! One connection to a keeper, or from one: frames over a Unix socket that never block the loop that owns them.
+//! A connection between a client and a keeper: frames over a Unix socket, without blocking.
 //!
-//! A frame is a little-endian length and that many bytes of `postcard`. A length beyond the bound ends the connection:
-//! after it, nothing that follows can be trusted to begin where a frame begins.
+//! A frame is a little-endian length and that many bytes of `postcard`. A length beyond the bound ends the connection,
+//! because the start of the next frame is unknown after it.
 
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -14,10 +14,10 @@ use serde::de::DeserializeOwned;
 
 use crate::error::KeeperError;
 
-/// The longest frame: the largest order or result with room for its other fields.
+/// Maximum length of a frame in bytes: the largest request or result, and room for its other fields.
 pub const MAX_FRAME: usize = 80 << 20;
 
-/// A framed connection with its two buffers.
+/// A framed connection with an incoming and an outgoing buffer.
 #[derive(Debug)]
 pub struct FramedSocket {
     socket: OwnedFd,
@@ -28,32 +28,32 @@ pub struct FramedSocket {
     closed: bool,
 }
 
-/// What [`FramedSocket::receive_up_to`] found.
+/// The result of [`FramedSocket::receive_up_to`].
 #[derive(Debug)]
 pub enum ReceiveOutcome<M> {
-    /// A whole message.
+    /// A complete message.
     Message(M),
-    /// Nothing, or the beginning of a message.
+    /// No data, or the beginning of a message.
     Nothing,
-    /// The beginning of a message of so many bytes, which is more than the bound.
+    /// The beginning of a message with this many bytes, which exceeds the bound.
     Large(usize),
 }
 
 impl FramedSocket {
-    /// Frames over this socket.
     pub fn new(socket: OwnedFd) -> Self {
         Self { socket, incoming: Vec::new(), read: 0, outgoing: Vec::new(), sent: 0, closed: false }
     }
 
-    /// Queues a message and sends what the socket takes now.
+    /// Queues a message and sends as much as the socket accepts now.
     pub fn send(&mut self, message: &impl Serialize) -> Result<(), KeeperError> {
         encode(message, &mut self.outgoing)?;
         self.flush()
     }
 
-    /// Sends a message whose last field is a byte string, left empty in `message`, as if it held `bytes`.
+    /// Sends a message whose last field is a byte string. The field is empty in `message` and is sent with `bytes` as
+    /// its value.
     ///
-    /// The bytes are not copied if the socket takes them at once.
+    /// The bytes are not copied if the socket accepts them at once.
     pub(crate) fn send_with_bytes(
         &mut self,
         message: &impl Serialize,
@@ -61,7 +61,7 @@ impl FramedSocket {
     ) -> Result<(), KeeperError> {
         let start = self.outgoing.len();
         encode(message, &mut self.outgoing)?;
-        // The length of a byte string comes before it, seven bits a byte; that of an empty one is a single zero.
+        // A byte string is preceded by its length as a varint. The length of the empty one is a single zero byte.
         self.outgoing.pop();
         let mut length = bytes.len();
         while length >= 0x80 {
@@ -86,14 +86,14 @@ impl FramedSocket {
         self.flush()
     }
 
-    /// Sends what the socket takes now.
+    /// Sends as much as the socket accepts now.
     pub fn flush(&mut self) -> Result<(), KeeperError> {
         while self.sent < self.outgoing.len() {
             let pending = self.outgoing.get(self.sent..).unwrap_or_default();
             match send(&self.socket, pending, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
                 Ok(count) => self.sent += count,
                 Err(Errno::AGAIN) => {
-                    // A reader that is always a little behind never lets the buffer run empty.
+                    // With a reader that always lags a little, the buffer would never become empty.
                     if self.sent > KEEP_BUFFER && self.sent > self.pending() {
                         self.outgoing.drain(..self.sent);
                         self.sent = 0;
@@ -108,7 +108,7 @@ impl FramedSocket {
             }
         }
         self.sent = 0;
-        // A large result must not stay in the memory of an idle keeper.
+        // An idle keeper must not keep the memory of a large result.
         if self.outgoing.capacity() > KEEP_BUFFER {
             self.outgoing = Vec::new()
         } else {
@@ -117,17 +117,17 @@ impl FramedSocket {
         Ok(())
     }
 
-    /// How many bytes wait for the other side to read.
+    /// Number of unsent bytes.
     pub fn pending(&self) -> usize {
         self.outgoing.len() - self.sent
     }
 
-    /// Whether the other side is gone and everything it said has been taken.
+    /// Whether the peer has closed the connection and all its messages have been received.
     pub fn is_closed(&self) -> bool {
         self.closed
     }
 
-    /// The next message that has arrived whole, reading what the socket has.
+    /// The next complete message, after reading from the socket if necessary.
     pub fn receive<M: DeserializeOwned>(&mut self) -> Result<Option<M>, KeeperError> {
         loop {
             if let Some(message) = self.buffered()? {
@@ -139,8 +139,8 @@ impl FramedSocket {
         }
     }
 
-    /// The same, but of a frame that is longer than the bound no more is read than has been: its sender keeps the rest until
-    /// the caller has room for it.
+    /// Like [`Self::receive`], but reads no further bytes of a frame that is longer than the bound. The sender keeps
+    /// the rest until the caller has room for it.
     pub fn receive_up_to<M: DeserializeOwned>(
         &mut self,
         bound: usize,
@@ -159,9 +159,9 @@ impl FramedSocket {
         }
     }
 
-    /// The next message among those that have been read already.
+    /// The next message that has already been read.
     ///
-    /// Who is woken by the socket has to take all of these: for what has been read, nobody is woken again.
+    /// After a wake-up the caller has to receive all of these, because buffered messages cause no further wake-up.
     pub fn buffered<M: DeserializeOwned>(&mut self) -> Result<Option<M>, KeeperError> {
         let Some((message, used)) = decode(self.incoming.get(self.read..).unwrap_or_default())? else {
             return Ok(None);
@@ -178,7 +178,7 @@ impl FramedSocket {
         Ok(Some(message))
     }
 
-    /// The next message, waiting for it at most this long.
+    /// Waits for the next message with a timeout.
     pub fn wait<M: DeserializeOwned>(&mut self, milliseconds: u64) -> Result<Option<M>, KeeperError> {
         let deadline = crate::clock::ticks() + milliseconds * 1_000;
         loop {
@@ -234,12 +234,12 @@ const KEEP_BUFFER: usize = 64 << 10;
 const READ_STEP: usize = 16 << 10;
 const READ_MOST: usize = 1 << 20;
 
-/// How many bytes the first frame lacks.
+/// Number of missing bytes of the first frame.
 fn missing(bytes: &[u8]) -> usize {
     (frame_length(bytes) + 4).saturating_sub(bytes.len())
 }
 
-/// The length that the first frame announces; 0 if that is not known yet.
+/// The length in the header of the first frame; 0 if the header is incomplete.
 fn frame_length(bytes: &[u8]) -> usize {
     let header = bytes.first_chunk::<4>();
     header.map_or(0, |header| usize::try_from(u32::from_le_bytes(*header)).unwrap_or(usize::MAX - 4))
@@ -257,7 +257,7 @@ pub fn encode(message: &impl Serialize, out: &mut Vec<u8>) -> Result<(), KeeperE
     seal(out, start, 0)
 }
 
-/// Writes the length of the frame that begins at `start` and goes on for `more` bytes after what is there.
+/// Writes the length of the frame that begins at `start`; `more` bytes are still to follow.
 fn seal(out: &mut Vec<u8>, start: usize, more: usize) -> Result<(), KeeperError> {
     let length = out.len() - start - 4 + more;
     let header = u32::try_from(length).ok().filter(|_| length <= MAX_FRAME);
@@ -271,7 +271,7 @@ fn seal(out: &mut Vec<u8>, start: usize, more: usize) -> Result<(), KeeperError>
     Ok(())
 }
 
-/// The first whole frame and how many bytes it took, or nothing yet.
+/// The first complete frame and its size in bytes; None if it is incomplete.
 pub fn decode<M: DeserializeOwned>(bytes: &[u8]) -> Result<Option<(M, usize)>, KeeperError> {
     let Some((header, rest)) = bytes.split_first_chunk::<4>() else { return Ok(None) };
     let length = usize::try_from(u32::from_le_bytes(*header)).unwrap_or(usize::MAX);
@@ -284,7 +284,7 @@ pub fn decode<M: DeserializeOwned>(bytes: &[u8]) -> Result<Option<(M, usize)>, K
     Ok(Some((message, length + 4)))
 }
 
-/// A connected pair, closed in any program that is started later.
+/// A connected pair of sockets with close-on-exec.
 pub(crate) fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
     use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
     Ok(socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?)

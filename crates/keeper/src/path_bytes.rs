@@ -1,6 +1,6 @@
-//! A path in a message, as the bytes that the kernel knows it by: the name of a directory need not be UTF-8.
+//! Serializes a path as bytes, because a path need not be UTF-8.
 //!
-//! Encoded, these bytes look like a string, so a path that is UTF-8 is the same message as before.
+//! The encoding equals that of a string, so a path in UTF-8 is compatible with earlier versions.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};

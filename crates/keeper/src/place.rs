@@ -1,7 +1,7 @@
-//! Where a keeper lies on disk: a directory with its socket, its secret, its spool and its exit record.
+//! The directory of a keeper: its socket, secret, spool and exit record.
 //!
-//! Socket addresses end at 108 bytes whatever the home is, so both sides name the socket through a file descriptor of
-//! its directory. Nothing here starts or ends a process.
+//! A Unix socket address has at most 108 bytes, and the home may be longer. So both sides address the socket through a
+//! file descriptor of its directory. This module starts and ends no processes.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -20,24 +20,23 @@ use crate::error::KeeperError;
 use crate::identity::ProcessIdentity;
 use crate::protocol::ChildExit;
 
-/// One keeper's directory.
+/// The directory of one keeper.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeeperDir {
     path: PathBuf,
 }
 
 impl KeeperDir {
-    /// The place of the keeper with this id under `keepers`.
+    /// The directory of the keeper with this id under `keepers`.
     pub fn new(keepers: &Path, id: &str) -> Self {
         Self { path: keepers.join(id) }
     }
 
-    /// The place whose directory is this.
     pub fn at(path: PathBuf) -> Self {
         Self { path }
     }
 
-    /// All places under `keepers`; none if there is no such directory yet.
+    /// All keeper directories under `keepers`; empty if that does not exist.
     pub fn all(keepers: &Path) -> Vec<(String, Self)> {
         let Ok(entries) = fs::read_dir(keepers) else { return Vec::new() };
         let mut places: Vec<_> = entries
@@ -49,12 +48,11 @@ impl KeeperDir {
         places
     }
 
-    /// The directory.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Makes the directory and its secret. Fails if it is there already, so two keepers never share one.
+    /// Creates the directory and its secret. Fails if it exists, so two keepers never share one.
     pub(crate) fn create(&self) -> Result<(), KeeperError> {
         let failed = |error| KeeperError::system(format!("cannot make {}", self.path.display()), error);
         if let Some(parent) = self.path.parent() {
@@ -69,18 +67,18 @@ impl KeeperDir {
         file.and_then(|mut file| file.write_all(&secret)).map_err(failed)
     }
 
-    /// Removes everything. A place that is not there is removed already.
+    /// Removes the directory. Succeeds if it does not exist.
     pub fn remove(&self) -> io::Result<()> {
         Ok(remove_path(&self.path, MAX_REMOVAL_TIME)?.into_result()?)
     }
 
-    /// Reads one of the place's small files. The child may have put anything in its stead: a link is not followed, and a
-    /// FIFO not waited for.
+    /// Reads a small file of the directory. The child may have replaced it, so links are not followed and FIFOs are not
+    /// waited for.
     fn read(&self, name: &str) -> io::Result<Vec<u8>> {
         Ok(Directory::open(&self.path)?.read_bounded(name, MAX_FILE_BYTES)?)
     }
 
-    /// The secret that both sides of a connection know.
+    /// The secret that authenticates clients.
     pub(crate) fn secret(&self) -> io::Result<Vec<u8>> {
         self.read(SECRET)
     }
@@ -94,8 +92,7 @@ impl KeeperDir {
         Ok(socket)
     }
 
-    /// Connects without waiting: a keeper that accepts no connections any more (stopped, and its queue of connections
-    /// full) is an error of kind `WouldBlock`.
+    /// Connects without blocking. Fails with `WouldBlock` if the keeper is stopped and its backlog is full.
     pub(crate) fn connect(&self) -> io::Result<OwnedFd> {
         connect_below(&File::open(&self.path)?)
     }
@@ -105,10 +102,10 @@ impl KeeperDir {
         Ok((address_below(&directory)?, directory))
     }
 
-    /// Writes how the child ended, and how many bytes each stream of job 0 had by then.
+    /// Writes the exit code of the child, and the final length of each stream of job 0.
     ///
-    /// A crash of the keeper leaves the whole record or none. A power failure before [`Self::sync_exit_record`] may leave a
-    /// record that is cut off, which counts as none.
+    /// A crash of the keeper leaves the whole record or none. A power failure before [`Self::sync_exit_record`] may
+    /// leave a truncated record, which counts as none.
     pub(crate) fn record_exit(&self, exit: &ChildExit, printed: [u64; 2]) -> io::Result<()> {
         let [stdout, stderr] = printed;
         let line = format!("{{\"code\":{},\"at\":{},\"printed\":[{stdout},{stderr}]}}\n", exit.code, exit.at);
@@ -118,31 +115,32 @@ impl KeeperDir {
         fs::rename(&temporary, self.path.join(EXIT))
     }
 
-    /// Makes the exit record durable: its contents and its name, in one commit of the file system.
+    /// Makes the contents and the name of the exit record durable.
     pub(crate) fn sync_exit_record(&self) -> io::Result<()> {
         File::open(self.path.join(EXIT))?.sync_all()?;
         File::open(&self.path)?.sync_all()
     }
 
-    /// How the child ended, if its keeper lived to record it.
+    /// The exit of the child; None if the keeper died before it wrote the record.
     pub fn exit_record(&self) -> Option<ChildExit> {
         Some(self.final_record()?.exit)
     }
 
-    /// The whole exit record, if the keeper lived to write it.
+    /// The whole exit record; None if the keeper died before it wrote it.
     pub fn final_record(&self) -> Option<FinalRecord> {
         parse_exit(std::str::from_utf8(&self.read(EXIT).ok()?).ok()?)
     }
 
-    /// Takes the place for good: for a keeper that is about to hold something in it, or for nobody, so that no keeper ever
-    /// will. The first one counts; false if somebody else was first.
+    /// Claims the directory permanently: for a keeper, or with None for no keeper, which blocks it. Only the first
+    /// claim succeeds; later ones return false.
     pub(crate) fn claim(&self, keeper: Option<&ProcessIdentity>) -> io::Result<bool> {
         let bytes = postcard::to_stdvec(&keeper).map_err(io::Error::other)?;
         let own = self.path.join(format!("{CLAIM}.{}", std::process::id()));
         private(&own)?.write_all(&bytes)?;
-        // A link is there with its contents or not at all.
+        // A hard link appears atomically with its contents. A temporary file that remains is removed with the
+        // directory.
         let linked = fs::hard_link(&own, self.path.join(CLAIM));
-        let _swept_with_the_rest = fs::remove_file(&own);
+        fs::remove_file(&own).ok();
         match linked {
             Ok(()) => Ok(true),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
@@ -150,7 +148,7 @@ impl KeeperDir {
         }
     }
 
-    /// How the place was taken, if it was.
+    /// The claim of the directory; None if there is none.
     pub(crate) fn claimed(&self) -> Option<DirClaim> {
         let bytes = self.read(CLAIM).ok()?;
         Some(match postcard::from_bytes(&bytes) {
@@ -160,13 +158,12 @@ impl KeeperDir {
         })
     }
 
-    /// Has the disk take the directory with the names of its files, so that after a power failure it is known that a
-    /// keeper had begun here.
+    /// Syncs the directory with the names of its files, so that the claim survives a power failure.
     pub(crate) fn sync(&self) -> io::Result<()> {
         File::open(&self.path)?.sync_all()
     }
 
-    /// Writes the pids for people and for the sweep after a keeper's own death.
+    /// Writes the identity record, for operators and for the sweep after the keeper's death.
     pub(crate) fn record_identity(&self, bytes: &[u8]) -> io::Result<()> {
         private(&self.path.join(IDENTITY))?.write_all(bytes)
     }
@@ -176,7 +173,7 @@ impl KeeperDir {
     }
 }
 
-/// Connects to the socket in an open directory, without waiting.
+/// Connects to the socket in an open directory, without blocking.
 pub(crate) fn connect_below(directory: &impl AsFd) -> io::Result<OwnedFd> {
     let socket = stream()?;
     rustix::io::ioctl_fionbio(&socket, true)?;
@@ -189,34 +186,32 @@ fn address_below(directory: &impl AsFd) -> io::Result<SocketAddrUnix> {
     Ok(SocketAddrUnix::new(format!("/proc/self/fd/{descriptor}/{SOCKET}"))?)
 }
 
-/// Opens a file for writing that only its owner can read, whatever the umask is.
+/// Creates a file with mode 0600, independent of the umask.
 fn private(path: &Path) -> io::Result<File> {
     File::options().write(true).create(true).truncate(true).mode(0o600).open(path)
 }
 
-/// How a place was taken.
+/// The claim of a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum DirClaim {
-    /// By this keeper.
     Keeper(ProcessIdentity),
-    /// So that no keeper ever begins in it.
+    /// No keeper may start in the directory.
     Nobody,
-    /// By a keeper whose identity a power failure took: a claim is linked whole, so in the same boot it can be read.
+    /// Claimed by a keeper whose identity was lost in a power failure. Without one, a claim is always complete.
     Unreadable,
 }
 
-/// How a child ended and how much it had printed by then.
+/// The exit of a child and the length of its output.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FinalRecord {
-    /// How it ended.
     pub exit: ChildExit,
-    /// The bytes of stdout and stderr of job 0. Keepers of earlier versions did not record them.
+    /// Length of stdout and stderr of job 0, in bytes. Missing in records of earlier versions.
     pub printed: Option<[u64; 2]>,
 }
 
-/// How long a removal may take. What is left then is removed by the next one.
+/// Time limit for a removal. The next removal continues.
 const MAX_REMOVAL_TIME: Duration = Duration::from_secs(60);
-/// Secret, identity, claim and exit record are smaller than this.
+/// Maximum size of secret, identity, claim and exit record.
 const MAX_FILE_BYTES: u64 = 64 << 10;
 
 const SOCKET: &str = "socket";
@@ -268,8 +263,8 @@ mod tests {
         assert_eq!(place.claimed(), Some(DirClaim::Keeper(own)));
     }
 
-    /// SECURITY finding 4: the child can write in its place, and a recursive removal of this tree fails or overflows the
-    /// stack.
+    /// SECURITY finding 4: the child can write to the directory. A recursive removal of this tree would fail or
+    /// overflow the stack.
     #[test]
     fn a_place_with_deeply_nested_directories_is_removed() {
         use rustix::fs::{CWD, Mode, OFlags, mkdirat, openat};
@@ -287,7 +282,7 @@ mod tests {
         assert_eq!(fs::read_dir(home.path()).unwrap().count(), 0);
     }
 
-    /// SECURITY finding 1 d: a FIFO or a link to an endless device in the place of a keeper's file.
+    /// SECURITY finding 1 d: a FIFO, or a link to an endless device, in place of a keeper's file.
     #[test]
     fn a_fifo_or_a_link_in_the_place_of_a_file_is_neither_waited_for_nor_followed() {
         use rustix::fs::{CWD, FileType, Mode, mknodat};
@@ -328,7 +323,7 @@ mod tests {
             fs::write(&path, torn).unwrap();
             assert_eq!(place.final_record(), None, "{torn:?}");
         }
-        // As keepers of earlier versions wrote it.
+        // The format of earlier versions.
         fs::write(&path, "{\"code\":137,\"at\":42}\n").unwrap();
         assert_eq!(place.final_record(), Some(FinalRecord { printed: None, ..record }));
     }

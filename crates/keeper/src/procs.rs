@@ -1,4 +1,4 @@
-//! The processes below one: who they are and how they are signalled. Reading `/proc` only; nothing is started here.
+//! Finds and signals the descendants of a process. It only reads `/proc` and starts no processes.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -19,7 +19,7 @@ pub(crate) fn children(pid: u32) -> Vec<u32> {
     }
 }
 
-/// The list of a process's direct children, held open: it is asked for after every command.
+/// The open file with the direct children of a process. It is read after every command.
 #[derive(Debug)]
 pub(crate) struct ChildList {
     pid: u32,
@@ -44,7 +44,7 @@ impl ChildList {
     }
 }
 
-/// The descriptors of a process, looked at after every command: its directory is held open, which halves the way.
+/// The open directory of a process's descriptors. It is read after every command; keeping it open halves the cost.
 #[derive(Debug)]
 pub(crate) struct DescriptorDir {
     directory: Option<OwnedFd>,
@@ -56,13 +56,13 @@ impl DescriptorDir {
         Self { directory: open(format!("/proc/{pid}/fd"), flags, Mode::empty()).ok() }
     }
 
-    /// Whether there is a descriptor of this number, as far as can be seen.
+    /// Whether the descriptor is open. True if that cannot be determined.
     pub(crate) fn is_open(&self, number: &str) -> bool {
         let Some(directory) = &self.directory else { return true };
         readlinkat_raw(directory, number, &mut [0u8; 1]) != Err(rustix::io::Errno::NOENT)
     }
 
-    /// Whether a descriptor leads to what `/proc` names like this.
+    /// Whether the `/proc` link of a descriptor has this target.
     pub(crate) fn lead_to(&self, number: &str, name: &Path) -> bool {
         let Some(directory) = &self.directory else { return false };
         let mut buffer = [0u8; 64];
@@ -74,7 +74,7 @@ impl DescriptorDir {
     }
 }
 
-/// A process that was seen in `/proc`. It is signalled only if the pid still belongs to the process that was seen.
+/// A process found in `/proc`. It is signalled only if the pid still belongs to the same process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ProcessKey {
     pub(crate) pid: u32,
@@ -82,27 +82,28 @@ pub(crate) struct ProcessKey {
 }
 
 impl ProcessKey {
-    /// The process that has this pid now.
+    /// The process with this pid.
     pub(crate) fn of(pid: u32) -> Option<Self> {
         Some(Self { pid, start_time: ProcessStat::read(pid)?.start_time })
     }
 
-    /// Sends a signal. A process that is gone gets none, and neither does one that has its pid by now (SECURITY 23).
+    /// Sends a signal, unless the process is gone or its pid was reused (SECURITY 23).
     pub(crate) fn signal(self, signal: Signal) {
         if let Some(process) = PidFd::open_started_at(self.pid, self.start_time) {
-            // The process of another user is its own business.
+            // The process may belong to another user, which is not an error.
             process.signal(signal).ok();
         } else if let Some(stat) = ProcessStat::read(self.pid)
             && (stat.start_time, stat.parent) == (self.start_time, std::process::id())
             && let Some(pid) = i32::try_from(self.pid).ok().and_then(Pid::from_raw)
         {
-            // Where the kernel has no pidfds: a child of our own keeps its pid until we reap it.
+            // Without pidfds only children of this process are signalled, because they keep their pid until they are
+            // reaped.
             kill_process(pid, signal).ok();
         }
     }
 }
 
-/// Everything below `root`, except the trees that begin at `spared`; zombies are left out.
+/// All descendants of `root`, except the subtrees of `spared`. Zombies are left out.
 pub(crate) fn descendants(root: u32, spared: &[u32]) -> Vec<ProcessKey> {
     let everyone = all();
     let mut found = Vec::new();
@@ -121,13 +122,14 @@ pub(crate) fn descendants(root: u32, spared: &[u32]) -> Vec<ProcessKey> {
     found
 }
 
-/// The same for a root that is held: none if it has ended, since its pid may then be another's.
+/// The same for a process with a pidfd. Empty if it has ended, because its pid may have been reused.
 pub(crate) fn descendants_of(root: &PidFd, spared: &[u32]) -> Vec<ProcessKey> {
     let found = descendants(root.pid(), spared);
     if root.has_ended() { Vec::new() } else { found }
 }
 
-/// Everything below `root`, zombies included, without looking at everybody else where the kernel keeps lists.
+/// All descendants of `root`, zombies included. It reads only their entries where the kernel provides lists of
+/// children.
 pub(crate) fn tree(root: u32) -> Vec<u32> {
     if !Path::new("/proc/thread-self/children").exists() {
         return descendants(root, &[]).into_iter().map(|process| process.pid).collect();
@@ -152,13 +154,13 @@ pub(crate) fn threads(pid: u32) -> Vec<u32> {
     entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect()
 }
 
-/// Who is left in a process group of a session whose leaders are gone. Both numbers stay taken while anybody is left, so
-/// nobody else can have come by them.
+/// The processes left in a process group of a session whose leader has exited. Both numbers stay reserved while a
+/// process is left, so they cannot have been reused.
 pub(crate) fn left_in_group(group: u32, session: u32) -> Vec<ProcessKey> {
     living(|stat| stat.group == group && stat.session == session)
 }
 
-/// The processes that are left in a session whose leader is gone. The number stays taken while any is left.
+/// The processes left in a session whose leader has exited. Its number stays reserved while a process is left.
 pub(crate) fn left_in_session(session: u32) -> Vec<ProcessKey> {
     living(|stat| stat.session == session)
 }
@@ -173,18 +175,17 @@ pub(crate) fn is_stopped(pid: u32) -> bool {
     ProcessStat::read(pid).is_some_and(|stat| stat.state == b'T')
 }
 
-/// What a process does about a signal.
+/// How a process reacts to a signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SignalDisposition {
-    /// It has a handler.
+    /// A handler is installed.
     Caught,
-    /// It is ignored.
     Ignored,
-    /// The system's default, or the process is gone.
+    /// The default action applies, or the process is gone.
     Default,
 }
 
-/// What a process does about this signal.
+/// How a process reacts to this signal.
 pub(crate) fn disposition(pid: u32, signal: Signal) -> SignalDisposition {
     if is_in_mask(pid, signal, &["SigIgn:"]) {
         SignalDisposition::Ignored
@@ -195,12 +196,12 @@ pub(crate) fn disposition(pid: u32, signal: Signal) -> SignalDisposition {
     }
 }
 
-/// Whether a process was sent this signal and has not taken it yet.
+/// Whether this signal is pending for a process.
 pub(crate) fn is_pending(pid: u32, signal: Signal) -> bool {
     is_in_mask(pid, signal, &["SigPnd:", "ShdPnd:"])
 }
 
-/// Whether one of these lines of `/proc/PID/status` holds the signal.
+/// Whether one of these masks in `/proc/PID/status` contains the signal.
 fn is_in_mask(pid: u32, signal: Signal, names: &[&str]) -> bool {
     let Ok(status) = fs::read_to_string(format!("/proc/{pid}/status")) else { return false };
     let bit = 1u64 << (signal.as_raw() - 1);
@@ -208,18 +209,18 @@ fn is_in_mask(pid: u32, signal: Signal, names: &[&str]) -> bool {
     masks.filter_map(|mask| u64::from_str_radix(mask.trim(), 16).ok()).any(|mask| mask & bit != 0)
 }
 
-/// Whether a process is a copy of another that has not executed a program of its own since: a subshell.
+/// Whether a process is a fork of another that has not executed a program since: a subshell.
 pub(crate) fn is_copy(pid: u32, of: u32) -> bool {
     let image = |pid: u32| {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        // Where its stack begins is chosen anew by every `exec`.
+        // Each `exec` chooses a new start address of the stack.
         let stack = stat.rsplit_once(") ")?.1.split(' ').nth(25)?.to_owned();
         Some((program(pid)?, stack, fs::read(format!("/proc/{pid}/cmdline")).ok()?))
     };
     image(pid).is_some_and(|own| Some(own) == image(of))
 }
 
-/// Waits for a process that was sent SIGSTOP to stop or end; for a short time only.
+/// Waits up to a short time limit until a process that got SIGSTOP has stopped or ended.
 pub(crate) fn await_stop(pid: u32) {
     let moment = rustix::event::Timespec { tv_sec: 0, tv_nsec: 200_000 };
     for turn in 0..STOP_LOOKS {
@@ -234,7 +235,7 @@ pub(crate) fn await_stop(pid: u32) {
 const STOP_LOOKS: usize = 250;
 const STOP_YIELDS: usize = 10;
 
-/// How many descriptors a process may at most allow itself; none is any number.
+/// The hard limit of open files; None if it is unlimited or unknown.
 pub(crate) fn descriptor_limit(pid: u32) -> Option<u64> {
     let limits = fs::read_to_string(format!("/proc/{pid}/limits")).ok()?;
     let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;
@@ -246,12 +247,12 @@ pub(crate) fn directory(pid: u32) -> Option<std::path::PathBuf> {
     fs::read_link(format!("/proc/{pid}/cwd")).ok()
 }
 
-/// Where a file descriptor of a process leads, as `/proc` names it.
+/// The target of `/proc/PID/fd` for a descriptor of a process.
 pub(crate) fn descriptor(pid: u32, number: u32) -> Option<std::path::PathBuf> {
     fs::read_link(format!("/proc/{pid}/fd/{number}")).ok()
 }
 
-/// Whether a process holds the reading end of a pipe that is the standard output of one of the others.
+/// Whether a process holds the reading end of a pipe that is the stdout of one of the others.
 pub(crate) fn reads_output_of(pid: u32, others: &[u32]) -> bool {
     let outputs: Vec<_> = others.iter().filter_map(|other| descriptor(*other, 1)).collect();
     let Ok(entries) = fs::read_dir(format!("/proc/{pid}/fd")) else { return false };
@@ -269,7 +270,7 @@ fn is_read_only(pid: u32, number: u32) -> bool {
     flags.and_then(|flags| u32::from_str_radix(flags.trim(), 8).ok()).is_some_and(|flags| flags & 0o3 == 0)
 }
 
-/// The program that a process runs now.
+/// The executable of a process.
 pub(crate) fn program(pid: u32) -> Option<std::path::PathBuf> {
     fs::read_link(format!("/proc/{pid}/exe")).ok()
 }
@@ -278,7 +279,7 @@ fn all() -> BTreeMap<u32, ProcessStat> {
     all_pids().into_iter().filter_map(|pid| Some((pid, ProcessStat::read(pid)?))).collect()
 }
 
-/// Every process of the machine that can be seen.
+/// The pids of all visible processes.
 pub(crate) fn all_pids() -> Vec<u32> {
     let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
     entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect()

@@ -1,4 +1,4 @@
-//! What a keeper can be told and what it says: plain values, with their bounds. How they travel is in [`crate::link`].
+//! The messages between clients and keepers, with their bounds. The transport is in [`crate::link`].
 
 use std::path::PathBuf;
 
@@ -7,49 +7,46 @@ use serde::{Deserialize, Serialize};
 use crate::group::GroupSpec;
 use crate::identity::ProcessIdentity;
 
-/// The number of a command in its keeper, from 1. Number 0 is the held child's own output.
+/// The number of a command in its keeper, from 1. Number 0 is the output of the child itself.
 pub type JobId = u64;
 
-/// The longest command text or input that a keeper takes in one order.
+/// Maximum size of a command text or input in one request, in bytes.
 pub const MAX_ORDER_BYTES: usize = 8 << 20;
-/// The most that a result carries per stream.
+/// Maximum size of each stream in a result, in bytes.
 pub const MAX_KEPT_BYTES: u64 = 32 << 20;
-/// The most bytes that one [`KeeperRequest::Read`] is answered with, whatever it asks for.
+/// Maximum size of the response to one [`KeeperRequest::Read`], in bytes.
 pub const MAX_PAGE_BYTES: u64 = 1 << 20;
 
-/// What to hold, told to a new keeper once. It carries secrets (the environment), so it is never written to disk.
+/// The child of a new keeper. It contains secrets (the environment), so it is never written to disk.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct KeeperSpec {
     /// Program and arguments.
     pub argv: Vec<String>,
-    /// The whole environment.
+    /// The complete environment.
     pub env: Vec<(String, String)>,
-    /// Working directory.
     #[serde(with = "crate::path_bytes")]
     pub cwd: PathBuf,
-    /// How the child is connected.
     pub shape: ChildMode,
-    /// How many bytes of output are kept on disk.
+    /// Output kept on disk, in bytes.
     pub retention: u64,
-    /// Whatever the client wants to find again; opaque here.
+    /// Opaque data of the client, returned in the status.
     pub meta: Vec<u8>,
-    /// Who answers for this keeper.
     pub owner: KeeperOwner,
-    /// What happens to output beyond the retention. A starter of an earlier version does not say.
+    /// The reaction to output beyond the retention. Missing in messages of earlier versions.
     #[serde(deserialize_with = "or_default")]
     pub overflow: SpoolOverflow,
-    /// How the child is confined ([`crate::confine::Confinement::encode`]); empty if it is not. A starter of an earlier version
-    /// does not say.
+    /// The encoded confinement of the child ([`crate::confine::Confinement::encode`]); empty for none. Missing in
+    /// messages of earlier versions.
     #[serde(deserialize_with = "or_default")]
     pub confinement: Vec<Vec<u8>>,
-    /// The control group of the child; none if it gets none of its own. A starter of an earlier version does not say.
+    /// The control group of the child; None if it gets none. Missing in messages of earlier versions.
     #[serde(deserialize_with = "or_default")]
     pub group: Option<GroupSpec>,
 }
 
 impl KeeperSpec {
-    /// Whether the child is a shell that opens files of its keeper. A confined process may not look into another one outside,
-    /// so such a child is confined together with its keeper.
+    /// Whether the child is a shell that opens files of its keeper. A confined process cannot access the `/proc` entry
+    /// of a process outside, so such a child is confined together with its keeper.
     pub(crate) fn is_confined_with_keeper(&self) -> bool {
         let takes_commands =
             matches!(self.shape, ChildMode::Shell(_) | ChildMode::Pty { script: Some(_), .. });
@@ -57,20 +54,21 @@ impl KeeperSpec {
     }
 }
 
-/// What happens when a spool holds as much as its retention.
+/// The reaction to a spool that has reached its retention.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SpoolOverflow {
-    /// The oldest output is dropped. Readers are told how much is missing.
+    /// The oldest output is dropped. Readers are told the amount.
     #[default]
     DropOldest,
-    /// The child's pipes are not read until a reader has released output ([`KeeperRequest::Release`]).
+    /// The child's pipes are not read until a client releases output ([`KeeperRequest::Release`]).
     Block,
 }
 
-/// Which orders a keeper understands: [`KeeperRequest::Release`] since 1. Keepers outlive the program that started them.
+/// The version of the protocol. Version 1 added [`KeeperRequest::Release`]. Keepers outlive the program that started
+/// them, so clients check it.
 pub const PROTOCOL: u32 = 1;
 
-/// The last field of a message may be missing: messages of earlier versions end before it.
+/// Deserializes a last field that is missing in messages of earlier versions.
 pub(crate) fn or_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
 where
     D: serde::Deserializer<'de>,
@@ -79,220 +77,206 @@ where
     Ok(T::deserialize(deserializer).unwrap_or_default())
 }
 
-/// How the child is connected.
+/// The kind of the connection between keeper and child.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum ChildMode {
-    /// Three pipes; its output is job 0.
+    /// Three pipes. The output is job 0.
     Pipes,
-    /// A shell that takes commands, see [`ShellTemplates`].
+    /// A shell that takes commands; see [`ShellTemplates`].
     Shell(ShellTemplates),
-    /// A terminal, whose output is job 0, stream stdout. With a script, commands can be typed into it.
+    /// A pseudo-terminal. Its output is stdout of job 0. With a script, commands can be typed into it.
     Pty {
         /// Height in lines.
         rows: u16,
         /// Width in columns.
         cols: u16,
-        /// How to type a command, if the program is a shell.
+        /// The templates for typed commands, if the program is a shell.
         script: Option<ShellTemplates>,
     },
 }
 
-/// The texts that make a shell take commands. `{c}` is the path a command is sourced from, `{r}` the path that its
-/// status is reported to, `{n}` the nonce, `{i}`, `{o}` and `{e}` the paths of the three standard streams.
+/// Script templates that make a shell take commands. `{c}` is the path from which a command is sourced, `{r}` the path
+/// of the report pipe, `{n}` the nonce, and `{i}`, `{o}` and `{e}` the paths of the three standard streams.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ShellTemplates {
-    /// Run once; it has no report.
+    /// Executed once, without a report.
     pub init: String,
-    /// If not empty, the line that sources the slot from `{s}`. For a shell that reads its script byte by byte, which
-    /// makes a long line slow.
+    /// If not empty, the line that sources the slot from `{s}`. It is for shells that read their script byte by byte,
+    /// which makes long lines slow.
     pub line: String,
-    /// One command: source `{c}`, then report `{n}`, the status and the shell's flags to `{r}`.
+    /// One command: sources `{c}`, then reports `{n}`, the status and the shell's flags to `{r}`.
     pub slot: String,
-    /// Brings the shell's own streams back, and switches tracing off.
+    /// Restores the shell's standard streams, and disables tracing.
     pub repair: String,
-    /// Put before a command when tracing was on before the repair.
+    /// Prefix of a command, if tracing was on before the repair.
     pub trace: String,
-    /// Put before the next slots when a shell went past all others without a report.
+    /// Sent before new slots if a shell passed all earlier ones without a report.
     pub rescue: String,
-    /// On a terminal: reports `{n}` and `began` to `{r}`. Put before a command.
+    /// Prefix of a command on a terminal: reports `{n}` and `began` to `{r}`.
     pub began: String,
-    /// Put before every command. It may report `{n}` and `broken` to `{r}`: the status of this command is unknown. On a
-    /// terminal, `{w}` is what the shell sources before it shows its prompt.
+    /// Prefix of every command. It may report `{n}` and `broken` to `{r}`, which means that the status of this command
+    /// is unknown. On a terminal, the shell sources `{w}` before it shows its prompt.
     pub guard: String,
-    /// SIGINT takes the shell back to its script or prompt, without a report.
+    /// SIGINT makes the shell return to its script or prompt, without a report.
     pub is_interruptible: bool,
-    /// A shell that is stopped while it expands a substitution comes to its trap only after the word. Without a free
-    /// descriptor no program starts and no file is opened; the trap raises the limit again.
+    /// True if a shell that is stopped while it expands a substitution runs its trap only after the word. Without a
+    /// free descriptor, it can start no program and open no file. The trap raises the limit again.
     pub needs_descriptor_limit: bool,
-    /// A signal that interrupts the shell while it opens a FIFO reaches its trap only after the next word.
+    /// True if a signal that interrupts the opening of a FIFO runs the trap only after the next word.
     pub defers_trap_in_open: bool,
 }
 
-/// Who answers for a keeper.
+/// The owner of a keeper.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum KeeperOwner {
-    /// A running program; when it is dead, another may adopt the keeper.
+    /// A running program. After its death another one may adopt the keeper.
     Process(ProcessIdentity),
-    /// Nobody: it belongs to the home, until a person ends it.
+    /// No process: the keeper belongs to the home and stays until it is ended explicitly.
     Home,
 }
 
-/// An order with the tag that its answer will carry.
+/// A request and the tag of its response.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct TaggedRequest {
-    /// Chosen by the client; 0 is kept for news that nobody asked for.
+    /// Chosen by the client; 0 is reserved for unsolicited responses.
     pub tag: u64,
-    /// What to do.
     pub act: KeeperRequest,
 }
 
-/// What a keeper can be told. Keepers outlive the program that started them, so new orders come last.
+/// A request to a keeper. Keepers outlive the program that started them, so new variants are appended.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum KeeperRequest {
-    /// The first order on a socket: proof that the client may read the keeper's directory.
+    /// The first request on a socket. The secret proves that the client may read the keeper's directory.
     Hello(#[serde(with = "serde_bytes")] Vec<u8>),
-    /// How things are.
+    /// Returns the status.
     Status,
-    /// Become the owner, if the present one is dead or is oneself.
+    /// Changes the owner, if the present one is dead or is the caller.
     Own(KeeperOwner),
-    /// Run a command in the shell.
+    /// Runs a command in the shell.
     Run(ShellCommand),
-    /// Text for the running command's (or the child's) input.
+    /// Input for the running command, or for the child if there is none.
     Input {
-        /// The text.
         #[serde(with = "serde_bytes")]
         bytes: Vec<u8>,
-        /// Nothing more will come.
+        /// Closes the input after these bytes.
         eof: bool,
     },
-    /// Stop the running command: SIGTERM, a grace, SIGKILL.
+    /// Stops the running command: SIGTERM, grace period, SIGKILL.
     Interrupt,
-    /// A signal for the child's process group.
+    /// Sends a signal to the child's process group.
     Signal(i32),
-    /// A new size for the terminal.
+    /// Changes the size of the terminal.
     Resize {
         /// Height in lines.
         rows: u16,
         /// Width in columns.
         cols: u16,
     },
-    /// Read from the spool.
+    /// Reads from the spool.
     Read(JobOutputRange),
-    /// Everything of a job from these offsets on, then [`KeeperResponse::Ended`].
+    /// Sends all output of a job from these offsets on, then [`KeeperResponse::Ended`].
     Follow {
-        /// Which job.
         job: JobId,
-        /// Where to begin: stdout, stderr.
+        /// First offsets of stdout and stderr.
         from: [u64; 2],
     },
-    /// End the child and everything below it, then go away.
+    /// Ends the child and all its descendants, then exits.
     End {
-        /// Without SIGTERM and grace.
+        /// Skips SIGTERM and the grace period.
         force: bool,
     },
-    /// Text for the input of a child on pipes, once for each key: said again, it is done already.
+    /// Input for a child on pipes. `key` is an idempotency key: a repeated request has no effect.
     Write {
-        /// Chosen by the client.
         key: u64,
-        /// The text.
         #[serde(with = "serde_bytes")]
         bytes: Vec<u8>,
-        /// Nothing more will come.
+        /// Closes the input after these bytes.
         eof: bool,
     },
-    /// As [`KeeperRequest::Follow`], but the child is held back instead of running away from whoever follows.
+    /// Like [`KeeperRequest::Follow`], with backpressure: the child's pipes are not read while the client lags.
     FollowClosely {
-        /// Which job.
         job: JobId,
-        /// Where to begin: stdout, stderr.
+        /// First offsets of stdout and stderr.
         from: [u64; 2],
     },
-    /// Text for the child, answered by [`KeeperResponse::Settled`] when it has dealt with it.
+    /// Input for the child, answered by [`KeeperResponse::Settled`] when the child has processed it.
     Say(WriteAndWait),
-    /// As [`KeeperRequest::End`] with its grace, except for the keepers in this directory and what they hold: the child had them
-    /// started for whoever comes after it.
+    /// Like [`KeeperRequest::End`] with the grace period, but spares the keepers in this directory and their children.
+    /// The child started them for its successor.
     EndExcept {
-        /// The directory.
         keepers: String,
     },
-    /// Nobody needs a job's output before these offsets any more. Known since protocol 1.
+    /// Releases the output of a job before these offsets. Since protocol 1.
     Release {
-        /// Which job.
         job: JobId,
-        /// Up to where: stdout, stderr.
+        /// Offsets of stdout and stderr; bytes before them may be deleted.
         before: [u64; 2],
     },
 }
 
-/// Text for a child that is no shell of ours, and how its answer is waited for.
+/// Input for a child that is not a command shell, and the conditions of the wait.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct WriteAndWait {
-    /// The text; with none, the child is only waited for.
+    /// May be empty; then the request only waits.
     #[serde(with = "serde_bytes")]
     pub bytes: Vec<u8>,
-    /// What the child prints when it wants more, if that is known.
+    /// The prompt of the child, if it is known; otherwise empty.
     #[serde(with = "serde_bytes")]
     pub prompt: Vec<u8>,
-    /// How long it has to be silent where the kernel does not tell what it waits for.
+    /// Required time without output, in milliseconds, where the kernel does not show what the child waits for.
     pub quiet_ms: u64,
-    /// When the waiting is given up.
+    /// Timeout of the wait, in milliseconds.
     pub timeout_ms: u64,
 }
 
 /// A command for the shell.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct ShellCommand {
-    /// The text that the shell sources.
+    /// Sourced by the shell.
     #[serde(with = "serde_bytes")]
     pub text: Vec<u8>,
-    /// What it reads.
     pub input: CommandInput,
-    /// After how many milliseconds it is stopped.
+    /// Timeout in milliseconds; None for no timeout.
     pub timeout_ms: Option<u64>,
-    /// How many bytes of each stream the result carries; the first ones are kept.
+    /// Maximum bytes of each stream in the result. The first bytes are kept.
     pub keep: u64,
-    /// Whether the client follows the output as it comes.
+    /// Whether the client gets the output while the command runs.
     pub follow: bool,
 }
 
-/// What a command reads.
+/// Standard input of a command.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum CommandInput {
     /// End-of-file at once.
     Nothing,
     /// This text, then end-of-file.
     Text(#[serde(with = "serde_bytes")] Vec<u8>),
-    /// What later [`KeeperRequest::Input`] orders bring.
+    /// The bytes of later [`KeeperRequest::Input`] requests.
     Open,
 }
 
-/// A stretch of a job's output.
+/// A range of a job's output.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub struct JobOutputRange {
-    /// Which job.
     pub job: JobId,
-    /// Which of its streams.
     pub stream: OutputStream,
-    /// From which byte.
     pub offset: u64,
-    /// How many bytes at most.
+    /// Maximum number of bytes.
     pub limit: u64,
 }
 
-/// An output stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum OutputStream {
     /// Standard output, and all output of a terminal.
     Stdout,
-    /// Standard error.
     Stderr,
 }
 
 impl OutputStream {
-    /// Both, in the order of the arrays in this module.
+    /// In the order of the arrays in this module.
     pub const ALL: [Self; 2] = [Self::Stdout, Self::Stderr];
 
-    /// Its place in the arrays of this module.
+    /// The index in the arrays of this module.
     pub fn index(self) -> usize {
         match self {
             Self::Stdout => 0,
@@ -301,211 +285,194 @@ impl OutputStream {
     }
 }
 
-/// News with the tag of the order that it answers, or 0.
+/// A response with the tag of its request.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct TaggedResponse {
-    /// The order's tag.
+    /// The tag of the request, or 0 for an unsolicited response.
     pub tag: u64,
-    /// What there is to say.
     pub news: KeeperResponse,
 }
 
-/// What a keeper says.
+/// A response of a keeper.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum KeeperResponse {
-    /// It was done.
+    /// The request was executed.
     Done,
-    /// It was not.
+    /// The request was refused.
     Refused(KeeperRefusal),
-    /// How things are.
     Status(Box<KeeperStatus>),
-    /// The command has been given to the shell.
+    /// The command was sent to the shell.
     Started(JobId),
     /// The command has ended; answers [`KeeperRequest::Run`].
     Ran(Box<CommandResult>),
-    /// Bytes of a job; answers [`KeeperRequest::Follow`] and a followed [`KeeperRequest::Run`].
+    /// Output of a job; answers [`KeeperRequest::Follow`] and a followed [`KeeperRequest::Run`].
     Output(OutputChunk),
-    /// Nothing more will come of this job; answers [`KeeperRequest::Follow`].
+    /// The job has ended and all its output was sent; answers [`KeeperRequest::Follow`].
     Ended(ExecOutcome),
     /// Answers [`KeeperRequest::Read`].
     Piece(OutputPage),
-    /// The held child has ended.
+    /// The child has exited.
     Exited(ChildExit),
     /// Answers [`KeeperRequest::Say`].
     Settled(InputConsumed),
-    /// The shell could not be called back and was replaced by a new one, which is named here. Said before the result of
-    /// the command that was stopped; if no command was running, the next result is the first of the new shell.
+    /// The shell could not be recovered and was replaced by this one. It precedes the result of the stopped command. If
+    /// no command was running, the next result is the first of the new shell.
     ShellRestarted(ProcessIdentity),
 }
 
-/// How a child was found after it was told something.
+/// The state of a child after it got input.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InputConsumed {
-    /// What it does now.
     pub rest: IdleState,
-    /// How much each stream had had by then. All of it is said before or after this news, if it is followed.
+    /// Length of each stream at that time. If the output is followed, all of it is sent before or after this response.
     pub printed: [u64; 2],
-    /// How it ended, if it has.
+    /// Set if the child has exited.
     pub exit: Option<ChildExit>,
 }
 
-/// What a child does that was told something, from known to guessed.
+/// The state of a child after it got input, from certain to guessed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum IdleState {
-    /// It has taken everything and reads its input, and nothing else.
+    /// It has consumed all input and is blocked in reading more.
     Reads,
-    /// It waits for several things, its input among them, and has printed its prompt.
+    /// It waits for several events including input, and has printed its prompt.
     Prompts,
-    /// It waits for several things, its input among them, and was silent: whether it has finished is guessed.
+    /// It waits for several events including input, and printed nothing for the required time. Whether it has finished
+    /// is a guess.
     Waits,
-    /// The kernel does not tell what it waits for, and it was silent: whether it has finished is guessed.
+    /// The kernel does not show what it waits for, and it printed nothing for the required time. Whether it has
+    /// finished is a guess.
     Silent,
-    /// It is at work, and the waiting was given up.
+    /// It was still working at the timeout.
     Busy,
-    /// It has ended.
     Ended,
 }
 
-/// Bytes of a job.
+/// Output of a job.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct OutputChunk {
-    /// Which job.
     pub job: JobId,
-    /// Which stream.
     pub stream: OutputStream,
-    /// Where in the stream they stand.
+    /// Offset of the first byte in the stream.
     pub offset: u64,
-    /// The bytes.
     #[serde(with = "serde_bytes")]
     pub bytes: Vec<u8>,
 }
 
-/// Why the keeper said no.
+/// Why the keeper refused a request.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 pub enum KeeperRefusal {
-    /// The secret was wrong.
+    /// The client sent a wrong secret.
     #[error("the secret is wrong")]
     Stranger,
-    /// Another living process owns it.
+    /// Another living process owns the keeper.
     #[error("another runtime owns this session")]
     Owned,
-    /// A command is running.
     #[error("a command is running")]
     Busy,
-    /// No command is running.
     #[error("no command is running")]
     NotRunning,
-    /// The child has ended.
     #[error("the process has ended")]
     Ended,
-    /// The running command does not read from us.
+    /// The running command has no input pipe.
     #[error("the command takes no input")]
     NoInput,
-    /// The keeper holds as much as it may.
+    /// A limit of the keeper is reached.
     #[error("{0}")]
     Full(String),
-    /// This is not kept, or never was.
+    /// The output does not exist or has been dropped.
     #[error("no such output is kept")]
     Unknown,
-    /// The program is not there or cannot be executed.
+    /// The program does not exist or cannot be executed.
     #[error("cannot start {0}")]
     Program(String),
     /// The working directory cannot be used.
     #[error("cannot use the directory {0}")]
     Directory(String),
-    /// The child cannot do that.
+    /// The child does not support the request.
     #[error("{0}")]
     Unsupported(String),
-    /// The system refused.
+    /// A system call failed.
     #[error("{0}")]
     System(String),
 }
 
-/// How things are.
+/// The status of a keeper.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct KeeperStatus {
-    /// The keeper itself.
     pub keeper: ProcessIdentity,
-    /// The held child.
     pub child: ProcessIdentity,
-    /// Who answers for it.
     pub owner: KeeperOwner,
-    /// The running job and when it started, in microseconds since the epoch.
+    /// The running job and its start time, in microseconds since the Unix epoch.
     pub running: Option<(JobId, u64)>,
-    /// The newest ended job.
+    /// The last ended job.
     pub last: Option<ExecOutcome>,
-    /// How the child ended, if it has.
+    /// Set if the child has exited.
     pub exit: Option<ChildExit>,
-    /// How many commands were run.
+    /// Number of commands so far.
     pub jobs: u64,
-    /// In microseconds since the epoch.
+    /// Microseconds since the Unix epoch.
     pub created_at: u64,
-    /// In microseconds since the epoch.
+    /// Microseconds since the Unix epoch.
     pub last_activity_at: u64,
-    /// What the client wanted to find again.
+    /// The opaque data of [`KeeperSpec::meta`].
     #[serde(with = "serde_bytes")]
     pub meta: Vec<u8>,
-    /// Which orders the keeper understands, see [`PROTOCOL`]; 0 for keepers of earlier versions.
+    /// The protocol version of the keeper, see [`PROTOCOL`]; 0 for keepers of earlier versions.
     #[serde(deserialize_with = "or_default")]
     pub protocol: u32,
 }
 
-/// How a job ended.
+/// The end of a job: exit code, duration and the reason of a stop.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExecOutcome {
-    /// Which job.
     pub job: JobId,
-    /// Exit code, 128 + n for death by signal n.
+    /// Exit code; 128 + n for a death by signal n.
     pub code: i32,
-    /// How long it took.
     pub duration_us: u64,
-    /// It was stopped because its time was over.
+    /// The command was stopped by its timeout.
     pub timed_out: bool,
-    /// It was stopped because somebody asked.
+    /// The command was stopped by a request.
     pub cancelled: bool,
-    /// The shell ended with it.
+    /// Set if the shell exited with the command.
     pub exit: Option<ChildExit>,
-    /// The shell did not take the command, or could not be brought back from it.
+    /// Why the shell did not run the command, or had to be replaced.
     pub lost: Option<String>,
 }
 
-/// The result of a command, with the first bytes that it printed.
+/// The result of a command, with the first bytes of its output.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct CommandResult {
-    /// How it ended.
     pub outcome: ExecOutcome,
-    /// The first bytes of stdout.
     #[serde(with = "serde_bytes")]
     pub stdout: Vec<u8>,
-    /// The first bytes of stderr.
     #[serde(with = "serde_bytes")]
     pub stderr: Vec<u8>,
-    /// How many bytes each stream had.
+    /// Total length of each stream, in bytes.
     pub printed: [u64; 2],
 }
 
-/// How the held child ended.
+/// The exit of a child.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChildExit {
-    /// Exit code, 128 + n for death by signal n.
+    /// Exit code; 128 + n for a death by signal n.
     pub code: i32,
-    /// In microseconds since the epoch.
+    /// Microseconds since the Unix epoch.
     pub at: u64,
 }
 
-/// A stretch of output, and how it stands in the whole.
+/// A range of output, and its position in the stream.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct OutputPage {
-    /// Where the bytes begin; later than asked if what was asked for has been dropped.
+    /// Offset of the first byte. Larger than requested if earlier bytes have been dropped.
     pub offset: u64,
-    /// The bytes.
     #[serde(with = "serde_bytes")]
     pub bytes: Vec<u8>,
-    /// How many bytes the stream has had so far.
+    /// Length of the stream so far, in bytes.
     pub printed: u64,
-    /// How many of its first bytes are no longer kept.
+    /// Number of dropped bytes at the start of the stream.
     pub dropped: u64,
-    /// How the job ended, if it has.
+    /// Set if the job has ended.
     pub outcome: Option<ExecOutcome>,
 }
 
@@ -530,7 +497,7 @@ mod tests {
         };
         let mut bytes = postcard::to_stdvec(&spec).unwrap();
         assert_eq!(postcard::from_bytes::<KeeperSpec>(&bytes).unwrap().overflow, SpoolOverflow::Block);
-        // Without the group, and then without the confinement.
+        // The encoding without the group, and then also without the confinement.
         bytes.pop();
         assert_eq!(postcard::from_bytes::<KeeperSpec>(&bytes).unwrap().overflow, SpoolOverflow::Block);
         bytes.pop();

@@ -1,7 +1,7 @@
-//! Whether a program waits for its input, as the kernel tells it: which system call each thread of it is blocked in.
+//! Determines whether a program waits for its input, from the system calls in which its threads are blocked.
 //!
-//! A parent may look at this in its children even where strangers may not. Nothing is stopped or traced. What is not
-//! told (a foreign user's process, an unknown system call interface) is said to be untold, never taken for an answer.
+//! A parent may read this of its children even where other processes may not. Nothing is stopped or traced. If the
+//! information is not available (a process of another user, an unknown system call interface), the result says so.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -9,34 +9,34 @@ use std::path::Path;
 
 use crate::procs;
 
-/// What a tree of processes does about an input.
+/// The state of an input: whether a process of the tree waits for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum InputReadState {
-    /// One thread is blocked until there is input, and waits for nothing else.
+    /// A thread is blocked in reading the input, and waits for nothing else.
     Reads(BlockedReader),
-    /// One waits for several things or a time, and the input is among them.
+    /// A thread waits for several events or with a timeout, and the input is among them.
     Waits(BlockedReader),
-    /// Everything could be seen, and nobody waits for the input.
+    /// All threads were examined, and none waits for the input.
     Elsewhere,
-    /// Nobody was seen waiting for it, but not everything could be seen.
+    /// No thread was seen waiting for the input, but some could not be examined.
     Untold,
 }
 
-/// A thread and how often it has gone to sleep: one that was woken since has another number.
+/// A thread and its number of context switches. The number changes when the thread is woken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct BlockedReader {
     pub(crate) thread: u32,
     pub(crate) sleeps: u64,
 }
 
-/// Looks at everything below `root`. `input` is what `/proc` calls the input.
+/// Examines all descendants of `root`. `input` is the target of the input's `/proc` link.
 pub(crate) fn look(root: u32, input: &Path) -> InputReadState {
     let Some(calls) = WaitSyscalls::of_this_machine() else { return InputReadState::Untold };
     let mut found = InputReadState::Elsewhere;
     for pid in procs::tree(root) {
         for thread in procs::threads(pid) {
             let Ok(line) = fs::read_to_string(format!("/proc/{pid}/task/{thread}/syscall")) else {
-                // Gone is nothing to see; what is there and cannot be looked into is.
+                // A thread that has exited does not matter; one that exists but cannot be examined does.
                 if Path::new(&format!("/proc/{pid}/task/{thread}")).exists()
                     && found == InputReadState::Elsewhere
                 {
@@ -79,7 +79,7 @@ struct BlockedSyscall {
 }
 
 impl BlockedSyscall {
-    /// Reads `/proc/PID/syscall`: a number and six arguments, or `running`, or `-1` outside of any call.
+    /// Parses `/proc/PID/syscall`: a number and six arguments, or `running`, or `-1` outside of any call.
     fn parse(line: &str) -> Option<Self> {
         let mut words = line.split_ascii_whitespace();
         let number = words.next()?.parse().ok()?;
@@ -91,7 +91,7 @@ impl BlockedSyscall {
     }
 }
 
-/// The numbers of the calls by which programs wait for input. A call that a machine does not have is [`NONE`].
+/// The numbers of the system calls by which programs wait for input. A call that the architecture lacks is [`NONE`].
 #[derive(Debug)]
 struct WaitSyscalls {
     read: u64,
@@ -174,17 +174,17 @@ impl WaitSyscalls {
     }
 }
 
-/// A timeout is an `int`, and the kernel shows the whole register.
+/// The timeout is an `int`, but the kernel shows the whole register.
 fn is_minus_one(argument: u64) -> bool {
     u32::try_from(argument & 0xffff_ffff) == Ok(u32::MAX)
 }
 
-/// The most descriptors of one call that are looked at.
+/// Maximum number of descriptors of one call that are examined.
 const MOST_ENDS: u64 = 1024;
-/// That something can be read, in the masks of poll and epoll.
+/// The bit for readable in the masks of poll and epoll.
 const READABLE: u32 = 1;
 
-/// The descriptors of a `poll` that wait for something to read.
+/// The descriptors that a `poll` watches for input.
 fn polled(pid: u32, at: u64, count: u64) -> Option<Vec<u64>> {
     let bytes = memory(pid, at, count.min(MOST_ENDS) * 8)?;
     let ends = bytes.chunks_exact(8).filter_map(|entry| {
@@ -195,7 +195,7 @@ fn polled(pid: u32, at: u64, count: u64) -> Option<Vec<u64>> {
     Some(ends.collect())
 }
 
-/// The descriptors of a `select` that wait for something to read.
+/// The descriptors that a `select` watches for input.
 fn selected(pid: u32, count: u64, at: u64) -> Option<Vec<u64>> {
     if at == 0 {
         return Some(Vec::new());
@@ -209,7 +209,7 @@ fn selected(pid: u32, count: u64, at: u64) -> Option<Vec<u64>> {
     Some((0..count).filter(is_set).collect())
 }
 
-/// The descriptors of an `epoll` that wait for something to read.
+/// The descriptors that an `epoll` watches for input.
 fn registered(pid: u32, epoll: u64) -> Option<Vec<u64>> {
     let info = fs::read_to_string(format!("/proc/{pid}/fdinfo/{epoll}")).ok()?;
     let ends = info.lines().filter_map(|line| {

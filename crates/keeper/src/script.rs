@@ -1,10 +1,10 @@
-//! How a shell takes commands: it sources each one from a pipe of its own and reports the status on another.
+//! Makes a shell take commands: it sources each one from a pipe and reports the status on another.
 //!
-//! A command is data to the shell, never a continuation of our text, so no quote or here-document that it leaves open
-//! can swallow what we say next. The line that sources it and reports it is sent ahead of time (a *slot*), with a nonce
-//! that the command cannot know; several slots are sent at once, so that a shell is woken for its command and for
-//! nothing else. Two command pipes alternate, because a shell may look for the end of one only after its report. What
-//! the texts are for each kind of shell is decided by the client.
+//! A command is data to the shell and not a continuation of the keeper's script. So an unterminated quote or
+//! here-document cannot swallow later input. The line that sources and reports a command is called a *slot*. It
+//! contains a nonce that the command cannot know. Several slots are sent at once, so that the shell is woken only for
+//! its commands. Two command pipes alternate, because a shell may read the end of one after its report. The client
+//! supplies the templates for each kind of shell.
 
 use std::collections::VecDeque;
 use std::io;
@@ -18,30 +18,30 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use crate::lane::{OutputPipes, name_of, path_of};
 use crate::protocol::{OutputStream, ShellTemplates};
 
-/// The keeper's side of a shell that takes commands.
+/// Sends commands to a shell and receives its reports.
 #[derive(Debug)]
 pub(crate) struct ShellDriver {
     texts: ShellTemplates,
-    /// The shell's script; none when lines are typed into a terminal.
+    /// The shell's script; None when lines are typed into a terminal.
     main: Option<(OwnedFd, OwnedFd)>,
     commands: [CommandPipe; 2],
-    /// Where slots are sourced from; for a terminal, the pipes that a typed command waits on: two at its end, two at its
-    /// beginning. They alternate too.
+    /// The pipes from which slots are sourced. For a terminal, the pipes on which a typed command waits: two at its
+    /// end, two at its beginning. They alternate too.
     slots: [CommandPipe; 4],
     turn: usize,
     nonce: String,
-    /// The nonces of the slots that the shell has been sent but has not come to yet.
+    /// The nonces of the slots that were sent and not reached yet.
     ahead: VecDeque<String>,
-    /// The present slot is over; its nonce stays known for what is still to be read.
+    /// The present slot has ended. Its nonce stays valid for output that is still to be read.
     left: bool,
     closed: bool,
     report: OwnedFd,
     report_name: Option<PathBuf>,
     reported: Vec<u8>,
     unsent: Vec<u8>,
-    /// How many bytes of the present command the pipe has taken.
+    /// Number of bytes of the present command in the pipe.
     sent: usize,
-    /// Held only so that the report pipe never ends.
+    /// Keeps the report pipe open.
     _report_writer: OwnedFd,
 }
 
@@ -51,30 +51,29 @@ struct CommandPipe {
     writer: Option<OwnedFd>,
 }
 
-/// How far a shell has gone without reporting.
+/// How far a shell has advanced without a report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ShellPosition {
-    /// Past the present slot.
+    /// Beyond the present slot.
     Present,
-    /// Past everything that it was sent.
+    /// Beyond all slots that were sent.
     All,
 }
 
-/// What a shell says when a command has ended.
+/// A report of the shell.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct ShellReport {
     pub(crate) nonce: String,
     pub(crate) what: ShellReportKind,
 }
 
-/// What happened.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum ShellReportKind {
-    /// A typed command begins; what was on the terminal until now was its echo.
+    /// A typed command begins. Earlier terminal output was its echo.
     Began,
-    /// It ended with this status, leaving these flags (`$-`).
+    /// The command ended with this status and these flags (`$-`).
     Ended { code: i32, flags: String },
-    /// Something stands between the command and its report: the status that follows is not to be trusted.
+    /// A redefined builtin may falsify the status that follows.
     Broken,
 }
 
@@ -107,7 +106,7 @@ impl ShellDriver {
         self.main.as_ref().map(|(reader, _)| path_of(reader)).unwrap_or_default()
     }
 
-    /// Sends the first text. To a shell that reads its script byte by byte it goes with the first slots.
+    /// Sends the init text. A shell that reads its script byte by byte gets it with the first slots.
     pub(crate) fn begin(&mut self) -> io::Result<()> {
         if let Some((_, writer)) = self.main.as_ref().filter(|_| self.texts.line.is_empty()) {
             write_all(writer, self.texts.init.as_bytes())?;
@@ -115,8 +114,8 @@ impl ShellDriver {
         Ok(())
     }
 
-    /// Goes on to the next slot, in which the shell will wait for a command; if it has none ahead, it is sent some. For
-    /// a terminal, the line that has to be typed.
+    /// Advances to the next slot, in which the shell waits for a command. Sends new slots if none is left. For a
+    /// terminal, returns the line to type.
     pub(crate) fn offer(&mut self) -> io::Result<Option<String>> {
         if self.closed {
             return Ok(None);
@@ -164,7 +163,7 @@ impl ShellDriver {
         self.nonce = nonces().swap_remove(0);
         self.open_for_commands()?;
         let slot = self.slot(self.turn, &self.nonce);
-        // The prompt after a typed command must not be taken for its output, so the shell waits for us.
+        // The shell waits after a typed command, so that its prompt is not mistaken for output.
         for index in [self.turn, self.turn + 2] {
             let wait = &mut self.slots[index];
             if wait.writer.is_none() {
@@ -174,8 +173,8 @@ impl ShellDriver {
         Ok(format!("{}; . {}", slot.trim_end(), path_of(&self.slots[self.turn].reader)))
     }
 
-    /// Makes both pipes ready, that of the present slot and that of the next: a shell that came to one without a writer
-    /// would find its end at once. What an earlier command left unread, by returning early, is nobody's.
+    /// Opens the command pipes of the present and the next slot, because a shell reads end-of-file from a pipe without
+    /// a writer. Bytes that an earlier command left unread by returning early are discarded.
     fn open_for_commands(&mut self) -> io::Result<()> {
         for command in self.commands.iter_mut().filter(|command| command.writer.is_none()) {
             command.empty();
@@ -184,31 +183,31 @@ impl ShellDriver {
         Ok(())
     }
 
-    /// Lets a typed command begin, after its echo has been taken.
+    /// Lets a typed command begin, after its echo has been read.
     pub(crate) fn let_begin(&mut self) {
         self.slots[self.turn + 2].writer = None;
     }
 
-    /// Lets the shell go on to its prompt, after the output of a typed command has been taken.
+    /// Lets the shell show its prompt, after the output of a typed command has been read.
     pub(crate) fn release(&mut self) {
         let left = self.turn ^ 1;
         self.slots[left].writer = None;
         self.slots[left + 2].writer = None;
     }
 
-    /// Gives the waiting shell a command, or as much of it as the pipe takes.
+    /// Sends the waiting shell a command, as far as the pipe accepts it.
     pub(crate) fn give(&mut self, text: &[u8]) -> io::Result<()> {
         self.unsent.clear();
         self.sent = 0;
         self.unsent.extend_from_slice(text);
-        // A last line that has an end already would otherwise grow a here-document that was left open.
+        // Only a missing line end is added, because an extra one would extend an open here-document.
         if !text.ends_with(b"\n") {
             self.unsent.push(b'\n');
         }
         self.push()
     }
 
-    /// Goes on giving; call again while [`Self::wants_to_write`].
+    /// Continues to send; call again while [`Self::wants_to_write`].
     pub(crate) fn push(&mut self) -> io::Result<()> {
         let Some(writer) = self.commands[self.turn].writer.as_ref().filter(|_| !self.unsent.is_empty())
         else {
@@ -225,27 +224,27 @@ impl ShellDriver {
                 Err(error) => return Err(error.into()),
             }
         }
-        // The end of the pipe is the end of the command.
+        // End-of-file ends the command.
         self.commands[self.turn].writer = None;
         Ok(())
     }
 
-    /// Whether the pipe had no room for the rest of a command, and may have some later.
+    /// Whether a part of the command is still to be sent.
     pub(crate) fn wants_to_write(&self) -> bool {
         !self.unsent.is_empty() && self.commands[self.turn].writer.is_some()
     }
 
-    /// The pipe on which reports arrive.
+    /// The report pipe.
     pub(crate) fn reports_on(&self) -> BorrowedFd<'_> {
         self.report.as_fd()
     }
 
-    /// How `/proc` names that pipe.
+    /// The `/proc` link target of the report pipe.
     pub(crate) fn report_name(&self) -> Option<&PathBuf> {
         self.report_name.as_ref()
     }
 
-    /// The reports that have arrived. Lines of anybody else who found the pipe are no reports.
+    /// The reports that have arrived. Lines of other processes that found the pipe are ignored.
     pub(crate) fn reports(&mut self) -> Vec<ShellReport> {
         let mut buffer = [0; 512];
         while let Ok(count @ 1..) = read(&self.report, &mut buffer) {
@@ -265,13 +264,13 @@ impl ShellDriver {
         reports
     }
 
-    /// Whether the shell has read nothing of the command that it was given: a status without that is no status of it.
+    /// Whether the shell has read nothing of the current command. Then a reported status does not belong to it.
     pub(crate) fn is_unread(&self) -> bool {
         let left = rustix::io::ioctl_fionread(&self.commands[self.turn].reader).unwrap_or(0);
         self.sent > 0 && usize::try_from(left).is_ok_and(|left| left >= self.sent)
     }
 
-    /// Whether this is the report that the present slot gives. If so, the next slot is another pipe's.
+    /// Whether this report belongs to the present slot. If it ends the command, the other pipe becomes current.
     pub(crate) fn accept(&mut self, report: &ShellReport) -> bool {
         let current = !self.left && report.nonce == self.nonce;
         if current && matches!(report.what, ShellReportKind::Ended { .. }) {
@@ -280,7 +279,7 @@ impl ShellDriver {
         current
     }
 
-    /// Leaves the present slot; the next is the other pipe's.
+    /// Leaves the present slot; the other pipe becomes current.
     pub(crate) fn leave(&mut self) {
         self.commands[self.turn].writer = None;
         self.unsent.clear();
@@ -288,8 +287,8 @@ impl ShellDriver {
         self.left = true;
     }
 
-    /// Whether the shell has gone past the present slot without a report: it is blocked on the command of the next slot,
-    /// or, with all slots behind it, on its script. In that case the slots ahead are gone too.
+    /// Whether the shell has passed the present slot without a report. It is then blocked in reading the next command
+    /// or, beyond all slots, its script.
     pub(crate) fn is_past(&self, shell: u32) -> Option<ShellPosition> {
         let (main, _) = self.main.as_ref()?;
         let found = read_by(shell)?;
@@ -300,7 +299,7 @@ impl ShellDriver {
         (!self.ahead.is_empty() && Some(found) == name_of(next)).then_some(ShellPosition::Present)
     }
 
-    /// Whether the shell reads from a pipe that is not ours: it waits for the output of a substitution.
+    /// Whether the shell reads from a foreign pipe, which means that it waits for a substitution.
     pub(crate) fn is_expanding(&self, shell: u32) -> bool {
         let Some(found) = read_by(shell) else { return false };
         let own = self.commands.iter().chain(&self.slots).map(|command| &command.reader);
@@ -309,64 +308,65 @@ impl ShellDriver {
             && own.into_iter().all(|end| name_of(end) != Some(found.clone()))
     }
 
-    /// Whether the shell is blocked in the opening of a FIFO, and its trap runs only after the next word.
+    /// Whether the shell is blocked in opening a FIFO, and would run its trap only after the next word.
     pub(crate) fn is_opening_fifo(&self, shell: u32) -> bool {
         self.texts.defers_trap_in_open
             && system_call(shell).is_some_and(|(number, _)| OPEN_CALLS.contains(&number.as_str()))
             && std::fs::read_to_string(format!("/proc/{shell}/wchan")).is_ok_and(|at| at == FIFO_WAIT)
     }
 
-    /// Whether SIGINT takes this shell back to its script or prompt, without a report.
+    /// Whether SIGINT makes this shell return to its script or prompt, without a report.
     pub(crate) fn is_interruptible(&self) -> bool {
         self.texts.is_interruptible
     }
 
-    /// Whether this shell is kept from executing a word by a limit of descriptors.
+    /// Whether a descriptor limit must keep this shell from executing the next word.
     pub(crate) fn needs_descriptor_limit(&self) -> bool {
         self.texts.needs_descriptor_limit
     }
 
-    /// Leaves the present slot, and with it those that the shell has gone past.
+    /// Leaves the present slot and those that the shell has passed.
     pub(crate) fn leave_past(&mut self, past: ShellPosition) {
         if past == ShellPosition::All {
             self.ahead.clear();
             if let Some((_, writer)) = &self.main {
-                let _noticed_by_silence = write_all(writer, self.texts.rescue.as_bytes());
+                // A failed write shows as a missing report.
+                write_all(writer, self.texts.rescue.as_bytes()).ok();
             }
         }
         self.leave();
     }
 
-    /// The text that points the shell's own streams at this lane and this input.
+    /// The text that redirects the shell's streams to these pipes and this input.
     pub(crate) fn repair(&self, lane: &OutputPipes, input: &str) -> String {
         let (out, err) = (lane.path(OutputStream::Stdout), lane.path(OutputStream::Stderr));
         fill(&self.texts.repair, &[("{i}", input), ("{o}", &out), ("{e}", &err)])
     }
 
-    /// The text that switches tracing on again.
+    /// The text that enables tracing again.
     pub(crate) fn trace(&self) -> &str {
         &self.texts.trace
     }
 
-    /// The text that comes before every command.
+    /// The prefix of every command.
     pub(crate) fn guard(&self) -> String {
         let (report, wait) = (path_of(&self.report), path_of(&self.slots[self.turn].reader));
         fill(&self.texts.guard, &[("{n}", &self.nonce), ("{r}", &report), ("{w}", &wait)])
     }
 
-    /// The text that says that a typed command begins.
+    /// The text that reports the beginning of a typed command.
     pub(crate) fn beginning(&self) -> String {
         let wait = path_of(&self.slots[self.turn + 2].reader);
         let began = fill(&self.texts.began, &[("{n}", &self.nonce), ("{r}", &path_of(&self.report))]);
         format!("{began}\\. {wait}; ")
     }
 
-    /// The present nonce: a line of stderr that holds it is our own text, traced.
+    /// The present nonce. A line of stderr that contains it is a traced script line.
     pub(crate) fn nonce(&self) -> &str {
         &self.nonce
     }
 
-    /// Lets the shell find the end of its script, and of every command that it still comes to.
+    /// Closes the script and all command pipes, so that the shell reads end-of-file.
     pub(crate) fn close(&mut self) {
         self.main = None;
         self.closed = true;
@@ -394,7 +394,7 @@ impl CommandPipe {
     }
 }
 
-/// What a process is blocked reading from, as `/proc` names it.
+/// The `/proc` link target of the descriptor in whose `read` a process is blocked.
 fn read_by(pid: u32) -> Option<PathBuf> {
     let (number, descriptor) = system_call(pid)?;
     let descriptor = u32::from_str_radix(descriptor.strip_prefix("0x")?, 16).ok()?;
@@ -404,29 +404,28 @@ fn read_by(pid: u32) -> Option<PathBuf> {
     crate::procs::descriptor(pid, descriptor)
 }
 
-/// The number of the system call that a process is in, and its first argument, as `/proc` shows them.
+/// The number and the first argument of a process's current system call, as text.
 fn system_call(pid: u32) -> Option<(String, String)> {
     let call = std::fs::read_to_string(format!("/proc/{pid}/syscall")).ok()?;
     let mut words = call.split_ascii_whitespace().map(str::to_owned);
     Some((words.next()?, words.next()?))
 }
 
-/// The number of `read` as `/proc/PID/syscall` shows it.
+/// The number of `read` in `/proc/PID/syscall`.
 const READ_CALL: &str = if cfg!(target_arch = "x86_64") { "0" } else { "63" };
 
 /// The numbers of `open` and `openat`. Only x86_64 has both.
 const OPEN_CALLS: [&str; 2] = if cfg!(target_arch = "x86_64") { ["2", "257"] } else { ["56", "56"] };
 
-/// The function of the kernel in which the opening of a FIFO waits for its other end.
+/// The kernel function in which opening a FIFO waits for the other end.
 const FIFO_WAIT: &str = "wait_for_partner";
 
 const MAX_REPORTED: usize = 64 << 10;
 
-/// How many slots a shell is sent at once: together they fit into the block that a shell reads its script in.
+/// Number of slots sent at once. Together they fit into the block size with which a shell reads its script.
 const SLOTS: usize = 16;
 
-/// A report is a line that holds the present nonce, followed by what is reported. Some shells report with a message that
-/// has words of its own around it.
+/// Parses a report: a line with the nonce, followed by the status. Some shells embed it in an error message.
 fn parse(line: &[u8], nonce: &str) -> Option<ShellReport> {
     let line = str::from_utf8(line).ok()?;
     let (_, rest) = line.split_once(nonce).filter(|_| !nonce.is_empty())?;
@@ -457,7 +456,7 @@ fn write_all(end: &OwnedFd, mut bytes: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// Nonces for the slots that are sent at once.
+/// Creates the nonces of a batch of slots.
 fn nonces() -> Vec<String> {
     let mut bytes = [0u8; SLOTS * 8];
     let _filled = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());

@@ -1,40 +1,41 @@
-//! Staying awake for a moment for an answer that is about to come.
+//! Polls for an expected answer for a short time before blocking.
 //!
-//! Most commands of a shell take less time than waking a sleeping process on another processor. Whoever expects such an
-//! answer looks for it a few times before it sleeps, and gives way to everybody else between the looks. When that was
-//! in vain, because the command takes long or the machine has other things to do, the next ones are not looked for:
-//! one more in vain, twice as many; a few are forgiven while most are not in vain. Nobody stays awake when nothing is expected.
+//! Most shell commands take less time than waking a process on another processor. So a client that expects an answer
+//! polls a few times before it blocks, and yields the processor between the polls. A miss means that the command takes
+//! long or the machine is busy. Each miss doubles the number of waits that skip polling; up to 8 misses are tolerated
+//! after hits. Without an expected answer there is no polling.
 
 use crate::clock::ticks;
 
-/// Whether to look once more.
+/// Decides whether to poll again. Call [`Self::expect`] first, then [`Self::saw_nothing`] after each miss or
+/// [`Self::came`].
 #[derive(Debug)]
 pub struct AdaptiveSpin {
     patience_us: u64,
     until: Option<u64>,
     looked_at: u64,
-    /// How many expected answers are not looked for.
+    /// Number of waits that skip polling.
     skip: u32,
-    /// How many that will be after the next time in vain.
+    /// The value of `skip` after the next miss.
     next_skip: u32,
-    /// How many times in vain are forgiven, because others were not.
+    /// Number of misses that are tolerated, because of earlier hits.
     credit: u32,
 }
 
-/// The most answers in a row that are not looked for.
+/// Maximum of consecutive waits that skip polling.
 const MOST: u32 = 1 << 10;
-/// The most times in vain that are forgiven.
+/// Maximum number of tolerated misses.
 const CREDIT: u32 = 8;
-/// When giving way took this long, in microseconds, and brought nothing, somebody else needs the processor.
+/// If a yield takes longer than this and no answer has arrived, other processes need the processor. In microseconds.
 const CROWDED_US: u64 = 200;
 
 impl AdaptiveSpin {
-    /// Looks for at most this long, in microseconds.
+    /// Polls for at most this long, in microseconds.
     pub fn new(patience_us: u64) -> Self {
         Self { patience_us, until: None, looked_at: 0, skip: 0, next_skip: 1, credit: 0 }
     }
 
-    /// An answer is expected.
+    /// Call when an answer is expected.
     pub fn expect(&mut self) {
         if self.skip > 0 {
             self.skip -= 1;
@@ -44,7 +45,7 @@ impl AdaptiveSpin {
         self.until = Some(self.looked_at + self.patience_us);
     }
 
-    /// It has come.
+    /// Call when the answer has arrived.
     pub fn came(&mut self) {
         if self.until.take().is_some() {
             self.next_skip = 1;
@@ -52,12 +53,12 @@ impl AdaptiveSpin {
         }
     }
 
-    /// Whether somebody is looking.
+    /// Whether polling is active.
     pub fn is_looking(&self) -> bool {
         self.until.is_some()
     }
 
-    /// A look found nothing: gives way to others, or gives up.
+    /// Call after a poll without a result: yields the processor, or stops polling.
     pub fn saw_nothing(&mut self) {
         let Some(until) = self.until else { return };
         let now = ticks();
@@ -80,7 +81,7 @@ impl AdaptiveSpin {
 mod tests {
     use super::*;
 
-    /// How often something is looked for that never comes.
+    /// Counts the polls for answers that never arrive.
     fn looks(spin: &mut AdaptiveSpin, answers: u32) -> u32 {
         let mut looked = 0;
         for _ in 0..answers {

@@ -1,10 +1,9 @@
-//! What was printed, on disk: an append-only log in segments.
+//! The output on disk: an append-only log in segments.
 //!
-//! A record says which job and stream its bytes belong to and where in that stream they stand, so a reader needs
-//! nothing but the files. The index in memory only saves reading them from the start. Retention is declared by the
-//! caller: at least so many of the newest bytes are kept. What happens beyond it is declared too ([`SpoolOverflow`]): the
-//! oldest segments are dropped, which is counted per stream and told to every reader, or the spool is full until a
-//! reader releases what it does not need any more.
+//! A record contains its job, its stream and its offset in the stream, so a reader needs only the files. The index in
+//! memory avoids reading them from the start. The caller sets the retention: at least this many of the newest bytes are
+//! kept. It also sets the reaction to more output ([`SpoolOverflow`]). Either the oldest segments are dropped, which is
+//! counted per stream and reported to every reader. Or the spool is full until a reader releases output.
 
 mod record;
 mod remains;
@@ -29,12 +28,11 @@ pub struct Spool {
     overflow: SpoolOverflow,
     segment_bytes: u64,
     segments: VecDeque<SpoolSegment>,
-    /// The bytes of all segments.
+    /// Total size of all segments.
     bytes: u64,
     open: Option<File>,
-    /// The number of the next segment.
     next_segment: u64,
-    /// The first segment that has something that may not be on the disk yet.
+    /// The first segment with data that may not be synced.
     unsynced: u64,
     jobs: BTreeMap<JobId, JobStreams>,
 }
@@ -43,14 +41,14 @@ pub struct Spool {
 struct SpoolSegment {
     number: u64,
     bytes: u64,
-    /// How far each stream of each job reaches in it, so that it can be dropped without being read.
+    /// The end offset of each stream of each job in this segment, so that it can be dropped without being read.
     ends: BTreeMap<(JobId, usize), u64>,
 }
 
 impl SpoolSegment {
     fn note(&mut self, header: RecordHeader) {
         self.ends.insert((header.job, header.stream.index()), header.offset + header.length as u64);
-        // A job of which so many have come since is not known any more either.
+        // The index no longer contains a job that is this old.
         while self.ends.len() > 2 * MAX_JOBS
             && let Some(oldest) = self.ends.keys().find(|(job, _)| *job != 0).copied()
         {
@@ -59,19 +57,19 @@ impl SpoolSegment {
     }
 }
 
-/// How a job's two streams stand.
+/// The positions of a job's two streams.
 #[derive(Debug, Default)]
 struct JobStreams {
     printed: [u64; 2],
     dropped: [u64; 2],
-    /// Up to where no reader needs it any more.
+    /// Bytes before these offsets were released by the reader.
     released: [u64; 2],
     outcome: Option<ExecOutcome>,
-    /// Where the last read of each stream ended: most reads go on from there.
+    /// The end of the last read of each stream. Most reads continue there.
     read_to: [Cell<Option<SpoolCursor>>; 2],
 }
 
-/// A place in a stream, and where on disk the record lies that reaches up to it.
+/// An offset in a stream, and the position of the record that ends there.
 #[derive(Debug, Clone, Copy)]
 struct SpoolCursor {
     offset: u64,
@@ -80,7 +78,7 @@ struct SpoolCursor {
 }
 
 impl Spool {
-    /// The spool in this directory, with what an earlier process left there.
+    /// Opens the spool in this directory, with the records of an earlier process.
     pub fn open(directory: &Path, retention: u64, overflow: SpoolOverflow) -> io::Result<Self> {
         let mut spool = Self {
             directory: directory.to_owned(),
@@ -100,13 +98,13 @@ impl Spool {
         Ok(spool)
     }
 
-    /// Adds bytes to a stream and says at which offset they stand.
+    /// Appends bytes to a stream and returns their offset.
     ///
-    /// When the disk refuses, the bytes count as printed and dropped: the reader learns that they are missing.
+    /// If the write fails, the bytes count as printed and dropped, so the reader learns that they are missing.
     pub fn append(&mut self, job: JobId, stream: OutputStream, bytes: &[u8]) -> u64 {
         let begins = self.printed(job)[stream.index()];
         self.begin(job);
-        // A reader takes a longer record for leftovers, and everything behind it too.
+        // A reader treats a longer record, and all data behind it, as a torn write.
         for piece in bytes.chunks(MAX_RECORD) {
             let offset = self.printed(job)[stream.index()];
             let written = self.write(RecordHeader { job, stream, offset, length: piece.len() }, piece);
@@ -122,7 +120,7 @@ impl Spool {
         begins
     }
 
-    /// Whether a producer has to wait until something is released.
+    /// Whether the producer must wait for a release.
     pub fn is_full(&self) -> bool {
         match self.overflow {
             SpoolOverflow::DropOldest => false,
@@ -131,12 +129,12 @@ impl Spool {
         }
     }
 
-    /// Whether output is never dropped, so that readers may rely on every byte.
+    /// Whether output is never dropped.
     pub fn is_lossless(&self) -> bool {
         self.overflow == SpoolOverflow::Block
     }
 
-    /// No reader needs what stands before these offsets any more, so it may go.
+    /// Releases the bytes before these offsets, which may then be deleted.
     pub fn release(&mut self, job: JobId, before: [u64; 2]) -> io::Result<()> {
         if let Some(kept) = self.jobs.get_mut(&job) {
             for (released, (before, printed)) in kept.released.iter_mut().zip(before.iter().zip(kept.printed))
@@ -158,7 +156,7 @@ impl Spool {
             .all(|((job, index), end)| self.jobs.get(job).is_none_or(|kept| *end <= kept.released[*index]))
     }
 
-    /// Has the disk take what was written since the last time. Only output that blocks its producer is worth that.
+    /// Syncs the records written since the last call. Does nothing if output may be dropped.
     pub fn sync(&mut self) -> io::Result<()> {
         if self.overflow == SpoolOverflow::DropOldest {
             return Ok(());
@@ -175,28 +173,28 @@ impl Spool {
         Ok(())
     }
 
-    /// Remembers a job before it has printed anything.
+    /// Registers a job before its first output.
     pub fn begin(&mut self, job: JobId) {
         self.jobs.entry(job).or_default();
     }
 
-    /// Remembers how a job ended.
+    /// Records the end of a job.
     pub fn end(&mut self, outcome: ExecOutcome) {
         let job = outcome.job;
         self.jobs.entry(job).or_default().outcome = Some(outcome);
     }
 
-    /// How many bytes a stream has had.
+    /// Length of both streams, in bytes.
     pub fn printed(&self, job: JobId) -> [u64; 2] {
         self.jobs.get(&job).map_or([0; 2], |kept| kept.printed)
     }
 
-    /// How a job ended, if it is known and has.
+    /// The outcome of a job; None if it is unknown or has not ended.
     pub fn outcome(&self, job: JobId) -> Option<&ExecOutcome> {
         self.jobs.get(&job)?.outcome.as_ref()
     }
 
-    /// The bytes of a range that are still kept, or nothing if the job is not known.
+    /// The retained bytes of a range; None if the job is unknown.
     pub fn read(&self, range: JobOutputRange) -> io::Result<Option<OutputPage>> {
         let Some(kept) = self.jobs.get(&range.job) else { return Ok(None) };
         let index = range.stream.index();
@@ -243,7 +241,8 @@ impl Spool {
         let file = self.open.as_mut().ok_or(io::ErrorKind::NotFound)?;
         let whole = (HEADER + bytes.len()) as u64;
         if let Err(error) = write_record(file, header, bytes) {
-            // Behind half a record nothing could be read. If it cannot be taken back, the next one begins a new segment.
+            // Records behind an incomplete one cannot be read. If it cannot be truncated, the next record starts a new
+            // segment.
             let kept = self.segments.back().map_or(0, |segment| segment.bytes);
             if file.set_len(kept).is_err() {
                 self.open = None;
@@ -302,7 +301,7 @@ impl Spool {
         Ok(())
     }
 
-    /// The index is bounded too; an ended job beyond the bound answers as unknown.
+    /// Bounds the index. An ended job beyond the bound is reported as unknown.
     fn forget_old_jobs(&mut self) {
         while self.jobs.len() > MAX_JOBS {
             let oldest =
@@ -321,7 +320,7 @@ const PREFIX: &str = "spool.";
 const MAX_JOBS: usize = 512;
 const MAX_READ: u64 = 32 << 20;
 
-/// The numbers of the segments in a directory, the oldest first.
+/// The numbers of the segments in a directory, oldest first.
 fn numbers(directory: &Path) -> io::Result<Vec<u64>> {
     let mut numbers: Vec<u64> = fs::read_dir(directory)?
         .filter_map(|entry| entry.ok()?.file_name().to_str()?.strip_prefix(PREFIX)?.parse().ok())
@@ -453,7 +452,7 @@ mod tests {
 
         #[test]
         fn every_stream_reads_back_as_it_was_written_also_by_the_next_process(
-            // Nothing is recorded of an empty piece, so a job that printed only that is unknown to the next process.
+            // Empty pieces are not recorded, so a job with only empty output is unknown to the next process.
             writes in proptest::collection::vec(
                 (1u64..4, any::<bool>(), proptest::collection::vec(any::<u8>(), 1..200)), 0..40),
             from in 0u64..300,

@@ -1,7 +1,7 @@
-//! A clock that ticks while there is something to look after.
+//! A periodic timer that runs only while it is needed.
 //!
-//! A timeout on every wait would make the kernel set and clear a timer for each command, which costs more than the
-//! command. This timer runs on by itself and is stopped only when a whole tick has passed in idleness.
+//! A timeout on every wait would set and clear a kernel timer for each command, which costs more than the command. This
+//! timer keeps running, and stops after a whole period without work.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -25,14 +25,14 @@ impl PeriodicTimer {
         Ok(Self { timer: timerfd_create(TimerfdClockId::Monotonic, flags)?, period_us, ticking: false })
     }
 
-    /// Lets it tick.
+    /// Starts the timer.
     pub(crate) fn start(&mut self) {
         if !self.ticking {
             self.set(self.period_us);
         }
     }
 
-    /// Takes a tick; goes on only if it is still wanted.
+    /// Consumes a tick; stops the timer unless it is still wanted.
     pub(crate) fn tick(&mut self, wanted: bool) {
         let _ticks = rustix::io::read(&self.timer, &mut [0; 8]);
         if !wanted {

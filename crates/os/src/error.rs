@@ -1,28 +1,25 @@
-//! The crate's error, by what the caller can do next.
+//! The error type of the crate, by the reaction of the caller.
 
 use std::{io, path::PathBuf};
 
 /// Why an operation below a directory failed. Every variant names the path.
 #[derive(Debug, thiserror::Error)]
 pub enum OsError {
-    /// A symbolic link stands somewhere on the path. It was not followed.
+    /// A component of the path is a symbolic link. It was not followed.
     #[error("{path} is a symbolic link, which is not followed; replace it by a file or directory")]
     SymbolicLink {
-        /// The link itself.
+        /// The path of the link.
         path: PathBuf,
     },
-    /// A directory, FIFO, socket or device stands where a regular file is expected.
+    /// The path is a directory, FIFO, socket or device instead of a regular file.
     #[error("{path} is not a regular file")]
     NotRegular {
-        /// What was opened.
         path: PathBuf,
     },
-    /// The file has more bytes than the caller accepts.
+    /// The file exceeds the caller's limit.
     #[error("{path} has more than {max_bytes} bytes")]
     TooLarge {
-        /// The file.
         path: PathBuf,
-        /// The caller's limit.
         max_bytes: u64,
     },
     /// The path is empty, absolute, or contains `..` or a NUL byte.
@@ -30,23 +27,20 @@ pub enum OsError {
         "{path:?} is not a path below a directory: it is empty, absolute, or contains `..` or a NUL byte"
     )]
     InvalidPath {
-        /// As it was given.
         path: PathBuf,
     },
-    /// The operating system refused.
+    /// A system call failed.
     #[error("cannot {action} {path}: {source}")]
     System {
-        /// A verb, such as `open`.
+        /// A verb, for example `open`.
         action: &'static str,
-        /// The file or directory.
         path: PathBuf,
-        /// What the system answered.
         source: io::Error,
     },
 }
 
 impl OsError {
-    /// The kind of the system's answer; `Other` if the system was not asked or did not refuse.
+    /// The kind of the system error; `Other` for the other variants.
     pub fn kind(&self) -> io::ErrorKind {
         match self {
             Self::System { source, .. } => source.kind(),

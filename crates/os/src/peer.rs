@@ -1,6 +1,6 @@
-//! Processes at the other end of a Unix socket, and the processes that they descend from.
+//! Identifies the process at the other end of a Unix socket, and its ancestors.
 //!
-//! A process is named by its pid and its start time, because pids are reused. Nothing is signalled here.
+//! A process is identified by its pid and its start time, because pids are reused. This module sends no signals.
 
 use std::{
     fs::File,
@@ -13,9 +13,9 @@ use rustix::net::sockopt::socket_peercred;
 /// The process that connected a Unix socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PeerProcess {
-    /// Its pid, as seen from here.
+    /// The pid in the pid namespace of this process.
     pub pid: u32,
-    /// Its effective user.
+    /// The effective user id.
     pub uid: u32,
 }
 
@@ -28,21 +28,20 @@ impl PeerProcess {
     }
 }
 
-/// A process and the words that it was started with.
+/// A process and its command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AncestorProcess {
-    /// Its pid.
     pub pid: u32,
-    /// Clock ticks from boot to its start.
+    /// In clock ticks since boot.
     pub start_time: u64,
-    /// The beginning of its command line, word by word.
+    /// The first words of its command line.
     pub arguments: Vec<Vec<u8>>,
 }
 
-/// The process and everything above it, itself first. A process whose parent ends while this looks is moved to another
-/// one, so the way up counts only when two looks in a row find the same.
+/// The process and its ancestors, itself first. A process whose parent exits meanwhile is reparented, so the result
+/// counts only when two consecutive reads agree.
 ///
-/// An error of kind `NotFound` if the process is gone.
+/// Fails with `NotFound` if the process is gone.
 pub fn lineage(pid: u32) -> io::Result<Vec<AncestorProcess>> {
     let mut before = look_up(pid)?;
     for _ in 0..MAX_LOOKS {
@@ -55,16 +54,16 @@ pub fn lineage(pid: u32) -> io::Result<Vec<AncestorProcess>> {
     Err(io::Error::other("the processes above it keep changing"))
 }
 
-/// How often the way up is looked at before it is given up.
+/// Maximum number of reads before the operation fails.
 const MAX_LOOKS: usize = 16;
-/// More processes above one another than any system has.
+/// Maximum number of ancestors; larger than on any real system.
 const MAX_LINEAGE: usize = 4096;
-/// How much of a command line is read.
+/// Maximum number of bytes read from a command line.
 const MAX_ARGUMENTS: usize = 1024;
 
 fn look_up(pid: u32) -> io::Result<Vec<AncestorProcess>> {
     let (mut found, mut next) = (Vec::new(), pid);
-    // The parent of the first process, and of one whose parent is outside of our namespace, is 0.
+    // The parent is 0 for the first process, and for one whose parent is outside of this pid namespace.
     while next != 0 && found.len() < MAX_LINEAGE {
         let (parent, start_time) = stat(next)?;
         let arguments = beginning(next, "cmdline")?;
@@ -78,7 +77,7 @@ fn look_up(pid: u32) -> io::Result<Vec<AncestorProcess>> {
 fn stat(pid: u32) -> io::Result<(u32, u64)> {
     let line = beginning(pid, "stat")?;
     let line = String::from_utf8_lossy(&line);
-    // The name in brackets may itself hold spaces and brackets, so fields are counted from the last one.
+    // The name in parentheses may contain spaces and parentheses, so fields are counted from the last one.
     let mut fields = line.rsplit_once(") ").map_or("", |(_, rest)| rest).split(' ').skip(1);
     let parent = fields.next().and_then(|field| field.parse().ok());
     let start_time = fields.nth(17).and_then(|field| field.parse().ok());
@@ -90,7 +89,7 @@ fn beginning(pid: u32, name: &str) -> io::Result<Vec<u8>> {
     let file = File::open(format!("/proc/{pid}/{name}"))?;
     match file.take(MAX_ARGUMENTS as u64).read_to_end(&mut bytes) {
         Ok(_) => Ok(bytes),
-        // It ended between the two.
+        // The process exited between the open and the read.
         Err(error) if error.raw_os_error() == Some(rustix::io::Errno::SRCH.raw_os_error()) => {
             Err(io::ErrorKind::NotFound.into())
         }

@@ -1,9 +1,9 @@
-//! Processes by identity: what `/proc` says about one, and signals that cannot reach another.
+//! Processes by identity: their entry in `/proc`, and signals that cannot reach another process.
 //!
-//! A pid is reused as soon as its process has been reaped. A signal therefore goes through a pidfd, and a pidfd is only used
-//! after the process behind it has been identified. [`PidFd::open`] does both in an order that cannot race.
+//! A pid is reused as soon as its process has been reaped. So a signal is sent through a pidfd, and a pidfd is used
+//! only after the process behind it has been identified. [`PidFd::open`] does both in an order without a race.
 //!
-//! Not here: which process is meant, and in which order several are signalled. The caller decides both.
+//! The caller chooses the processes and the order of signals.
 
 use std::fs::File;
 use std::io::Read;
@@ -14,32 +14,30 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-/// The fields of `/proc/PID/stat` that tell processes apart and show how they are related.
+/// The fields of `/proc/PID/stat` that identify processes and their relations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProcessStat {
     /// One letter, such as `R`, `S`, `T` (stopped) or `Z` (zombie).
     pub state: u8,
-    /// The pid of the parent.
+    /// A pid.
     pub parent: u32,
-    /// The process group.
     pub group: u32,
-    /// The session.
     pub session: u32,
-    /// When the process started, in clock ticks since boot.
+    /// In clock ticks since boot.
     pub start_time: u64,
 }
 
 impl ProcessStat {
-    /// What the kernel says about the process that has this pid now. None if there is none.
+    /// The entry of the process with this pid. None if there is none.
     pub fn read(pid: u32) -> Option<Self> {
-        // The line is shorter than this, and one read returns all of it.
+        // The line is shorter than the buffer, and one read returns all of it.
         let mut line = [0; 1024];
         let count = File::open(format!("/proc/{pid}/stat")).ok()?.read(&mut line).ok()?;
         Self::parse(&String::from_utf8_lossy(line.get(..count)?))
     }
 
-    /// Parses a line of `/proc/PID/stat`. The command name in brackets may contain spaces and brackets, so the fields are
-    /// counted from the last closing bracket.
+    /// Parses a line of `/proc/PID/stat`. The command name in parentheses may contain spaces and parentheses, so the
+    /// fields are counted from the last closing parenthesis.
     fn parse(line: &str) -> Option<Self> {
         let (_, rest) = line.rsplit_once(") ")?;
         let mut fields = rest.split(' ');
@@ -57,7 +55,7 @@ impl ProcessStat {
     }
 }
 
-/// A reference to one process. It never refers to another process, also when the pid has been reused.
+/// A reference to one process. It never refers to another process, even if the pid is reused.
 #[derive(Debug)]
 pub struct PidFd {
     pid: u32,
@@ -65,11 +63,10 @@ pub struct PidFd {
 }
 
 impl PidFd {
-    /// Refers to the process that has this pid and for which `is_meant` holds. None if there is no such process, or it has
-    /// ended.
+    /// Opens the process with this pid, if `is_meant` accepts it. None if there is no such process, or it has ended.
     ///
-    /// The pidfd is opened first, then `/proc/PID/stat` and whatever `is_meant` looks at is read, then the pidfd is checked. A process that has not ended by
-    /// then had its pid during the whole time, so everything that was read is its own.
+    /// The pidfd is opened first. Then `/proc/PID/stat` and the data for `is_meant` are read, and finally the pidfd is
+    /// checked. A process that has not ended by then had its pid during the whole time, so the data belongs to it.
     pub fn open(pid: u32, is_meant: impl FnOnce(&ProcessStat) -> bool) -> Option<Self> {
         let fd = pidfd_open(as_pid(pid)?, PidfdFlags::empty()).ok()?;
         let stat = ProcessStat::read(pid)?;
@@ -77,23 +74,23 @@ impl PidFd {
         (is_meant(&stat) && !this.has_ended()).then_some(this)
     }
 
-    /// Refers to the process that has this pid and started at that time.
+    /// Opens the process with this pid and start time.
     pub fn open_started_at(pid: u32, start_time: u64) -> Option<Self> {
         Self::open(pid, |stat| stat.start_time == start_time)
     }
 
-    /// Refers to a child of this process. The caller must not have reaped it: until then the pid is the child's own, also
-    /// if the child has ended.
+    /// Opens a child of this process. The caller must not have reaped it. Until then the pid belongs to the child, even
+    /// if it has ended.
     pub fn of_child(pid: u32) -> Option<Self> {
         Some(Self { pid, fd: pidfd_open(as_pid(pid)?, PidfdFlags::empty()).ok()? })
     }
 
-    /// The pid that the process had when it was opened.
+    /// The pid of the process.
     pub fn pid(&self) -> u32 {
         self.pid
     }
 
-    /// Sends a signal. A process that has ended gets none, which is not an error.
+    /// Sends a signal. Succeeds without effect if the process has ended.
     pub fn signal(&self, signal: Signal) -> Result<(), Errno> {
         match pidfd_send_signal(&self.fd, signal) {
             Ok(()) | Err(Errno::SRCH) => Ok(()),
@@ -101,12 +98,12 @@ impl PidFd {
         }
     }
 
-    /// Whether the process has ended. A zombie has.
+    /// Whether the process has ended. True for a zombie.
     pub fn has_ended(&self) -> bool {
         self.wait(Duration::ZERO)
     }
 
-    /// Waits until the process has ended, at most for this time. Whether it has.
+    /// Waits until the process has ended, with a timeout. Returns whether it has ended.
     pub fn wait(&self, timeout: Duration) -> bool {
         let mut fds = [PollFd::new(&self.fd, PollFlags::IN)];
         let timeout = Timespec {
@@ -152,7 +149,7 @@ mod tests {
         let held = PidFd::open_started_at(child.id(), started).unwrap();
         held.signal(Signal::KILL).unwrap();
         assert!(held.wait(Duration::from_secs(60)));
-        // A zombie keeps its pid and its start time, and is not opened all the same.
+        // A zombie keeps its pid and its start time, but is not opened.
         assert!(PidFd::open_started_at(child.id(), started).is_none());
         child.wait().unwrap();
         assert_eq!(held.signal(Signal::KILL), Ok(()), "a process that is gone is no error");

@@ -1,4 +1,4 @@
-//! Which engines there are on this machine, by the names that people use.
+//! The engines that are installed on this machine, by their configured names.
 
 use std::sync::Arc;
 
@@ -6,29 +6,28 @@ use abide_domain::engine::EngineCommand;
 
 use crate::engine::{Engine, EngineInstallation, IsolationMode};
 
-/// Finds engines. Nobody else knows any of them by name.
+/// Looks up engines by name. Other code does not refer to an engine by name.
 pub trait EngineLookup: Send + Sync {
-    /// The engine of that name and how it is called here; none if there is no such engine or it is switched off.
+    /// Returns the engine and its installation, or none if the name is unknown or the engine is disabled.
     fn engine(&self, name: &str) -> Option<InstalledEngine>;
 
-    /// All names, in the order in which they are shown.
+    /// All names, in display order.
     fn names(&self) -> Vec<String>;
 }
 
-/// An engine and how it is called on this machine.
+/// An engine adapter together with its program on this machine.
 #[derive(Clone, Debug)]
 pub struct InstalledEngine {
-    /// The adapter.
     pub engine: Arc<dyn Engine>,
-    /// How its program is called.
+    /// The command, environment and isolation of its program.
     pub installation: EngineInstallation,
-    /// The name that stands for this program itself where an engine lives in it; it is stored in place of the path, so that
-    /// a run goes on with whichever binary is the daemon then.
+    /// A placeholder for the daemon's own binary, for engines that are part of it. It is stored instead of the path, so
+    /// that a run continues with the binary of the current daemon.
     pub own_name: Option<String>,
 }
 
 impl InstalledEngine {
-    /// How the program is called, as it is stored with a run (A9).
+    /// The command in the form that is stored with a run (A9).
     pub fn command_to_keep(&self) -> EngineCommand {
         let EngineInstallation { command, args, env, pass_env, isolation } = &self.installation;
         let mut command = command.clone();
@@ -44,8 +43,8 @@ impl InstalledEngine {
         }
     }
 
-    /// The same engine, called as it was stored with a run. The values of variables are those of the present
-    /// configuration; one that is no longer set there is left to the environment.
+    /// The same engine with the command that was stored with a run. Values of variables come from the current
+    /// configuration. A variable that is no longer configured is inherited from the environment.
     #[must_use]
     pub fn called_as(mut self, kept: Option<&EngineCommand>) -> Self {
         let Some(kept) = kept else { return self };
@@ -58,7 +57,7 @@ impl InstalledEngine {
         }
         let env = &self.installation.env;
         let env = kept.env.iter().filter_map(|name| Some((name.clone(), env.get(name)?.clone()))).collect();
-        // A run of a version that passed everything gets what a new run would get.
+        // Runs of versions that passed the whole environment use the current setting.
         let pass_env = kept.pass_env.clone().unwrap_or(self.installation.pass_env);
         let isolation = kept.isolation.as_deref().and_then(IsolationMode::named);
         let isolation = isolation.unwrap_or(self.installation.isolation);

@@ -1,9 +1,9 @@
-//! What time it is, and numbers that never come again.
+//! The contract of the clock: timestamps and unique numbers.
 
 use abide_domain::time::EventStamp;
 
-/// The source of time and of fresh ids.
+/// Supplies the current time and seeds for new ids.
 pub trait Clock: Send + Sync {
-    /// Now, with a number that no other call has given or will give.
+    /// The current time with an id seed that is unique across all calls.
     fn stamp(&self) -> EventStamp;
 }

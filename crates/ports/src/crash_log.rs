@@ -1,57 +1,58 @@
-//! What the daemon is performing, kept outside of its process: a daemon that dies leaves the names of what it was doing.
+//! The crash log: names of operations in progress, stored outside the process, so that the next daemon knows which
+//! operation a crash interrupted.
 
-/// Keeps the names of what is being performed, and the state of the crash guard.
+/// Stores the names of operations in progress and the state of the crash guard.
 ///
-/// Both survive the death of the process. They need not survive a power failure, so nothing is synced and beginning and
-/// ending cost no more than a write to a file.
+/// Both survive the death of the process. They need not survive a power failure, so nothing is synced. Beginning and
+/// ending an operation each cost one write to a file.
 pub trait CrashLog: Send + Sync {
-    /// Keeps the name of something that begins. Returns where it is kept.
+    /// Records the name of an operation that begins. Returns its slot for [`CrashLog::end`].
     fn begin(&self, item: &str) -> usize;
 
-    /// Removes the name that is kept there.
+    /// Clears a slot.
     fn end(&self, place: usize);
 
-    /// Replaces the state that the next daemon is given.
+    /// Replaces the state that the next daemon reads.
     fn save(&self, state: &CrashGuardState);
 
-    /// Removes all names: the process is about to end in order.
+    /// Clears all slots, because the process is about to exit normally.
     fn close(&self);
 }
 
-/// What an earlier daemon left.
+/// The crash log that an earlier daemon left.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CrashLogContents {
-    /// What it was performing when it died. Empty after an orderly end.
+    /// The operations in progress when it died. Empty after a normal exit.
     pub in_flight: Vec<String>,
-    /// The state that was saved last.
+    /// The last saved state.
     pub state: CrashGuardState,
 }
 
-/// What the crash guard remembers from one daemon to the next.
+/// The state of the crash guard, which persists across daemon restarts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CrashGuardState {
-    /// What daemons have died of, by name.
+    /// Operations during which daemons died.
     pub suspects: Vec<CrashSuspect>,
-    /// How many daemons in a row died while they performed several things at once.
+    /// Number of consecutive daemon deaths with several operations in progress.
     pub crowded_deaths: u32,
 }
 
-/// Something during which a daemon died, with nothing else in progress.
+/// An operation that was the only one in progress when a daemon died.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CrashSuspect {
-    /// Its name, such as `effect RUN NUMBER Launch`.
+    /// The name of the operation, such as `effect RUN NUMBER Launch`.
     pub item: String,
-    /// How many daemons in a row died during it.
+    /// Number of consecutive daemon deaths during it.
     pub deaths: u32,
-    /// When it may be performed again, in microseconds since 1970. Meaningful from the third death on.
+    /// Earliest time of the next try, in microseconds since 1970. Valid from the third death on.
     pub retry_at: i64,
 }
 
-/// The number of deaths in a row from which on something is set aside.
+/// Number of consecutive deaths after which an operation is set aside.
 pub const MAX_DEATHS: u32 = 3;
 
 impl CrashSuspect {
-    /// Whether it is performed only alone, and not before its time.
+    /// Whether the operation is delayed until `retry_at` and then performed alone.
     pub fn is_set_aside(&self) -> bool {
         self.deaths >= MAX_DEATHS
     }

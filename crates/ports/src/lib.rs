@@ -1,6 +1,6 @@
-//! The contracts with the outside: what the daemon asks of the world, without saying who answers.
+//! The contracts with the outside: the services that the daemon requires, without their implementations.
 //!
-//! No implementation lives here, and nothing that only one implementation needs.
+//! Types that only one implementation needs do not belong here.
 
 pub mod catalogue;
 pub mod clock;

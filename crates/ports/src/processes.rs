@@ -1,7 +1,8 @@
-//! The contract of held processes: started under a name, found again by it, read from any byte, written to once per key.
+//! The contract of supervised processes: started under a name, found again by it, read from any offset, written to once
+//! per key.
 //!
-//! A process belongs to nobody who may die: whoever comes next finds it under the same name. Every call may be made
-//! again after a crash without harm. What the process means is not known here.
+//! A process is independent of the lifetime of the daemon. The next daemon finds it under the same name. Every call is
+//! idempotent and may be repeated after a crash. The meaning of the output is not known here.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -12,28 +13,27 @@ use abide_domain::{
 
 use crate::engine::{EngineInstallation, IsolationMode, ProcessSignal, ProcessSpec};
 
-/// Those who hold processes. Calls block for as long as the system takes.
+/// Starts and controls processes that outlive the daemon. Calls block.
 pub trait Processes: Send + Sync {
-    /// Starts a process under this name, or finds the one that was started under it before.
+    /// Starts a process under this name, or returns the one that was started under it before.
     fn start(&self, name: &str, start: &ProcessStart<'_>) -> Result<ProcessBinding, StartError>;
 
-    /// What people must know about a process that is started like this, such as an isolation that this machine does not
-    /// offer.
+    /// A warning for people about such a start, for example that this machine does not support the isolation.
     fn warning(&self, _start: &ProcessStart<'_>) -> Option<String> {
         None
     }
 
-    /// What became of the process of that name.
+    /// The state of the process with this name.
     fn find(&self, name: &str) -> ProcessLookup;
 
-    /// When it last printed anything, or was started if it has not; none if nobody knows.
+    /// The time of its last output, or of its start if there was no output. None if it is unknown.
     fn last_heard(&self, name: &str) -> Option<Timestamp>;
 
-    /// Reads what it printed from these offsets on, and then what it prints. A process whose keeper died after it had
-    /// recorded the end is read from the keeper's files.
+    /// Reads the output from these offsets on, and then waits for further output. If the keeper died after it had
+    /// recorded the exit, the output is read from its files.
     fn follow(&self, name: &str, from: OutputOffsets) -> Result<Box<dyn OutputFollower>, ProcessUnreachable>;
 
-    /// How many bytes of a process's output are kept for a reader before the process has to wait for it.
+    /// The number of output bytes that are buffered for a reader before the process is blocked.
     fn kept_bytes(&self) -> u64 {
         u64::MAX
     }
@@ -43,88 +43,83 @@ pub trait Processes: Send + Sync {
         None
     }
 
-    /// Writes to its standard input, once for each key, in the order of calls. What it does not read yet is kept for it.
+    /// Writes to its standard input, once per key, in the order of calls. Input that the process does not read yet is
+    /// buffered.
     fn write(&self, name: &str, write: &StdinWrite<'_>) -> Result<(), ProcessUnreachable>;
 
     /// Sends a signal to its process group.
     fn signal(&self, name: &str, signal: ProcessSignal) -> Result<(), ProcessUnreachable>;
 
-    /// Ends it and everything that it started, first politely, and forgets it. A process that is not there is ended.
-    /// Returns how it ended: [`ExitStatus::Unseen`] if nothing of it was found.
+    /// Ends the process and all its descendants, first with SIGTERM, and removes its records. Succeeds if the process
+    /// does not exist. Returns the exit status, or [`ExitStatus::Unseen`] if no trace of the process was found.
     fn end(&self, name: &str) -> Result<ExitStatus, ProcessUnreachable>;
 
-    /// The names of all that are held, dead or alive.
+    /// The names of all recorded processes, running or exited.
     fn names(&self) -> Vec<String>;
 
-    /// The files that a command would run as they are now: its program as it would be found, and every file that its
-    /// arguments name. Cheap, for it is asked before every run. None where that cannot be told.
+    /// The identities of the files that a command would run: the program that would be found, and every file named by
+    /// its arguments. It must be cheap, because it is called before every run. None if the files cannot be determined.
     fn files_of(&self, _command: &EngineInstallation) -> Option<Vec<FileIdentity>> {
         None
     }
 }
 
-/// A file as it was seen. One that was written to or replaced since is another.
+/// The identity of a file. It changes when the file is written or replaced.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileIdentity {
-    /// Where it is found.
     pub path: PathBuf,
-    /// Which file that is, on which device.
+    /// Device and inode number.
     pub inode: (u64, u64),
-    /// How long it is.
     pub size: u64,
-    /// When it was last written, in seconds and nanoseconds.
+    /// Modification time in seconds and nanoseconds.
     pub modified: (i64, i64),
 }
 
-/// A process to be started.
+/// The parameters of a process start.
 #[derive(Clone, Copy, Debug)]
 pub struct ProcessStart<'a> {
-    /// What the engine wants.
     pub launch: &'a ProcessSpec,
-    /// The directory to start in.
+    /// The working directory.
     pub workspace: &'a str,
     /// The directory for [`ProcessSpec::files`].
     pub private: &'a str,
-    /// Which variables of the environment it gets besides those that every process gets ([`EngineInstallation::pass_env`]).
+    /// Variables that are inherited besides those that every process inherits ([`EngineInstallation::pass_env`]).
     pub pass_env: &'a [String],
-    /// How it is isolated from Abide's own files.
+    /// The isolation from Abide's own files.
     pub isolation: IsolationMode,
 }
 
 /// Bytes for a standard input.
 #[derive(Clone, Copy, Debug)]
 pub struct StdinWrite<'a> {
-    /// A second write with the same key is none.
+    /// The idempotency key. A second write with the same key is ignored.
     pub key: u64,
-    /// The bytes.
     pub bytes: &'a [u8],
-    /// Nothing more will come.
+    /// Whether standard input is closed after these bytes.
     pub ends: bool,
 }
 
-/// A place in a process's output: how many bytes of standard output and of standard error come before it.
+/// A position in a process's output: the numbers of preceding bytes on standard output and standard error.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OutputOffsets {
-    /// Bytes of standard output.
     pub stdout: u64,
-    /// Bytes of standard error.
     pub stderr: u64,
 }
 
 impl OutputOffsets {
-    /// The first byte of both.
+    /// The beginning of both streams.
     pub const START: Self = Self { stdout: 0, stderr: 0 };
-    /// Behind everything: only the end of the process is waited for.
+    /// After all output. Only the exit of the process is waited for.
     pub const END: Self = Self { stdout: u64::MAX, stderr: u64::MAX };
 }
 
-/// A reader of one process.
+/// Reads the output of one process.
 pub trait OutputFollower: Send {
-    /// What comes next, waiting for it at most so long.
+    /// Returns the next output, or [`ProcessOutput::Nothing`] after `patience`.
     fn next(&mut self, patience: Option<Duration>) -> Result<ProcessOutput, ProcessUnreachable>;
 
-    /// Stores what the next reader needs in order to begin at `before`, durably and in place of the last one. After that
-    /// the output before it may be dropped.
+    /// Durably replaces the stored checkpoint with the state that the next reader needs in order to begin at `before`.
+    /// The output before that position may then be dropped.
     fn store_checkpoint(
         &mut self,
         _checkpoint: &[u8],
@@ -134,53 +129,51 @@ pub trait OutputFollower: Send {
     }
 }
 
-/// What was heard of a process.
+/// The result of one read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ProcessOutput {
-    /// Further bytes of its standard output.
     Stdout(Vec<u8>),
-    /// Further bytes of its standard error.
     Stderr(Vec<u8>),
-    /// It is over, and everything that it printed has been heard.
+    /// The process has exited and all of its output has been read.
     Exited(ExitStatus),
-    /// Output is missing here, for this reason. Nothing that follows can be understood.
+    /// Output is missing here, for this reason. The following output cannot be interpreted.
     Missing(String),
-    /// Nothing, in all that time.
+    /// There was no output before the timeout.
     Nothing,
 }
 
-/// What became of a process.
+/// The state of a process that is looked up by name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ProcessLookup {
-    /// It is held, dead or alive, and can be followed.
+    /// It is recorded, running or exited, and can be followed.
     Held(ProcessBinding),
-    /// It may be held, but its keeper does not answer at the moment.
+    /// It may be running, but its keeper does not answer at the moment.
     Silent,
-    /// It was there, but its keeper is gone and has not recorded how it ended. What it printed can be followed.
+    /// It existed, but its keeper is gone and did not record an exit status. Its output can be followed.
     Gone,
-    /// Nothing was ever started under this name, or it was ended and forgotten.
+    /// No process was started under this name, or it was ended and its records were removed.
     Never,
 }
 
-/// Why a process could not be started. It certainly did not run, except where said.
+/// The reason why a process could not be started. Unless stated otherwise, it did not run.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StartError {
-    /// The program is not there or cannot be executed.
+    /// The program does not exist or cannot be executed.
     #[error("cannot start {0}")]
     Program(String),
-    /// The directory cannot be used.
+    /// The working directory cannot be used.
     #[error("cannot use the directory {0}")]
     Directory(String),
-    /// It cannot be isolated as it should be.
+    /// The required isolation is not available.
     #[error("{0}")]
     Isolation(String),
-    /// It was started before, and who held it is gone: it may have run.
+    /// It was started before and its keeper is gone. It may have run.
     #[error("the process was started before and is gone")]
     Gone,
-    /// It may have been started before, and its keeper does not answer at the moment.
+    /// It may have been started before. Its keeper does not answer at the moment.
     #[error("the keeper of the process does not answer")]
     Silent,
-    /// The system would not; it may another time.
+    /// The operating system refused; a later try may succeed.
     #[error("{0}")]
     System(String),
 }
@@ -189,6 +182,5 @@ pub enum StartError {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the process cannot be reached: {reason}")]
 pub struct ProcessUnreachable {
-    /// Why.
     pub reason: String,
 }

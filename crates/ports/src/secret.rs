@@ -1,21 +1,20 @@
-//! A text that must not be shown: it prints as `***`, wherever it gets to.
+//! A text that must not be shown. It is printed as `***`.
 
 use std::fmt;
 
-/// A secret. Whoever really needs it says so.
+/// A secret text. Access is explicit, by [`SecretString::expose`].
 #[derive(Clone, PartialEq, Eq)]
 pub struct SecretString(String);
 
-/// What is shown instead.
+/// The text that is printed instead of a secret.
 pub const MASK: &str = "***";
 
 impl SecretString {
-    /// This text is a secret.
     pub fn new(text: impl Into<String>) -> Self {
         Self(text.into())
     }
 
-    /// The text itself: to compare, to send, never to print.
+    /// The secret itself. It may be compared and sent, but not printed.
     pub fn expose(&self) -> &str {
         &self.0
     }
@@ -39,7 +38,7 @@ impl fmt::Display for SecretString {
     }
 }
 
-/// The names of some variables, for showing: their values are secrets.
+/// The names of variables, for printing. Their values are secrets.
 pub fn masked<'a>(variables: impl IntoIterator<Item = (&'a String, &'a String)>) -> Vec<String> {
     variables.into_iter().map(|(name, _)| format!("{name}={MASK}")).collect()
 }

@@ -1,10 +1,10 @@
-//! The contract of disk space: how much is free where a run would write.
+//! The contract for disk space: the free space at the place where a run would write.
 
 use std::fmt::Debug;
 
-/// Tells how much space is free. Calls are quick.
+/// Reports free disk space. Calls return quickly.
 pub trait DiskSpace: Debug + Send + Sync {
-    /// The bytes that are free for this user on the file system that holds a path, or would hold it. None if that
-    /// cannot be found out.
+    /// The number of bytes available to this user on the file system that holds a path or would hold it. None if it
+    /// cannot be determined.
     fn free_bytes(&self, path: &str) -> Option<u64>;
 }

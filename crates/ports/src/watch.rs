@@ -1,7 +1,7 @@
-//! The contract of those who watch: told what was committed, after it was, and never asked for anything.
+//! The contract of observers, which are notified of commits after they were written and return nothing.
 //!
-//! Figures and traces are made of this. What they look like outside is not known here, and nothing that must be right
-//! after a restart is counted here: that is read from the store.
+//! Metrics and traces are derived from these notifications; their formats are not defined here. Values that must be
+//! correct after a restart are read from the store instead of being counted here.
 
 use std::time::Duration;
 
@@ -15,87 +15,75 @@ use abide_domain::{
 
 use crate::store::{JournalCommit, JournalSeq, RunChange, StoreError};
 
-/// Somebody who watches. Calls come from the middle of the work, so they must be quick and cannot fail.
+/// Receives a report of each commit. It is called on the commit path, so calls must be quick and cannot fail.
 pub trait CommitObserver: Send + Sync {
-    /// A commit was answered.
+    /// Called after each commit, successful or not.
     fn committed(&self, sight: &CommitReport<'_>);
 }
 
-/// A commit and what became of it.
+/// A commit and its result.
 #[derive(Debug)]
 pub struct CommitReport<'a> {
-    /// How long it took, from the order to the answer.
+    /// The time from the request to the result.
     pub took: Duration,
-    /// Where the journal then ended, or why it does not.
+    /// The journal's head after the commit, or the error.
     pub outcome: Result<JournalSeq, &'a StoreError>,
-    /// What it ended, if it was written.
+    /// The items that the commit completed. Empty if it failed.
     pub milestones: &'a [CompletedItem],
 }
 
-/// Something that ended.
+/// A turn, run or delivery that was completed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CompletedItem {
-    /// A turn, with every process that was launched for it.
+    /// A turn, with all processes that were launched for it.
     Turn(CompletedTurn),
-    /// A run.
     Run(CompletedRun),
-    /// The way of something to a conversation, this long after it was wanted.
+    /// A delivery, with the time since it was requested.
     Delivered(TimeSpan),
 }
 
-/// A turn that ended.
+/// A completed turn.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CompletedTurn {
-    /// Its run.
     pub run_id: RunId,
-    /// The run's engine.
     pub engine: String,
-    /// Its name.
     pub turn_id: TurnId,
-    /// Its place in the run.
+    /// Its index within the run, counted from 1.
     pub turn_index: u32,
-    /// How it ended.
     pub status: ExecutionStatus,
-    /// When it began.
     pub started_at: Timestamp,
-    /// When its ending became durable.
+    /// The time at which its outcome became durable.
     pub ended_at: Timestamp,
-    /// The processes.
     pub attempts: Vec<AttemptSummary>,
 }
 
-/// A process that worked at a turn.
+/// A process that worked on a turn.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AttemptSummary {
-    /// Its number within the run.
+    /// Unique per run; increases by one for each launch.
     pub attempt: Attempt,
-    /// When it was first seen working at the turn.
+    /// The time at which it was first observed working on the turn.
     pub started_at: Timestamp,
-    /// When it ended, or the turn did if it was held for more.
+    /// The time of its exit. The end of the turn if the process was kept for another one.
     pub ended_at: Timestamp,
-    /// How it ended, if it did.
+    /// None if no exit was observed.
     pub exit: Option<ExitStatus>,
 }
 
-/// A run that ended.
+/// A completed run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CompletedRun {
-    /// Its name.
     pub run_id: RunId,
-    /// Its engine.
     pub engine: String,
-    /// How it ended.
     pub status: RunStatus,
-    /// When it was created.
     pub created_at: Timestamp,
-    /// When it ended.
     pub ended_at: Timestamp,
-    /// How many turns it had.
+    /// The number of its turns.
     pub turns: u32,
 }
 
 impl CompletedItem {
-    /// Everything that a commit ends.
+    /// All items that a commit completes.
     pub fn of(commit: &JournalCommit) -> Vec<Self> {
         let mut milestones = Vec::new();
         for change in &commit.changes {

@@ -1,62 +1,61 @@
-//! The contract of workspaces: what a run finds in its directory before its engine is started there (D3).
+//! The contract of workspaces: the preparation of a run's directory before its engine starts there (D3).
 //!
-//! A run's skill is copied to where its engine looks for skills, and only the copy is ever changed. Where the copy lies
-//! follows from the settings alone, so that a restarted daemon orders what an earlier one did. How files are copied, and
-//! what is added to them, is not known here.
+//! A run's skill is copied to the folder in which its engine looks for skills, and only the copy is modified. The place
+//! of the copy depends on the settings only, so a restarted daemon uses the same place. Copying and the changes to the
+//! copy are not defined here.
 
 use abide_domain::settings::ExecutionMode;
 
-/// Those who prepare workspaces. Calls block for as long as the system takes.
+/// Prepares the workspaces of runs. Calls block.
 pub trait Workspaces: Send + Sync {
-    /// Sees to it that the workspace holds what the run needs. Doing it again does no harm, after a crash in the middle
-    /// too, and a copy that was made for this run stays as it is.
+    /// Ensures that the workspace contains the files that the run needs. It is idempotent, also after a crash during an
+    /// earlier call. An existing copy for this run is not changed.
     fn prepare(&self, preparation: &WorkspacePreparation<'_>) -> Result<(), WorkspaceError>;
 }
 
-/// What a run needs in its workspace.
+/// The requirements of a run on its workspace.
 #[derive(Clone, Copy, Debug)]
 pub struct WorkspacePreparation<'a> {
-    /// The run.
     pub run: &'a str,
-    /// The directory that every turn of it works in.
+    /// The working directory of all turns of the run.
     pub workspace: &'a str,
-    /// Whether and how the run may ask.
+    /// Whether and how the run may ask questions.
     pub mode: ExecutionMode,
-    /// Its skill, if it was given one.
     pub skill: Option<&'a RunSkill>,
 }
 
 /// A skill for a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunSkill {
-    /// The folder as the owner named it; a relative one is meant from the workspace.
+    /// The folder as the owner named it, absolute or relative to the workspace.
     pub source: String,
-    /// Where the run's copy lies, from the workspace.
+    /// The folder of the run's copy, relative to the workspace.
     pub copy: String,
 }
 
 impl RunSkill {
-    /// The skill in this folder, for an engine that looks for skills there. None if the folder has no name that a copy
-    /// could have.
+    /// The skill in the folder `source`, for an engine that looks for skills in `skills_folder`. None if the name of
+    /// the folder cannot be used for a copy.
     pub fn new(source: &str, skills_folder: &str) -> Option<Self> {
         let name = source.trim_end_matches('/').rsplit('/').next().filter(|name| is_fit(name))?;
         Some(Self { source: source.to_owned(), copy: format!("{skills_folder}/{name}") })
     }
 
-    /// The name of the folder, which is the skill's.
+    /// The name of the folder, which is the name of the skill.
     pub fn name(&self) -> &str {
         self.copy.rsplit('/').next().unwrap_or(&self.copy)
     }
 }
 
-/// Engines overlook hidden folders, the name is put into a prompt, and the agent uses it in commands.
+/// Whether a name can be used for a skill. Hidden folders are ignored by engines. The name also appears in prompts and
+/// in commands of the agent.
 fn is_fit(name: &str) -> bool {
     !name.is_empty()
         && !name.starts_with(['.', '-'])
         && !name.contains(|char: char| char.is_control() || char == '`')
 }
 
-/// Why a run cannot work there. The text says what to do about it.
+/// The reason why a run cannot use its workspace, with the remedy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct WorkspaceError(pub String);

@@ -1,6 +1,6 @@
-//! Besieges the real daemon from outside: kills it, and looks whether anything was lost, doubled or invented.
+//! Crash, load and upgrade tests of the real daemon: kill it and check that nothing is lost, duplicated or invented.
 //!
-//! Everything that a simulation could find is in `sim`; here are real processes, files, sockets and deaths.
+//! Failures that a simulation can find are tested in `sim`. These tests use real processes, files, sockets and signals.
 
 mod kill;
 mod load;

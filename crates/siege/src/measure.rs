@@ -1,5 +1,5 @@
-//! What whole runs cost over HTTP, on the real binary with the parrot: one short measurement for a comparison of two
-//! binaries that repeats it in turns. Nothing is judged here.
+//! Measures whole runs over HTTP, on the real binary with the parrot. One short measurement is a sample for a
+//! comparison that alternates between two binaries. No limits are checked here.
 
 use std::{path::Path, time::Duration};
 
@@ -9,16 +9,16 @@ use serde_json::json;
 
 use crate::watch::SlowStopwatch;
 
-/// How many runs follow each other, after those that warm up.
+/// The number of sequential runs, after the warm-up.
 const ALONE: usize = 20;
 const WARM_UP: usize = 3;
-/// How many people have runs at the same time, and how many each.
+/// The number of concurrent clients, and the number of runs of each.
 const PEOPLE: usize = 8;
 const EACH: usize = 4;
-/// As many turns may work at a time.
+/// The maximum number of concurrent turns.
 const SLOTS: &str = "8";
 
-/// What one run took.
+/// The durations of one run.
 #[derive(Clone, Copy, Debug, Default)]
 struct CycleTimes {
     create: Duration,
@@ -72,7 +72,7 @@ pub(crate) fn run(program: &Path) -> Result<()> {
     Ok(())
 }
 
-/// A run that asks once and is answered.
+/// Plays a run that asks one question.
 fn cycle(home: &TestHome, feed: &EventReader, name: &str) -> Result<CycleTimes> {
     let client = home.client()?;
     let body = json!({
@@ -94,7 +94,7 @@ fn cycle(home: &TestHome, feed: &EventReader, name: &str) -> Result<CycleTimes> 
     Ok(CycleTimes { create, reply, whole: whole.elapsed() })
 }
 
-/// Waits for events until the run has this status; gives its open question.
+/// Waits until the run has this status, and returns its open question.
 fn reaches(client: &TestHttpClient, feed: &EventReader, path: &str, status: &str) -> Result<String> {
     loop {
         let seen = feed.seen().len();

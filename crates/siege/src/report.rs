@@ -1,17 +1,15 @@
-//! Writes figures to the document of reliability: each kind has its own section, which is replaced as a whole.
+//! Writes figures to the reliability document. Each kind of test has its own section, which is replaced as a whole.
 
 use std::{fs, path::Path};
 
 use anyhow::{Context, Result};
 
-/// A section of the document.
 #[derive(Debug)]
 pub(crate) struct ReportSection<'a> {
-    /// Its heading.
     pub(crate) heading: &'a str,
-    /// What was done, in a sentence or two.
+    /// A description of the test, in one or two sentences.
     pub(crate) about: &'a str,
-    /// The figures, by name.
+    /// Pairs of name and value.
     pub(crate) figures: Vec<(String, String)>,
 }
 
@@ -23,7 +21,7 @@ Tests of the real daemon from outside, and their results. The crash, load and up
 ";
 
 impl ReportSection<'_> {
-    /// Puts the section into the document, in place of the one with its heading.
+    /// Replaces the section with the same heading, or appends it.
     pub(crate) fn write(&self, document: &Path) -> Result<()> {
         let text = fs::read_to_string(document).unwrap_or_else(|_| HEAD.to_owned());
         fs::write(document, self.put_into(&text))

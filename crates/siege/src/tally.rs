@@ -1,55 +1,55 @@
-//! What was done and seen, in figures.
+//! The counters of a crash test.
 
 use std::{collections::BTreeMap, fmt};
 
 use abide_testkit::daemon::{ScenarioRecord, TestScenario};
 
-/// The figures of a siege.
+/// The counters of a crash test.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct CrashCounters {
-    /// Deaths of SIGKILL, by where they came.
+    /// Kills by SIGKILL, by failpoint.
     pub(crate) kills: BTreeMap<String, u64>,
-    /// Planned deaths whose place was never reached.
+    /// Planned kills whose failpoint was never reached.
     pub(crate) not_reached: u64,
-    /// Points at which there was no keeper or child to kill.
+    /// Failpoints at which there was no keeper or child to kill.
     pub(crate) without_victim: u64,
-    /// Runs of which a process was killed.
+    /// Runs with a killed process.
     pub(crate) hit: u64,
     /// Starts of the daemon.
     pub(crate) starts: u64,
-    /// Runs that were lived to their end.
+    /// Runs that were played to their end.
     pub(crate) runs: u64,
-    /// Lines that had to be in a file once.
+    /// Lines that had to appear exactly once in a file.
     pub(crate) lines: u64,
-    /// Answers that had to count once.
+    /// Questions whose answers had to be accepted exactly once.
     pub(crate) questions: u64,
-    /// Messages that had to be taken once.
+    /// Messages that had to be accepted exactly once.
     pub(crate) messages: u64,
-    /// Requests that were acknowledged.
+    /// Acknowledged requests.
     pub(crate) acknowledged: u64,
-    /// Requests that had to be made again.
+    /// Repeated requests.
     pub(crate) retries: u64,
-    /// Times that the outcome of a turn was unknown and a person was asked.
+    /// Turns with an unknown outcome, for which the user was asked.
     pub(crate) unknown: u64,
-    /// Times that the last daemon left an order to be reported by the next.
+    /// Effects that the last daemon left to the next one.
     pub(crate) late: u64,
-    /// Entries of the journals.
+    /// Journal entries.
     pub(crate) events: u64,
-    /// Readers that saw each of them once.
+    /// Readers that received each entry exactly once.
     pub(crate) readers: u64,
-    /// How often these had to connect again.
+    /// Reconnections of these readers.
     pub(crate) reconnections: u64,
-    /// What was not as it must be.
+    /// Violations of the invariants.
     pub(crate) problems: Vec<String>,
 }
 
 impl CrashCounters {
-    /// Deaths in all.
+    /// Returns the total number of kills.
     pub(crate) fn kills(&self) -> u64 {
         self.kills.values().sum()
     }
 
-    /// A story was lived to its end.
+    /// Adds a scenario that was played to its end.
     pub(crate) fn lived(&mut self, story: &TestScenario, account: &ScenarioRecord) {
         self.runs += 1;
         self.lines += story.lines.len() as u64;
@@ -61,7 +61,7 @@ impl CrashCounters {
         self.problems.extend(account.problems.iter().cloned());
     }
 
-    /// Adds another's figures.
+    /// Adds the figures of another instance.
     pub(crate) fn add(&mut self, other: Self) {
         for (point, count) in other.kills {
             *self.kills.entry(point).or_default() += count;
@@ -84,7 +84,7 @@ impl CrashCounters {
         self.problems.extend(other.problems);
     }
 
-    /// The figures in words, one to a line.
+    /// Returns the counters with their descriptions.
     pub(crate) fn figures(&self) -> Vec<(String, u64)> {
         let mut figures: Vec<(String, u64)> = vec![("kills".to_owned(), self.kills())];
         figures.extend(self.kills.iter().map(|(point, count)| (format!("kills, {point}"), *count)));

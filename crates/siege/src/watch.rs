@@ -1,15 +1,14 @@
-//! How long something took. Nothing is decided by it; what is slow is said aloud.
+//! Measures and reports slow steps. It affects no result.
 
 use std::{
     fmt,
     time::{Duration, Instant},
 };
 
-/// A stopwatch.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SlowStopwatch(Instant);
 
-/// What takes longer than this is worth a word.
+/// The duration from which a step is reported as slow.
 const SLOW: Duration = Duration::from_secs(15);
 
 impl SlowStopwatch {
@@ -22,7 +21,7 @@ impl SlowStopwatch {
         self.0.elapsed()
     }
 
-    /// Says so if it took long.
+    /// Prints a message if the step was slow.
     pub(crate) fn complain_about(self, what: &impl fmt::Debug) {
         if self.elapsed() > SLOW {
             eprintln!("{:.0} s for {what:?}", self.elapsed().as_secs_f64());

@@ -1,4 +1,4 @@
-//! A fake conversation: it loses things, doubts things, and remembers what a person there has seen.
+//! A fake conversation: it loses deliveries, leaves their outcome unknown, and records those that a person has seen.
 
 use abide_domain::{
     delivery::{Delivery, DeliveryContent, DeliveryFailure},
@@ -8,24 +8,24 @@ use abide_domain::{
 
 use abide_testkit::dice::SeededRng;
 
-/// What reached the person, and under which key.
+/// The deliveries that reached the person, with their keys.
 #[derive(Debug, Default)]
 pub(crate) struct FakeChannel {
     pub(crate) shown: Vec<ShownDelivery>,
 }
 
-/// Something that a person has seen.
+/// A delivery that a person has seen.
 #[derive(Clone, Debug)]
 pub(crate) struct ShownDelivery {
     pub(crate) key: DeliveryId,
     pub(crate) content: DeliveryContent,
     pub(crate) carries: Option<TurnId>,
-    /// Whether the turn had been replaced when it was shown.
+    /// Whether the turn had been superseded when it was shown.
     pub(crate) superseded: bool,
     pub(crate) text: Option<String>,
 }
 
-/// How reliable the channel is today.
+/// The reliability of the channel.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum NetworkMode {
     Fair,
@@ -33,7 +33,7 @@ pub(crate) enum NetworkMode {
 }
 
 impl FakeChannel {
-    /// Tries to show something. A key that was shown before is not shown again.
+    /// Tries to show a delivery. A key that was shown before is not shown again.
     pub(crate) fn send(
         &mut self,
         key: DeliveryId,

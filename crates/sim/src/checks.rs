@@ -1,4 +1,4 @@
-//! The promises, checked: after every commit what can be seen at once, at the end of a history everything.
+//! Invariants: some are checked after every commit, all of them at the end of a history.
 
 use abide_domain::{
     delivery::{DeliveryContent, DeliveryStatus},
@@ -21,12 +21,10 @@ use crate::{
     world::{HistoryCounters, SimWorld},
 };
 
-/// A promise that was not kept.
+/// A violated invariant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct InvariantViolation {
-    /// Which promise.
     pub(crate) check: &'static str,
-    /// How.
     pub(crate) detail: String,
 }
 
@@ -43,7 +41,7 @@ fn ensure(
 }
 
 impl SimWorld {
-    /// What can be seen of a run right after a commit.
+    /// Checks the invariants of a run after a commit.
     pub(crate) fn check_run(&mut self, run: &Run) -> Result<(), InvariantViolation> {
         let id = run.run_id;
         let open: Vec<_> = run.interactions.iter().filter(|question| question.is_open()).collect();
@@ -101,12 +99,12 @@ impl SimWorld {
         self.is_sticky(run) || run.settings.unanswered == UnansweredPolicy::AutoDecide
     }
 
-    /// As the engine is, not as the run believes.
+    /// Uses the real behaviour of the engine, not the run's profile.
     fn is_sticky(&self, run: &Run) -> bool {
         self.plans.get(&run.run_id).is_some_and(|plan| plan.kind == ProfileKind::StickyProcess)
     }
 
-    /// Everything, once the world has come to rest.
+    /// Checks all invariants, after the world is quiescent.
     pub(crate) fn check_the_end(&mut self) -> Result<(), InvariantViolation> {
         let runs = self.all_runs();
         self.check_journal()?;
@@ -141,7 +139,7 @@ impl SimWorld {
     fn check_tables(&self, run: RunId) -> Result<(), InvariantViolation> {
         let entries = now(self.store.entries_of(run, JournalSeq(0), usize::MAX)).unwrap_or_default();
         let live = now(self.store.tables_of(run)).unwrap_or_default();
-        // A bent rule is bent in the journal's reading too, or every fault would be caught here alone.
+        // The reading of the journal has the same fault, so this check would detect every fault and hide the others.
         if self.fault.is_some() {
             return Ok(());
         }
@@ -159,7 +157,7 @@ impl SimWorld {
         ensure(gapless, "the journal has no gaps", || "a sequence number is missing".into())
     }
 
-    /// A turn reaches an engine once, and what stands under its name is its own.
+    /// A turn reaches an engine once, and its records belong to it.
     fn check_turns(&self, run: RunId) -> Result<(), InvariantViolation> {
         let tables = now(self.store.tables_of(run)).unwrap_or_default();
         for turn in tables.turns.values() {
@@ -189,8 +187,8 @@ impl SimWorld {
         Ok(())
     }
 
-    /// A turn costs a bounded number of launches. When they are used up a person is asked, and only a person has it tried
-    /// again.
+    /// The number of launches of a turn is bounded. When they are used up a person is asked, and only a person can have
+    /// it retried.
     fn check_launches(&self, run: &Run) -> Result<(), InvariantViolation> {
         let tables = now(self.store.tables_of(run.run_id)).unwrap_or_default();
         let parks =
@@ -218,7 +216,7 @@ impl SimWorld {
         Ok(())
     }
 
-    /// A run that goes on does so in the session in which it began.
+    /// A run continues in the session in which it began.
     fn check_sessions(&self, run: &Run) -> Result<(), InvariantViolation> {
         let Some(handle) = &run.handle else { return Ok(()) };
         if let RunState::Finished(RunOutcome::Failed(_) | RunOutcome::Canceled(_)) = run.state {
@@ -243,7 +241,7 @@ impl SimWorld {
         Ok(())
     }
 
-    /// What was acknowledged is there, was done once, or says why not.
+    /// An acknowledged message is stored, and was executed once or has a stated reason.
     fn check_messages(&self) -> Result<(), InvariantViolation> {
         for (key, run) in &self.people.acknowledged {
             let prompts = self.engines.executed.values().filter(|executed| executed.prompt == key.message_id);
@@ -270,7 +268,7 @@ impl SimWorld {
         Ok(())
     }
 
-    /// A question is answered once, by whom it says, and permission comes from people only.
+    /// A question is answered once, by the recorded person, and only people grant permission.
     fn check_replies(&self) -> Result<(), InvariantViolation> {
         for (id, text) in &self.people.taken_replies {
             let recorded = now(self.store.interaction(*id)).ok().flatten();
@@ -324,7 +322,7 @@ impl SimWorld {
         ensure(known == (held, 0), "no slot leaks", || format!("{known:?} are counted, {held} are held"))
     }
 
-    /// What people saw was meant to be seen, under one key; what was finished was seen or is called unavailable.
+    /// Shown deliveries were intended and have one key; a finished delivery was shown or is reported as unavailable.
     fn check_shown(&self) -> Result<(), InvariantViolation> {
         for shown in &self.channel.shown {
             ensure(!shown.superseded, "a superseded turn is never shown", || format!("{shown:?}"))?;
@@ -361,7 +359,7 @@ impl SimWorld {
         Ok(())
     }
 
-    /// What happened in this history, in numbers.
+    /// Counts the events of this history.
     pub(crate) fn tally(&self) -> HistoryCounters {
         let runs = self.all_runs();
         let questions = now(self.store.open_interactions(PageRequest::first(1)));

@@ -1,5 +1,5 @@
-//! The daemon of the simulated world: the real desk, and a hand that performs what is owed and listens to
-//! processes. Everything in here is gone when it dies; everything else must be enough to go on.
+//! The daemon of the simulated world: the real [`RunService`], and a simulated executor that performs effects and reads
+//! processes. Its state is lost in a crash; all other state must suffice for recovery.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -34,20 +34,20 @@ use crate::{
     world::{HistoryHalt, SimWorld},
 };
 
-/// What dies with the daemon.
+/// The state that is lost in a crash.
 pub(crate) struct SimDaemon {
     pub(crate) desk: RunService,
-    /// How much of each spool was read.
+    /// Number of facts read from each spool.
     read: BTreeMap<(RunId, Attempt), usize>,
-    /// Orders that a faulty daemon does not know of any more.
+    /// Pending effects that a faulty daemon has forgotten.
     forgotten: BTreeSet<(RunId, u32)>,
     started_at: Timestamp,
-    /// Events that were taken since the world began.
+    /// Number of events since the start of the world.
     pub(crate) taken: u64,
     pub(crate) restarts: u64,
 }
 
-/// Where in its spool a process stands whose end was told too.
+/// The position of a spool whose exit was reported too.
 const HEARD_OUT: usize = usize::MAX / 2;
 
 impl SimDaemon {
@@ -66,8 +66,8 @@ impl SimDaemon {
 }
 
 impl SimWorld {
-    /// A new daemon on what the old one left. What is owed comes first: the old one may have done it without saying
-    /// so. Then it looks for every process that a run holds. Only then does it take anything new.
+    /// Starts a new daemon on the remaining state. Pending effects come first, because the old daemon may have executed
+    /// them without a report. Then it reattaches to every process of a run. Only then does it accept new events.
     pub(crate) fn restart_daemon(&mut self) -> Result<(), InvariantViolation> {
         loop {
             self.note(|| "a new daemon starts".into());
@@ -81,7 +81,7 @@ impl SimWorld {
             match self.perform_everything().and_then(|()| self.reconcile()) {
                 Ok(()) => return Ok(()),
                 Err(HistoryHalt::Violated(violation)) => return Err(violation),
-                // It died again while starting.
+                // It crashed again during the start.
                 Err(HistoryHalt::Crashed) => {}
             }
         }
@@ -101,7 +101,7 @@ impl SimWorld {
         Ok(())
     }
 
-    /// Every run hears that the daemon stops; how much of what follows is still done is left to chance.
+    /// Sends the shutdown event to every run; a random part of the resulting effects is executed.
     pub(crate) fn shut_down(&mut self) -> Result<(), HistoryHalt> {
         for run in self.all_runs() {
             self.take(run.run_id, RunEvent::ShutdownRequested)?;
@@ -135,7 +135,7 @@ impl SimWorld {
         self.judge(outcome).map(|_| ())
     }
 
-    // Performing.
+    // Execution of effects.
 
     pub(crate) fn perform_something(&mut self) -> Result<(), HistoryHalt> {
         let owed = self.first_owed();
@@ -156,7 +156,7 @@ impl SimWorld {
         Ok(())
     }
 
-    /// The first order of each run that is due: a run's orders are carried out in their sequence.
+    /// The first due effect of each run: the effects of a run are executed in order.
     fn first_owed(&mut self) -> Vec<(RunId, PendingEffect)> {
         let all = now(self.store.owed(None, usize::MAX)).unwrap_or_default();
         let mut first: BTreeMap<RunId, PendingEffect> = BTreeMap::new();
@@ -172,7 +172,7 @@ impl SimWorld {
     fn perform(&mut self, run: RunId, owed: PendingEffect) -> Result<(), HistoryHalt> {
         self.note(|| format!("the daemon performs {} for {run}", owed.effect.name()));
         let fact = self.carry_out(run, &owed);
-        // It may die between doing a thing and saying that it did.
+        // The daemon may crash between the execution and its report.
         if self.dice.chance(3) && !self.people.behave {
             self.note(|| "the daemon is killed before it can say so".into());
             return Err(HistoryHalt::Crashed);
@@ -180,7 +180,7 @@ impl SimWorld {
         self.take(run, fact)
     }
 
-    /// Does what an order says and returns the fact that reports it.
+    /// Executes an effect and returns the event that reports it.
     fn carry_out(&mut self, run: RunId, owed: &PendingEffect) -> RunEvent {
         let performed = RunEvent::EffectPerformed { effect: owed.number };
         match &owed.effect {
@@ -254,10 +254,10 @@ impl SimWorld {
         let Some(keeper) = self.engines.keepers.get(&(run, attempt)) else {
             return RunEvent::RecoveryFailed { attempt, reason: "there is no trace of it".into() };
         };
-        // A process that is over and was heard to its end has nothing more to say.
+        // An exited process whose spool was read to the end has no more facts.
         let read = self.daemon.read.get(&(run, attempt)).copied().unwrap_or_default();
         let heard_out = keeper.fate != ProcessFate::Alive && read >= keeper.spool.len();
-        // Sometimes a living process is simply not found.
+        // Sometimes a living process is not found.
         let missed = !self.people.behave && self.dice.chance(10);
         if heard_out || missed {
             RunEvent::RecoveryFailed { attempt, reason: "it is over and did not say how".into() }
@@ -281,7 +281,7 @@ impl SimWorld {
         }
     }
 
-    /// What a daemon would do that acts first and commits afterwards.
+    /// Simulates a daemon that executes effects before it commits.
     fn act_too_early(&mut self, run: RunId, event: &RunEvent) {
         let before = now(self.store.run(run)).ok().flatten();
         if let Ok(step) = bent_rules(before.as_ref(), &self.clock.stamp(), event) {
@@ -291,10 +291,10 @@ impl SimWorld {
         }
     }
 
-    // Hearing.
+    // Reading of output.
 
     pub(crate) fn hear_something(&mut self) -> Result<(), HistoryHalt> {
-        // Mostly somebody with something to say, sometimes anybody.
+        // Mostly a process with unread output, sometimes any process.
         let unread = |(at, keeper): (&(RunId, Attempt), &SimKeeper)| {
             let read = self.daemon.read.get(at).copied().unwrap_or_default();
             (read < keeper.spool.len()).then_some(*at)
@@ -313,8 +313,7 @@ impl SimWorld {
         Ok(())
     }
 
-    /// Takes the next facts from a process's spool, as many as happen to be heard at once, or what became of the
-    /// process when there is none left.
+    /// Reads the next facts from a process's spool, a random number of them. If none is left, reports the exit.
     fn hear(&mut self, at: (RunId, Attempt)) -> Result<(), HistoryHalt> {
         let (run, attempt) = at;
         let Some(keeper) = self.engines.keepers.get(&at) else { return Ok(()) };
@@ -344,7 +343,8 @@ impl SimWorld {
             return self.take_all(run, events);
         }
         let Some(exit) = keeper.exit() else { return Ok(()) };
-        // Heard to the end. Say it once for each daemon; the turn may also be read back from the engine's own files.
+        // The spool was read to the end. The exit is reported once for each daemon; the turn may also be read back from
+        // the engine's own files.
         if read >= HEARD_OUT {
             return Ok(());
         }
@@ -353,7 +353,7 @@ impl SimWorld {
         self.read_back(run, attempt)
     }
 
-    /// An engine that can be asked may still know how a lost turn ended.
+    /// An engine that supports it may still know the outcome of a lost turn.
     fn read_back(&mut self, run: RunId, attempt: Attempt) -> Result<(), HistoryHalt> {
         let Ok(Some(state)) = now(self.store.run(run)) else { return Ok(()) };
         let RunState::Running(RunningPhase::Recovering(_)) = state.state else { return Ok(()) };
@@ -381,7 +381,7 @@ impl SimWorld {
         self.take(run, RunEvent::ContactLost { attempt, within: None })
     }
 
-    // Time and slots.
+    // Deadlines and slots.
 
     pub(crate) fn ring(&mut self) -> Result<(), HistoryHalt> {
         let due = now(self.store.due(self.clock.now(), 100)).unwrap_or_default();
@@ -431,7 +431,7 @@ fn fact(
     }
 }
 
-/// Nothing in this world is slow: a future is ready when it is asked.
+/// Polls a future that is always ready in this world.
 pub(crate) fn now<T>(future: impl Future<Output = T>) -> T {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(value) => value,

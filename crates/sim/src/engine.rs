@@ -1,5 +1,6 @@
-//! Fake engine processes under fake keepers. They do what real ones were seen to do: mumble, ask, lie about their
-//! session, say the end twice, die without a word, ignore orders. What a keeper holds outlives the daemon.
+//! Fake engine processes under fake keepers. They reproduce observed behaviour: they print progress, ask, report a
+//! wrong session, report the end twice, exit without a result, and ignore signals. The state of a keeper survives the
+//! daemon.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,18 +17,18 @@ use abide_domain::{
 
 use abide_testkit::dice::SeededRng;
 
-/// All processes that were ever started, and what they did.
+/// All processes that were ever started, and their actions.
 #[derive(Debug, Default)]
 pub(crate) struct SimEngines {
     pub(crate) keepers: BTreeMap<(RunId, Attempt), SimKeeper>,
-    /// How often each turn's prompt reached an engine.
+    /// How often the prompt of each turn reached an engine.
     pub(crate) executed: BTreeMap<TurnId, ExecutedTurn>,
-    /// How often each steered message did.
+    /// How often each steered message reached an engine.
     pub(crate) steered: BTreeMap<String, u32>,
     next_session: u32,
 }
 
-/// What an engine was told in a turn.
+/// The prompt of a turn and its number of executions.
 #[derive(Debug)]
 pub(crate) struct ExecutedTurn {
     pub(crate) run: RunId,
@@ -35,26 +36,26 @@ pub(crate) struct ExecutedTurn {
     pub(crate) times: u32,
 }
 
-/// A fake keeper: one process and everything that it said.
+/// A fake keeper: one process and its output.
 #[derive(Debug)]
 pub(crate) struct SimKeeper {
     pub(crate) process: ProcessBinding,
     pub(crate) fate: ProcessFate,
-    /// Everything that the process said, in order, and in which turn. Survives the daemon and the process.
+    /// All facts of the process in order, with their turns. Survives the daemon and the process.
     pub(crate) spool: Vec<(TurnId, SimFact)>,
     turn: TurnId,
-    /// Orders that were already carried out on this process.
+    /// Effects that were already executed on this process.
     pub(crate) done: BTreeSet<EffectNumber>,
-    /// Answers by gate; hearing the same one again is no second answer.
+    /// Answers by gate. A repetition of the same one does not count.
     pub(crate) answers: BTreeMap<String, BTreeSet<(String, bool)>>,
     pub(crate) kind: ProfileKind,
-    /// The session that the process really works in.
+    /// The actual session of the process.
     pub(crate) session: String,
     script: Vec<ScriptStep>,
     obeys: bool,
 }
 
-/// An order to start a process.
+/// The parameters of a launch.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SimLaunch<'a> {
     pub(crate) run: RunId,
@@ -64,16 +65,16 @@ pub(crate) struct SimLaunch<'a> {
     pub(crate) prompt: &'a str,
 }
 
-/// What became of a process.
+/// The state of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ProcessFate {
     Alive,
     Exited(i32),
-    /// Gone with the machine; nobody saw how.
+    /// Lost in a reboot, without an exit status.
     Vanished,
 }
 
-/// Something that an engine said.
+/// A fact that an engine reports.
 #[derive(Clone, Debug)]
 pub(crate) enum SimFact {
     Session(String),
@@ -83,7 +84,7 @@ pub(crate) enum SimFact {
     End(TurnOutcome),
 }
 
-/// What a process will do next.
+/// The next action of a process.
 #[derive(Clone, Debug)]
 enum ScriptStep {
     Say(SimFact),
@@ -108,7 +109,7 @@ impl SimEngines {
             let real = match session {
                 LaunchSession::New => new,
                 LaunchSession::Named(handle) => handle.handle_value.clone(),
-                // Several programs quietly start a new session instead.
+                // Several real programs silently start a new session instead.
                 LaunchSession::Resumed(_) if dice.chance(plan.lies) => new,
                 LaunchSession::Resumed(handle) => handle.handle_value.clone(),
             };
@@ -141,7 +142,7 @@ impl SimEngines {
         &self.keepers[&(run, attempt)]
     }
 
-    /// Gives a living process the prompt of its next turn, once.
+    /// Sends a living process the prompt of its next turn, once.
     pub(crate) fn say(
         &mut self,
         at: (RunId, Attempt),
@@ -176,7 +177,7 @@ impl SimEngines {
         answers.insert((text.to_owned(), verdict == Some(ApprovalVerdict::Approved)));
     }
 
-    /// Puts a message into the running turn, once. A process whose turn is over cannot take it.
+    /// Steers the running turn with a message, once. A process whose turn has ended cannot take it.
     pub(crate) fn steer(&mut self, at: (RunId, Attempt), order: EffectNumber, message: &str) -> bool {
         let Some(keeper) = self.keepers.get_mut(&at) else { return false };
         if keeper.done.contains(&order) {
@@ -204,14 +205,14 @@ impl SimEngines {
         }
     }
 
-    /// The machine goes down: every process is gone and nobody saw how. What was said is on disk.
+    /// Simulates a reboot: every process is lost without an exit status. The spools remain on disk.
     pub(crate) fn reboot(&mut self) {
         for keeper in self.keepers.values_mut().filter(|keeper| keeper.fate == ProcessFate::Alive) {
             keeper.fate = ProcessFate::Vanished;
         }
     }
 
-    /// Every process that is alive.
+    /// All living processes.
     pub(crate) fn alive(&self) -> impl Iterator<Item = (RunId, Attempt)> {
         self.keepers.iter().filter(|(_, keeper)| keeper.fate == ProcessFate::Alive).map(|(at, _)| *at)
     }
@@ -223,7 +224,7 @@ impl SimEngines {
 }
 
 impl SimKeeper {
-    /// Lets the process go on by one line of its script, and says what it did.
+    /// Executes one step of the process's script, and returns a description.
     pub(crate) fn live_on(&mut self) -> Option<String> {
         if self.fate != ProcessFate::Alive {
             return None;
@@ -235,7 +236,7 @@ impl SimKeeper {
             self.script.remove(0);
         }
         if self.script.is_empty() {
-            // Between turns a sticky process waits; another one has nothing left to do.
+            // Between turns a sticky process waits; any other exits.
             if self.kind == ProfileKind::StickyProcess {
                 return None;
             }
@@ -263,7 +264,7 @@ impl SimKeeper {
         }
     }
 
-    /// After a reconnect, an engine says again what it still waits for.
+    /// After a reconnect, an engine repeats its open gate.
     pub(crate) fn repeat_open_gate(&mut self) {
         let Some(ScriptStep::AwaitAnswer(open)) = self.script.first() else { return };
         if self.answers.contains_key(open) {
@@ -275,7 +276,7 @@ impl SimKeeper {
         }
     }
 
-    /// A process that would sit there for ever is put out of its misery, so that the world can come to rest.
+    /// Ends a process that would hang, so that the world can become quiescent.
     pub(crate) fn unhang(&mut self) {
         if matches!(self.script.first(), Some(ScriptStep::Hang | ScriptStep::AwaitAnswer(_))) {
             self.script = vec![ScriptStep::Exit(1)];
@@ -306,7 +307,7 @@ impl SimFact {
     }
 }
 
-/// How the engine of a run behaves, in percent.
+/// The behaviour of a run's engine, in percent.
 #[derive(Clone, Debug)]
 pub(crate) struct EnginePlan {
     pub(crate) kind: ProfileKind,
@@ -340,13 +341,13 @@ impl EnginePlan {
         }
     }
 
-    /// The same engine on a good day, when the world is brought to rest.
+    /// Makes the engine reliable, for the end of the history.
     pub(crate) fn behave(&mut self) {
         (self.lies, self.mutes, self.asks, self.gates, self.fails) = (0, 0, 0, 0, 0);
     }
 }
 
-/// The text with which a turn completes; it names its turn, so that an answer shown for another one is noticed.
+/// The text of a completed turn. It contains the turn id, so that a delivery for another turn is detected.
 pub(crate) fn answer_of(turn: TurnId) -> String {
     format!("answer of {turn}")
 }
@@ -365,7 +366,7 @@ fn turn_script(turn: TurnId, plan: &EnginePlan, dice: &mut SeededRng) -> Vec<Scr
         script.push(ScriptStep::Say(SimFact::Gate { gate: gate.clone(), purpose, question }));
         match dice.below(4) {
             0 => script.push(ScriptStep::Say(SimFact::Withdrawn { gate })),
-            // Asked for in parallel with the next one.
+            // Asked in parallel with the next one.
             1 => {}
             _ => script.push(ScriptStep::AwaitAnswer(gate)),
         }

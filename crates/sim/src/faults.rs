@@ -1,7 +1,7 @@
-//! Rules broken on purpose, each of which the checks must notice.
+//! Faults: rules that are broken on purpose, each of which the checks must detect.
 //!
-//! A fault sits at a seam of the world (what is performed, what is remembered at a restart, what the store keeps) or
-//! bends the domain's own rules by wrapping them. The domain itself has no idea.
+//! A fault is at a boundary of the simulated world (executed effects, state at a restart, contents of the store), or
+//! wraps the domain's transition function. The domain itself is not changed.
 
 use std::{cell::Cell, sync::Arc};
 
@@ -24,15 +24,15 @@ pub(crate) enum RuleFault {
     ConsumeReplyTwice,
     /// Deadlines that were set before a restart are not looked at after it.
     ForgetDeadlinesAtRestart,
-    /// What was owed before a restart is not performed after it.
+    /// Effects that were pending before a restart are not executed after it.
     ForgetOwedAtRestart,
-    /// Orders are carried out before they are committed.
+    /// Effects are executed before they are committed.
     ActBeforeCommit,
     /// A commit is acknowledged before it is durable.
     AcknowledgeTooEarly,
-    /// News of an old attempt is taken as news of the current one.
+    /// Events of an old attempt are taken as events of the current one.
     IgnoreFence,
-    /// What was heard before is heard again.
+    /// Output that was processed before is processed again.
     ForgetWhatWasHeard,
     /// A waiting run keeps its slot.
     KeepSlotWhileWaiting,
@@ -52,14 +52,14 @@ pub(crate) enum RuleFault {
     ForgetMessageKeys,
     /// A message brings a finished run back to life.
     LeaveFinishedStates,
-    /// A turn that could not be started is tried again when nobody answers.
+    /// A turn that could not be started is tried again without an answer of a person.
     TryAgainWithoutAPerson,
     /// The tries of a launch are not counted.
     LaunchForEver,
 }
 
 thread_local! {
-    /// The fault that the rules of this thread have; rules are a plain function and cannot carry it.
+    /// The fault of this thread's rules. It is thread-local because the rules are a plain function pointer.
     static BROKEN: Cell<Option<RuleFault>> = const { Cell::new(None) };
 }
 
@@ -68,7 +68,7 @@ pub(crate) fn break_rules(fault: Option<RuleFault>) {
     BROKEN.set(fault);
 }
 
-/// The domain's rules with this thread's fault in them.
+/// The domain's rules with the fault of this thread.
 pub(crate) fn bent_rules(
     run: Option<&Run>,
     stamp: &EventStamp,
@@ -166,7 +166,7 @@ fn bend_after(fault: RuleFault, before: &Run, event: &RunEvent, step: &mut RunSt
     }
 }
 
-/// The attempt that an event speaks of, to be tampered with.
+/// The attempt of an event, to be modified.
 #[expect(clippy::wildcard_enum_match_arm, reason = "a fault touches the few events that it names")]
 fn attempt_of(event: &mut RunEvent) -> Option<&mut abide_domain::process::Attempt> {
     match event {

@@ -1,7 +1,8 @@
-//! Whole histories of the daemon in a world that lies, dies, repeats itself and comes late, replayable by seed.
+//! Simulates whole histories of the daemon with crashes, duplicates, delays and wrong reports, replayable by seed.
 //!
-//! The desk, the domain and the memory store are the real ones. Engines, people, the conversation and the clock are
-//! not: they misbehave as real ones were seen to, and then come to rest, so that every promise can be checked.
+//! [`abide_daemon::RunService`], the domain and the memory store are the real ones. Engines, people, the conversation
+//! and the clock are fakes. They misbehave in observed ways and then become reliable, so that every invariant can be
+//! checked.
 
 mod channel;
 mod checks;

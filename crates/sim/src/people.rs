@@ -1,4 +1,4 @@
-//! People: they want things, say things twice, answer late, and try again when they get no answer.
+//! Fake people: they send requests, repeat them, answer late, and retry without a response.
 
 use abide_daemon::{RequestError, RequestOutcome};
 use abide_domain::{
@@ -20,19 +20,19 @@ use crate::{
     world::{HistoryHalt, SimWorld},
 };
 
-/// What people have done and were told.
+/// The requests of people and the responses.
 #[derive(Debug, Default)]
 pub(crate) struct SimPeople {
     pub(crate) behave: bool,
     next: u32,
     runs: usize,
-    /// Requests without an answer yet; they will be made again, word for word.
+    /// Requests without a response; they are repeated unchanged.
     unanswered: Vec<PersonRequest>,
-    /// Requests with an answer; some people make them again all the same.
+    /// Requests with a response; some are repeated anyway.
     answered: Vec<PersonRequest>,
-    /// Messages that we were told are safe, and the run that took them.
+    /// Acknowledged messages, and the runs that accepted them.
     pub(crate) acknowledged: Vec<(MessageKey, RunId)>,
-    /// Replies that we were told were taken.
+    /// Acknowledged replies.
     pub(crate) taken_replies: Vec<(InteractionId, String)>,
     seen_questions: Vec<InteractionId>,
 }
@@ -77,7 +77,7 @@ impl SimWorld {
         self.request(PersonRequest::Say { run, message, on_busy })
     }
 
-    /// Makes every request again that got no answer.
+    /// Repeats every request without a response.
     pub(crate) fn repeat_unacknowledged(&mut self) -> Result<(), HistoryHalt> {
         for request in std::mem::take(&mut self.people.unanswered) {
             self.request(request)?;
@@ -120,11 +120,11 @@ impl SimWorld {
         }
     }
 
-    /// The request as it reaches the desk; under a fault, keys are lost on the way.
+    /// The request as it is received; a fault may remove its keys.
     fn as_received(&mut self, request: &PersonRequest) -> PersonRequest {
         let mut request = request.clone();
         if let PersonRequest::Create(new) = &mut request {
-            // Every request that reaches us is given a run of its own, until its key is looked at.
+            // Every received request gets a new run id, until its key is checked.
             let plan = self.plans[&new.run_id].clone();
             new.run_id = RunId(self.clock.stamp().fresh);
             self.plans.insert(new.run_id, plan);
@@ -150,7 +150,7 @@ impl SimWorld {
                 self.people.seen_questions.push(*id);
             }
         }
-        // Mostly what is open now, sometimes something seen long ago.
+        // Mostly an open question, sometimes an old one.
         let from = if self.dice.chance(80) { &open } else { &self.people.seen_questions };
         let Some(id) = self.dice.any(from) else { return Ok(()) };
         let times = 1 + self.dice.below(2);
@@ -164,7 +164,7 @@ impl SimWorld {
 
     pub(crate) fn answer_everything(&mut self) -> Result<(), HistoryHalt> {
         for id in self.open_questions() {
-            // An approval takes only a yes or a no; everything else takes any text.
+            // An approval accepts only yes or no; other questions accept any text.
             self.answer(id, "no, go on", None)?;
         }
         Ok(())
@@ -236,7 +236,7 @@ impl SimWorld {
         }
     }
 
-    /// Whether the desk's answer is an acknowledgement, a refusal, or no answer at all.
+    /// Classifies the response: an acknowledgement, a refusal, or no response.
     pub(crate) fn judge(
         &mut self,
         outcome: Result<RequestOutcome, RequestError>,

@@ -1,4 +1,4 @@
-//! Running many histories at once, and telling what came of them.
+//! Runs many histories in parallel and reports the results.
 
 use std::{
     process::ExitCode,
@@ -17,10 +17,10 @@ use crate::{
     world::{HistoryCounters, SimWorld, StoryMode},
 };
 
-/// How many histories a fault may go unnoticed for.
+/// Maximum number of histories in which a fault may stay undetected.
 const PATIENCE: u64 = 30_000;
 
-/// Lives through so many histories and reports the first promise that was broken.
+/// Runs histories and reports the first violated invariant.
 pub(crate) fn histories(from: u64, seeds: u64, fault: Option<RuleFault>) -> ExitCode {
     match search(from, seeds, fault) {
         Ok(tally) => {
@@ -45,7 +45,7 @@ pub(crate) fn histories(from: u64, seeds: u64, fault: Option<RuleFault>) -> Exit
     }
 }
 
-/// Tells the story of one history.
+/// Prints the events of one history.
 pub(crate) fn story(seed: u64, fault: Option<RuleFault>) -> ExitCode {
     let mut world = SimWorld::new(seed, fault, StoryMode::Everything);
     let lived = world.live();
@@ -64,7 +64,7 @@ pub(crate) fn story(seed: u64, fault: Option<RuleFault>) -> ExitCode {
     }
 }
 
-/// Breaks every rule on purpose and shows which check notices.
+/// Runs each fault and reports the check that detects it.
 pub(crate) fn mutants(from: u64) -> ExitCode {
     let mut unnoticed = 0;
     for fault in RuleFault::value_variants() {
@@ -82,7 +82,7 @@ pub(crate) fn mutants(from: u64) -> ExitCode {
     if unnoticed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// The lowest seed that breaks a promise, or what all of them came to.
+/// The lowest seed that violates an invariant, or the totals of all histories.
 fn search(
     from: u64,
     seeds: u64,

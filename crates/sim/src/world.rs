@@ -1,5 +1,5 @@
-//! The simulated world: people, engines, a conversation, a clock, and a daemon in the middle that may die at any
-//! commit. One seed is one history.
+//! The simulated world: people, engines, a conversation, a clock, and a daemon that may crash at any commit. One seed
+//! is one history.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -16,12 +16,12 @@ use crate::{
     people::SimPeople,
 };
 
-/// Everything there is.
+/// The whole state of a history.
 pub(crate) struct SimWorld {
     pub(crate) dice: SeededRng,
     pub(crate) clock: Arc<FakeClock>,
     pub(crate) store: Arc<MemoryStore>,
-    /// With [`RuleFault::AcknowledgeTooEarly`], what would be left if the power went now.
+    /// With [`RuleFault::AcknowledgeTooEarly`], the state that would survive a power failure now.
     pub(crate) on_disk: Option<MemoryStore>,
     pub(crate) engines: SimEngines,
     pub(crate) plans: BTreeMap<RunId, EnginePlan>,
@@ -31,12 +31,12 @@ pub(crate) struct SimWorld {
     pub(crate) daemon: SimDaemon,
     pub(crate) slots: usize,
     pub(crate) fault: Option<RuleFault>,
-    /// How each finished run ended when that was first seen.
+    /// The first observed status of each finished run.
     pub(crate) finished: BTreeMap<RunId, RunStatus>,
     story: Option<Vec<String>>,
 }
 
-/// What a history came to.
+/// The totals of a history.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct HistoryCounters {
     pub(crate) events: u64,
@@ -47,12 +47,12 @@ pub(crate) struct HistoryCounters {
     pub(crate) deliveries: u64,
 }
 
-/// Why a history was stopped.
+/// Why a step of a history stopped.
 #[derive(Debug)]
 pub(crate) enum HistoryHalt {
-    /// The daemon died at a commit and must be started again.
+    /// The daemon crashed at a commit and must be restarted.
     Crashed,
-    /// A promise was broken.
+    /// An invariant was violated.
     Violated(InvariantViolation),
 }
 
@@ -62,13 +62,13 @@ impl From<InvariantViolation> for HistoryHalt {
     }
 }
 
-/// How many things happen before the world is brought to rest.
+/// Number of random actions before the world becomes reliable.
 const TROUBLED_ACTIONS: usize = 160;
-/// How many it may take to come to rest.
+/// Maximum number of rounds until the world is quiescent.
 const QUIET_ROUNDS: usize = 400;
 
 impl SimWorld {
-    /// A new world. With a story, everything that happens is written down.
+    /// Creates a world. With [`StoryMode::Everything`], all events are recorded.
     pub(crate) fn new(seed: u64, fault: Option<RuleFault>, tells: StoryMode) -> Self {
         let mut dice = SeededRng::new(seed);
         let clock = Arc::new(FakeClock::new());
@@ -94,7 +94,7 @@ impl SimWorld {
         }
     }
 
-    /// Lives through the whole history: trouble first, then rest, then the reckoning.
+    /// Runs the whole history: random actions, then quiescence, then all checks.
     pub(crate) fn live(&mut self) -> Result<HistoryCounters, InvariantViolation> {
         for _ in 0..TROUBLED_ACTIONS {
             let acted = self.act();
@@ -122,7 +122,7 @@ impl SimWorld {
         self.note(|| format!("in the end {held} of {slots} slots are held, {queued} runs wait"));
     }
 
-    /// Tells what happened, in order.
+    /// The recorded events, in order.
     pub(crate) fn story(&self) -> &[String] {
         self.story.as_deref().unwrap_or_default()
     }
@@ -134,7 +134,7 @@ impl SimWorld {
         }
     }
 
-    /// One thing happens, somewhere.
+    /// Performs one random action.
     fn act(&mut self) -> Result<(), HistoryHalt> {
         if self.dice.chance(3) && !self.store.is_about_to_crash() {
             let point = self.dice.pick(&[CrashPoint::BeforeWrite, CrashPoint::AfterWrite]);
@@ -173,7 +173,7 @@ impl SimWorld {
         }
     }
 
-    /// Everybody behaves from now on, so that what was promised can be waited for.
+    /// Makes all participants reliable, so that the invariants can be checked.
     fn calm_down(&mut self) {
         self.note(|| "from here on everybody behaves".into());
         self.weather = NetworkMode::Fair;
@@ -183,7 +183,7 @@ impl SimWorld {
         }
     }
 
-    /// Everybody does what they can.
+    /// Lets all participants act once.
     fn rest(&mut self) -> Result<(), HistoryHalt> {
         self.repeat_unacknowledged()?;
         self.conversation_speaks()?;
@@ -204,14 +204,14 @@ impl SimWorld {
         self.ring()
     }
 
-    /// With [`RuleFault::AcknowledgeTooEarly`], what the desk is about to write will not survive a crash.
+    /// With [`RuleFault::AcknowledgeTooEarly`], the next commit will not survive a crash.
     pub(crate) fn before_the_desk(&mut self) {
         if self.fault == Some(RuleFault::AcknowledgeTooEarly) {
             self.on_disk = Some(self.store.copy());
         }
     }
 
-    /// Starts the daemon again if it died.
+    /// Restarts the daemon if it crashed.
     fn after(&mut self, acted: Result<(), HistoryHalt>) -> Result<(), InvariantViolation> {
         match acted {
             Ok(()) => Ok(()),
@@ -250,7 +250,7 @@ impl SimWorld {
     }
 }
 
-/// Ids count up from nothing in this world; their leading zeros say nothing.
+/// Removes the leading zeros of ids, which count up from zero in this world.
 fn without_zeros(line: &str) -> String {
     let mut parts = line.split('_');
     let mut told = parts.next().unwrap_or_default().to_owned();
@@ -261,7 +261,7 @@ fn without_zeros(line: &str) -> String {
     told
 }
 
-/// Whether a history is written down while it happens.
+/// Whether the events of a history are recorded.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum StoryMode {
     Nothing,

@@ -1,7 +1,8 @@
-//! Durable appends per second, as ratios to a bare commit loop and to a bare sync loop measured in the same run.
+//! Durable appends per second, relative to a plain commit loop and a plain sync loop measured in the same run.
 //!
-//! Absolute figures say more about the disk than about us. All loops write the same number of bytes per commit and
-//! take turns, so that a noisy neighbour disturbs all of them alike. Fails if group commit is not worth its name.
+//! Absolute figures depend mostly on the disk. All loops write the same number of bytes per commit and take turns, so
+//! that other load on the machine affects all of them equally. The benchmark fails if group commit is not faster by the
+//! factor `LEAST`.
 
 use std::{
     collections::BTreeMap,
@@ -26,13 +27,13 @@ use abide_ports::store::{JournalCommit, Store};
 use abide_store::registry;
 use abide_testkit::history::HistoryGenerator;
 
-/// How long each loop runs in each round.
+/// The duration of each loop in each round.
 const ROUND: Duration = Duration::from_millis(500);
-/// How often the loops take turns.
+/// The number of rounds.
 const ROUNDS: usize = 5;
-/// What many is.
+/// The number of concurrent writers for group commit.
 const MANY: usize = 64;
-/// What group commit must be worth.
+/// The required speedup by group commit.
 const LEAST: f64 = 10.0;
 
 fn main() -> ExitCode {
@@ -41,7 +42,7 @@ fn main() -> ExitCode {
 }
 
 async fn bench() -> ExitCode {
-    // Next to the build, not in a folder that may be kept in memory.
+    // On the disk of the build, because the folder for temporary files may be in memory.
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder on disk");
     let mut stores =
         vec![BenchedStore::open("sqlite", &format!("sqlite:{}/abide.db", folder.path().display())).await];
@@ -91,7 +92,7 @@ async fn bench() -> ExitCode {
     if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// A store that is measured, with a run at work for each writer.
+/// A store under measurement, with one active run per writer.
 struct BenchedStore {
     name: &'static str,
     store: Arc<dyn Store>,
@@ -117,7 +118,7 @@ impl BenchedStore {
         Self { name, store, writers, alone: ThroughputSum::default(), together: ThroughputSum::default() }
     }
 
-    /// How much one commit writes, as the journal and the run's row have it.
+    /// The number of bytes of one commit in the journal and the run's row.
     fn bytes(&mut self) -> usize {
         let (author, run, position) = &mut self.writers[0];
         let change = progress(&mut author.clone(), *run, position).changes.remove(0);
@@ -154,7 +155,7 @@ impl BenchedStore {
     }
 }
 
-/// The most frequent commit of all: an engine gets on with its turn.
+/// The most frequent kind of commit: progress of a turn.
 fn progress(author: &mut HistoryGenerator, run: RunId, position: &mut u64) -> JournalCommit {
     *position += 1;
     let text = "reading src/lib.rs, then running the tests of the crate that it belongs to".to_owned();
@@ -231,7 +232,7 @@ impl BareSqlite {
     }
 }
 
-/// A file that grows by one commit's bytes, synced each time.
+/// A file that grows by the bytes of one commit, synced each time.
 struct BareFile {
     file: File,
     body: Vec<u8>,
@@ -250,7 +251,7 @@ impl BareFile {
     }
 }
 
-/// Work over time, added up over the rounds.
+/// Work and time, summed over the rounds.
 #[derive(Default)]
 struct ThroughputSum {
     count: u64,

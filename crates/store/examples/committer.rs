@@ -1,6 +1,6 @@
-//! Commits random histories from several tasks and prints each acknowledgement: something for tests to kill.
+//! Commits random histories from several tasks and prints each acknowledgement. Crash tests kill it.
 //!
-//! `committer URL SEED WRITERS COMMITS` prints `ack WRITER COMMIT SEQ` and ends at the first error, which it prints.
+//! `committer URL SEED WRITERS COMMITS` prints `ack WRITER COMMIT SEQ`. It prints the first error and exits.
 
 use std::{io::Write, process::ExitCode, sync::Arc};
 
@@ -31,7 +31,7 @@ async fn work(url: &str, seed: u64, writers: u16, commits: usize) -> ExitCode {
         .map(|writer| {
             let store = Arc::clone(&store);
             tokio::spawn(async move {
-                // The names are new for each seed, so that one database can be killed again and again.
+                // The run ids differ between seeds, so that one database can be used for several kills.
                 let name = seed as u16 * 100 + writer;
                 for (count, commit) in
                     HistoryGenerator::new(seed, name).commits(commits).into_iter().enumerate()
@@ -50,7 +50,7 @@ async fn work(url: &str, seed: u64, writers: u16, commits: usize) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// One line, at once: what is not printed may have been committed, but what is printed must have been.
+/// Prints and flushes one line. A printed commit must have been written; a commit that was not printed may have been.
 fn say(line: &str) {
     let mut out = std::io::stdout().lock();
     let _ = writeln!(out, "{line}").and_then(|()| out.flush());

@@ -1,11 +1,11 @@
-//! Writes the ledgers that this version leaves behind, for `tests/fixtures.rs` of every later one.
+//! Writes the ledgers of this version as fixtures for `tests/fixtures.rs` of all later versions.
 //!
-//! Run it once before a release and commit what it writes; a fixture that exists is never written again:
+//! Run it once before a release and commit its output. An existing fixture is never overwritten:
 //!
 //!     cargo run -p abide-store --example fixture
 //!
-//! The SQLite database is always written; the Postgres dump only if ABIDE_TEST_POSTGRES_URL names a server, and with
-//! the program `pg_dump`.
+//! The SQLite database is always written. The Postgres dump is written only if ABIDE_TEST_POSTGRES_URL is set; this
+//! needs the program `pg_dump`.
 
 use std::{fs, path::Path, process::Command};
 
@@ -13,7 +13,7 @@ use abide_ports::store::{JournalSeq, Store};
 use abide_store::registry;
 use abide_testkit::history::HistoryGenerator;
 
-/// The schema that stands in the dump, for the test to replace by its own.
+/// The schema name in the dump, which the test replaces by its own.
 const SCHEMA: &str = "abide_fixture";
 
 #[tokio::main(flavor = "current_thread")]
@@ -46,7 +46,7 @@ async fn main() {
     }
 }
 
-/// A history with every kind of row and most kinds of event, among them rare ones, and a reader who is half through it.
+/// Writes a history with all kinds of rows, most kinds of events including rare ones, and a reader in the middle of it.
 async fn tell(store: &dyn Store) -> JournalSeq {
     for commit in HistoryGenerator::new(2161, 1).with_runs(8).commits(70) {
         store.commit(commit).await.expect("a legal commit is taken");
@@ -62,7 +62,7 @@ fn dumped(url: &str) -> String {
     let output = Command::new("pg_dump").args(arguments).output().expect("pg_dump is there");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let text = String::from_utf8(output.stdout).expect("a dump is text");
-    // What is meant for psql alone, and what names the server, is left out.
+    // Commands of psql and settings of the server are omitted.
     let wanted =
         |line: &&str| !line.starts_with(['\\', '-']) && !line.starts_with("SET ") && !line.is_empty();
     text.lines().filter(wanted).map(|line| format!("{line}\n")).collect()

@@ -1,4 +1,4 @@
-//! A run's tables, put together from the rows of a database: one statement, and so one moment, for all of them.
+//! Assembles the tables of a run from database rows. One statement reads all of them, so they are consistent.
 
 use abide_domain::{
     delivery::Delivery,
@@ -12,7 +12,7 @@ use abide_ports::store::{RunTables, StoreError};
 
 use crate::record::{DeliveryKeys, InteractionKeys, RunKeys, agree, value};
 
-/// All rows of a run, in the shape of [`TableRow`]. Both databases understand it.
+/// All rows of a run, in the form of [`TableRow`]. Valid in both SQL dialects.
 pub(crate) const ROWS_OF_RUN: &str = "
     SELECT 'runs', run_id, status, CAST(revision AS BIGINT), deadline_at, astir, body
         FROM runs WHERE run_id = $1
@@ -27,7 +27,7 @@ pub(crate) const ROWS_OF_RUN: &str = "
     UNION ALL SELECT 'claims', key, scope, NULL, NULL, NULL, fingerprint
         FROM claims WHERE run_id = $1";
 
-/// The tables whose rows belong to runs.
+/// The tables with rows of runs.
 pub(crate) const TABLES: [&str; 6] = ["runs", "inbound", "turns", "interactions", "deliveries", "claims"];
 
 /// A row of any table.
@@ -41,7 +41,7 @@ pub(crate) struct TableRow {
     pub(crate) body: String,
 }
 
-/// The tables that these rows are. A row whose columns and value disagree is damaged.
+/// Assembles tables from rows. A row whose columns do not match its body is reported as damaged.
 pub(crate) fn tables(rows: impl IntoIterator<Item = TableRow>) -> Result<RunTables, StoreError> {
     let mut tables = RunTables::default();
     for row in rows {
@@ -81,7 +81,7 @@ fn place(tables: &mut RunTables, row: TableRow) -> Result<(), StoreError> {
         "interactions" => {
             let interaction: Interaction = value(table, name, &row.body)?;
             let id = interaction.interaction_id.to_string();
-            // As a number: an index on what is 1 does not find a 2.
+            // Compared as a number, because an index on the value 1 does not contain the value 2.
             let told = (id.as_str(), Some(i64::from(InteractionKeys::of(&interaction).open)));
             agree(table, name, &(name, row.mark), &told)?;
             tables.interactions.insert(interaction.interaction_id, interaction);
@@ -98,9 +98,10 @@ fn place(tables: &mut RunTables, row: TableRow) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Runs that anything knows after the first parameter, by seeking from one to the next, however long the journal is.
+/// The runs after the first parameter that appear in any table. It seeks from one run to the next, so the cost does not
+/// depend on the length of the journal.
 pub(crate) fn known_runs() -> String {
-    // In the journal, every run begins with its first revision.
+    // In the journal, every run begins with revision 1.
     let places = [
         "journal WHERE revision = 1 AND",
         "runs WHERE",

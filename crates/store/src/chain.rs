@@ -1,9 +1,9 @@
-//! The chained checksum: each entry of the journal has one that depends on all entries before it.
+//! The chained checksum of the journal: the value of each entry depends on all entries before it.
 //!
-//! It is stored in `journal.chain`, so the chain at any position is one lookup, and it can be recomputed from the
-//! entries' own checksums. Entries of an older version have none; the chain starts after them.
+//! It is stored in `journal.chain`, so the value at any position is one lookup. It can be recomputed from the checksums
+//! of the entries. Entries of older versions have none; the chain starts after them.
 
-/// The end of a journal: the newest position and the chained checksum there. `chain` is 0 where the entry has none.
+/// The end of a journal: the newest position and its chained checksum. `chain` is 0 if the entry has none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct JournalHead {
     pub(crate) seq: i64,
@@ -17,9 +17,9 @@ impl JournalHead {
     }
 }
 
-/// The chained checksum of an entry, from that of the entry before it and its own checksum.
+/// The chained checksum of an entry, computed from that of the previous entry and the entry's own checksum.
 ///
-/// The mixing is the finaliser of SplitMix64. It finds accidents, not forgeries.
+/// The mixing function is the finaliser of SplitMix64. It detects accidental damage, not forgery.
 pub(crate) fn next(before: i64, checksum: i64) -> i64 {
     let mut mixed = (before as u64).rotate_left(23).wrapping_add(0x9e37_79b9_7f4a_7c15) ^ checksum as u64;
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -35,7 +35,7 @@ pub(crate) struct ChainCheck {
 }
 
 impl ChainCheck {
-    /// Takes the next entry, and says what is wrong with it.
+    /// Checks the next entry and returns the mismatch, if any.
     pub(crate) fn take(&mut self, seq: i64, checksum: i64, chain: Option<i64>) -> Option<String> {
         let Some(chain) = chain else {
             self.before = 0;

@@ -1,10 +1,10 @@
-//! Where a page of a list starts: the id of the last item of the page before.
+//! Cursors of lists: the id of the last item of the previous page.
 
 use std::str::FromStr;
 
 use abide_ports::store::{PageRequest, StoreError};
 
-/// The item after which the page starts, if it is not the first page.
+/// The item after which the page starts; none for the first page.
 pub(crate) fn position<Id: FromStr>(page: &PageRequest) -> Result<Option<Id>, StoreError> {
     let parsed = page.cursor.as_deref().map(str::parse).transpose();
     parsed.map_err(|_| StoreError::Invalid { what: "the cursor".to_owned() })

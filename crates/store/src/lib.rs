@@ -1,6 +1,6 @@
-//! The journal and the ledgers, kept in SQLite, Postgres or memory.
+//! Stores the journal and the ledgers in SQLite, Postgres or memory.
 //!
-//! What must be kept, and what a change means for the tables, is said in `ports`; here is only how it is kept.
+//! The contracts and the meaning of a change for the tables are in `ports`. This crate contains only the storage.
 
 #[cfg(feature = "_records")]
 mod assembly;

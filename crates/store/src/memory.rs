@@ -1,5 +1,5 @@
-//! Everything in maps: for tests and the simulator. Nothing survives the process, but a crash at any commit can
-//! be staged.
+//! A store in memory, for tests and the simulator. Its contents are lost with the process. Crashes at commits can be
+//! simulated.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -31,18 +31,18 @@ use serde::Serialize;
 
 use crate::cursor::position;
 
-/// A store that lives as long as the value does.
+/// A store whose contents live as long as the value.
 #[derive(Debug, Default)]
 pub struct MemoryStore {
     contents: Mutex<MemoryState>,
 }
 
-/// Where a staged crash cuts a commit off.
+/// The point at which a simulated crash interrupts a commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CrashPoint {
     /// Nothing is written.
     BeforeWrite,
-    /// Everything is written, and nobody hears of it.
+    /// Everything is written, but the caller receives no acknowledgement.
     AfterWrite,
 }
 
@@ -56,27 +56,26 @@ struct MemoryState {
 }
 
 impl MemoryStore {
-    /// An empty store.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Cuts the next commit off at this point.
+    /// Simulates a crash at this point of the next commit.
     pub fn crash_at(&self, point: CrashPoint) {
         self.contents().crash = Some(point);
     }
 
-    /// Whether a staged crash is still to come.
+    /// Whether a simulated crash is still pending.
     pub fn is_about_to_crash(&self) -> bool {
         self.contents().crash.is_some()
     }
 
-    /// A store with the same contents, as a backup would hold them.
+    /// A store with the same contents, like a restored backup.
     pub fn copy(&self) -> Self {
         Self { contents: Mutex::new(self.contents().clone()) }
     }
 
-    /// Reads everything under one lock. A writer that panicked left its commit undone, so poison says nothing.
+    /// Locks the contents. A panicked writer has not applied its commit, so lock poisoning is ignored.
     fn contents(&self) -> MutexGuard<'_, MemoryState> {
         self.contents.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -89,7 +88,7 @@ impl MemoryStore {
         Box::pin(async move { answer })
     }
 
-    /// Rows of one kind, of all runs, in the order of their keys.
+    /// Rows of one kind, of all runs, in key order.
     fn page<Id: FromStr + Ord + fmt::Display, T: Clone + Serialize + Send + 'static>(
         &self,
         page: &PageRequest,
@@ -105,7 +104,7 @@ impl MemoryStore {
     }
 }
 
-/// The beginning of these rows that fits into the page. Their bytes are counted as a database would store them.
+/// The rows that fit into the page. Bytes are counted in the encoding of a database.
 fn listing<Id: fmt::Display, T: Serialize>(
     rows: impl Iterator<Item = (Id, T)>,
     page: &PageRequest,
@@ -125,7 +124,7 @@ fn listing<Id: fmt::Display, T: Serialize>(
 }
 
 impl MemoryState {
-    /// Checks a whole commit before a single row is written.
+    /// Checks a whole commit before any row is written.
     fn check(&self, commit: &JournalCommit) -> Result<(), StoreError> {
         let mut revisions: BTreeMap<RunId, u64> = BTreeMap::new();
         let mut claimed: BTreeMap<(String, String), ClaimHolder> = BTreeMap::new();

@@ -1,19 +1,19 @@
-//! Numbered steps from an empty database to today's, each applied once and never edited afterwards.
+//! Numbered schema migrations, each applied once and never edited after its release.
 //!
-//! The steps are SQL files, one folder per kind of database. How a step is carried out is the database's affair.
+//! The migrations are SQL files, in one folder per kind of database. The databases apply them in their own way.
 
 use abide_ports::store::StoreError;
 
-/// One step.
+/// One migration.
 #[derive(Debug)]
 pub(crate) struct SchemaMigration {
-    /// Its place, from 1.
+    /// Counted from 1.
     pub(crate) number: i64,
     pub(crate) name: &'static str,
     pub(crate) sql: &'static str,
 }
 
-/// A step that a database says it has taken.
+/// A migration that is recorded in a database.
 #[derive(Debug)]
 pub(crate) struct AppliedMigration {
     pub(crate) number: i64,
@@ -22,13 +22,13 @@ pub(crate) struct AppliedMigration {
 }
 
 impl SchemaMigration {
-    /// Changes with every edit of the step.
+    /// The checksum of the SQL text, which detects edits.
     pub(crate) fn checksum(&self) -> i64 {
         i64::from(crc32fast::hash(self.sql.as_bytes()))
     }
 }
 
-/// The steps that are still to be taken.
+/// The migrations that are not applied yet.
 pub(crate) fn pending<'a>(
     steps: &'a [SchemaMigration],
     applied: &[AppliedMigration],

@@ -1,7 +1,7 @@
-//! The text of a commit's rows, written one after the other into one piece of memory.
+//! The encoded rows of a commit, in one buffer.
 //!
-//! A commit has a dozen texts and more. Each in a piece of its own would be asked for on one thread and given back on
-//! another, which costs more than writing them.
+//! A commit has more than a dozen texts. Separate allocations would be made on one thread and freed on another, which
+//! costs more than encoding.
 
 use std::{fmt::Display, io::Write, ops::Index};
 
@@ -11,14 +11,14 @@ use serde::Serialize;
 
 use crate::record::{DeliveryKeys, EntryRow, InteractionKeys, digest, number};
 
-/// Room for most commits at once, rather than by growing.
+/// The initial capacity in bytes, sufficient for most commits without growing.
 const ROOM: usize = 8 << 10;
 
-/// What was written.
+/// The encoded texts.
 #[derive(Debug)]
 pub(crate) struct RowText(String);
 
-/// Where one of the texts stands.
+/// The range of one text in the buffer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TextRange {
     start: usize,
@@ -33,7 +33,7 @@ impl Index<TextRange> for RowText {
     }
 }
 
-/// Who writes.
+/// The buffer to which rows are encoded.
 pub(crate) struct RowBuffer(Vec<u8>);
 
 impl RowBuffer {
@@ -45,15 +45,15 @@ impl RowBuffer {
         String::from_utf8(self.0).map(RowText).map_err(|error| invalid(&error.to_string()))
     }
 
-    /// A name.
+    /// Appends a plain text.
     pub(crate) fn word(&mut self, word: impl Display) -> TextRange {
         let start = self.0.len();
-        // Memory takes everything.
+        // Writing to memory cannot fail.
         let _ = write!(self.0, "{word}");
         TextRange { start, end: self.0.len() }
     }
 
-    /// A value.
+    /// Appends a value as JSON.
     pub(crate) fn json(&mut self, value: &impl Serialize) -> Result<TextRange, StoreError> {
         let start = self.0.len();
         serde_json::to_writer(&mut self.0, value)
@@ -84,7 +84,7 @@ impl RowBuffer {
         Ok((self.word(row.delivery_id), DeliveryKeys::of(row), self.json(row)?))
     }
 
-    /// The entry of a change of the run that is named there.
+    /// Encodes the journal entry of a change. `run` is the range of the run's id.
     pub(crate) fn entry(&mut self, run: TextRange, change: &RunChange) -> Result<EntryRow, StoreError> {
         let (revision, at) = (number(change.run.revision), change.stamp.at.0);
         let (fresh, event) = (self.word(change.stamp.fresh), self.json(&change.event)?);
@@ -97,7 +97,7 @@ impl RowBuffer {
     }
 }
 
-/// Something that cannot be written.
+/// The error for a value that cannot be encoded.
 pub(crate) fn invalid(what: &str) -> StoreError {
     StoreError::Invalid { what: what.to_owned() }
 }

@@ -1,7 +1,7 @@
-//! A change as a database keeps it: key columns to search by, and the value itself as JSON.
+//! The database form of a change: key columns for queries, and the value as JSON.
 //!
-//! Encoding is the costly part of a commit, so it happens where the commit is asked for, never where it is written.
-//! The columns only repeat what the value says; a row in which they disagree is damaged.
+//! Encoding is the expensive part of a commit. It is done by the caller and not by the writer. The columns repeat parts
+//! of the value; a row in which they differ is damaged.
 
 use abide_domain::{
     delivery::{Delivery, DeliveryStatus},
@@ -19,24 +19,24 @@ use serde::de::DeserializeOwned;
 
 use crate::pen::{RowBuffer, RowText, TextRange, invalid};
 
-/// One run's changes in a commit. What each of them wrote and a later one writes over is left out.
+/// The changes of one run in a commit. Rows that a later change overwrites are omitted.
 #[derive(Debug)]
 pub(crate) struct CommitRow {
     pub(crate) run_id: RunId,
-    /// The revision that must be found.
+    /// The revision that the store must have.
     pub(crate) expected: u64,
     pub(crate) entries: Vec<EntryRow>,
     pub(crate) rows: TableRows,
 }
 
-/// Rows of one run, as far as they are to be written, and the text of all of them.
+/// The changed rows of one run, with their encoded texts.
 #[derive(Debug)]
 pub(crate) struct TableRows {
     pub(crate) text: RowText,
-    /// The run's id as text, which all of its rows bear.
+    /// The run's id, which is part of all its rows.
     pub(crate) run: TextRange,
     pub(crate) state: Option<(RunKeys, TextRange)>,
-    /// By channel and message id.
+    /// Channel, message id and body.
     pub(crate) inbound: Vec<(TextRange, TextRange, TextRange)>,
     pub(crate) turns: Vec<(TextRange, TextRange)>,
     pub(crate) interactions: Vec<(TextRange, InteractionKeys, TextRange)>,
@@ -44,7 +44,7 @@ pub(crate) struct TableRows {
     pub(crate) claims: Vec<KeyClaim>,
 }
 
-/// An entry of the journal before it has a place there.
+/// A journal entry before its position is known.
 #[derive(Debug)]
 pub(crate) struct EntryRow {
     pub(crate) revision: i64,
@@ -54,7 +54,7 @@ pub(crate) struct EntryRow {
     pub(crate) digest: Hasher,
 }
 
-/// An entry as it was found.
+/// A stored journal entry.
 pub(crate) struct StoredEntry<'a> {
     pub(crate) seq: i64,
     pub(crate) run_id: &'a str,
@@ -65,7 +65,7 @@ pub(crate) struct StoredEntry<'a> {
     pub(crate) checksum: i64,
 }
 
-/// What a run is found by.
+/// The indexed columns of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RunKeys {
     pub(crate) revision: i64,
@@ -74,13 +74,13 @@ pub(crate) struct RunKeys {
     pub(crate) astir: Option<i64>,
 }
 
-/// What a question is found by.
+/// The indexed columns of a question.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct InteractionKeys {
     pub(crate) open: bool,
 }
 
-/// What a delivery is found by.
+/// The indexed columns of a delivery.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct DeliveryKeys {
     pub(crate) conversation_ref: String,
@@ -98,7 +98,7 @@ impl RunKeys {
     }
 }
 
-/// What `runs.astir` says: that the run holds a slot or waits for one, that it owes an order, both, or nothing.
+/// Values of `runs.astir`: the run holds or waits for a slot, has pending effects, or both. NULL stands for neither.
 pub(crate) const OCCUPIES: i64 = 1;
 pub(crate) const OWES: i64 = 2;
 pub(crate) const BOTH: i64 = OCCUPIES + OWES;
@@ -126,7 +126,7 @@ impl DeliveryKeys {
     }
 }
 
-/// The orders of these runs, as far as they are wanted.
+/// The pending effects of these runs after a position, up to a limit.
 pub(crate) fn owed_after(
     runs: impl IntoIterator<Item = Run>,
     after: Option<(RunId, EffectNumber)>,
@@ -136,7 +136,7 @@ pub(crate) fn owed_after(
     owed.filter(|(run, owed)| after.is_none_or(|after| (*run, owed.number) > after)).take(most).collect()
 }
 
-/// The records of a commit: one for each stretch of consecutive changes of one run.
+/// The rows of a commit: one record for each sequence of consecutive changes of one run.
 pub(crate) fn records(commit: &JournalCommit) -> Result<Vec<CommitRow>, StoreError> {
     let goes_on = |one: &RunChange, next: &RunChange| {
         one.run.run_id == next.run.run_id && next.run.revision == one.run.revision + 1
@@ -185,7 +185,7 @@ impl CommitRow {
         Ok(Self { run_id: last.run_id, expected, entries, rows })
     }
 
-    /// The revision that its run then has.
+    /// The revision of the run after the record.
     #[cfg(feature = "postgres")]
     pub(crate) fn reached(&self) -> u64 {
         self.expected + self.entries.len() as u64
@@ -214,13 +214,12 @@ impl TableRows {
         Ok(ledger.rows(pen.done()?, name, state, tables.claims.clone()))
     }
 
-    /// The run's id.
     pub(crate) fn run(&self) -> &str {
         &self.text[self.run]
     }
 }
 
-/// The rows besides the run's own, while they are being written down.
+/// The rows of a run except its own, during encoding.
 #[derive(Default)]
 struct LedgerRows {
     inbound: Vec<(TextRange, TextRange, TextRange)>,
@@ -243,14 +242,14 @@ impl LedgerRows {
 }
 
 impl EntryRow {
-    /// The checksum, once the place is known: an entry that was moved is as wrong as one that was changed.
+    /// The checksum. It includes the position, so that a moved entry is detected like a modified one.
     pub(crate) fn checksum(&self, seq: i64) -> i64 {
         placed(self.digest.clone(), seq)
     }
 }
 
 impl StoredEntry<'_> {
-    /// The entry, if it is as it was written.
+    /// The entry, if its checksum is correct.
     pub(crate) fn check(&self) -> Result<JournalEntry, StoreError> {
         let damaged =
             |how: &str| StoreError::Damaged { what: format!("entry {} of the journal {how}", self.seq) };
@@ -271,25 +270,25 @@ impl StoredEntry<'_> {
     }
 }
 
-/// What a row holds. The name is for the message if that cannot be read.
+/// Decodes a row's body. The table and id are for the error message.
 pub(crate) fn value<T: DeserializeOwned>(table: &str, id: &str, body: &str) -> Result<T, StoreError> {
     serde_json::from_str(body).map_err(|error| damaged_row(table, id, &format!("cannot be read ({error})")))
 }
 
-/// A row whose columns and value disagree.
+/// Returns an error if a row's columns do not match its body.
 pub(crate) fn agree<K: PartialEq>(table: &str, id: &str, found: &K, told: &K) -> Result<(), StoreError> {
     if found == told { Ok(()) } else { Err(damaged_row(table, id, "is filed under what it does not say")) }
 }
 
-/// An id that a table holds.
+/// Parses an id of a table.
 pub(crate) fn id<Id: std::str::FromStr>(table: &str, text: &str) -> Result<Id, StoreError> {
     text.parse().map_err(|_| damaged_row(table, text, "has an id that is none"))
 }
 
-/// Runs by status, off the index alone. Both databases understand it.
+/// The number of runs per status, from the index alone. Valid in both SQL dialects.
 pub(crate) const TALLY: &str = "SELECT status, COUNT(*) FROM runs GROUP BY status";
 
-/// A status that a table holds.
+/// Parses a status of a table.
 pub(crate) fn status(name: &str) -> Result<RunStatus, StoreError> {
     let word = serde_json::Value::from(name);
     serde_json::from_value(word).map_err(|_| damaged_row("runs", name, "has a status that is none"))
@@ -299,17 +298,17 @@ fn damaged_row(table: &str, id: &str, how: &str) -> StoreError {
     StoreError::Damaged { what: format!("row {id} of {table} {how}") }
 }
 
-/// A count as databases have them. Nothing here ever gets near the limit.
+/// A count as a database integer. Counts never reach its limit.
 pub(crate) fn number(count: u64) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
 
-/// How many rows to ask for.
+/// A row limit as a database integer.
 pub(crate) fn limit(limit: usize) -> i64 {
     i64::try_from(limit).unwrap_or(i64::MAX)
 }
 
-/// What an entry's checksum is made of, but for its place.
+/// The checksum input of an entry, without its position.
 pub(crate) fn digest(run: &[u8], revision: i64, at: i64, fresh: &[u8], event: &[u8]) -> Hasher {
     let mut digest = Hasher::new();
     digest.update(run);

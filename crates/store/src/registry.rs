@@ -1,4 +1,4 @@
-//! Every kind of store, by the scheme of its URL. A new one is a module and a line here.
+//! The registry of all kinds of stores, by URL scheme. A new kind needs a module and a line here.
 
 use std::{path::PathBuf, sync::Arc};
 
@@ -10,31 +10,30 @@ use crate::witness::LossPolicy;
 /// A kind of store.
 #[derive(Clone, Copy, Debug)]
 pub struct StoreKind {
-    /// What its URLs begin with, without the colon.
+    /// The scheme of its URLs, without the colon.
     pub scheme: &'static str,
-    /// What its URLs look like, for people.
+    /// An example URL, for people.
     pub example: &'static str,
     open: fn(String, StoreOptions) -> StoreFuture<'static, OpenedStore>,
 }
 
-/// How a store is opened.
+/// Options for opening a store.
 #[derive(Clone, Debug, Default)]
 pub struct StoreOptions {
-    /// The home of the daemon. A store that is not a file keeps its witness there.
+    /// The daemon's home. A store that is not a file keeps its witness there.
     pub home: Option<PathBuf>,
-    /// What to do if acknowledged input is missing.
+    /// The reaction to missing acknowledged input.
     #[cfg(feature = "_records")]
     pub loss: LossPolicy,
-    /// Whether it is opened to be looked at. None is made where none is, and a daemon may have it.
+    /// Opens the store for inspection. A missing store is not created, and a daemon may use it.
     pub only_looks: bool,
 }
 
-/// A store that is open.
+/// An open store.
 #[derive(Clone)]
 pub struct OpenedStore {
-    /// The store.
     pub store: Arc<dyn Store>,
-    /// What an operator should know of how it was opened.
+    /// Notes for the operator about the opening.
     pub notes: Vec<String>,
 }
 
@@ -53,18 +52,18 @@ pub const KINDS: &[StoreKind] = &[
     StoreKind { scheme: "postgres", example: "postgres://user@host/database?schema=abide", open: postgres },
 ];
 
-/// Opens the store that a URL names.
+/// Opens the store with this URL.
 pub async fn open(url: &str) -> Result<Arc<dyn Store>, StoreError> {
     Ok(open_with(url, StoreOptions::default()).await?.store)
 }
 
-/// The same, and says what was found on the way.
+/// Opens a store with options, and returns notes about the opening.
 pub async fn open_with(url: &str, opening: StoreOptions) -> Result<OpenedStore, StoreError> {
     let scheme = url.split_once(':').map_or("", |(scheme, _)| scheme);
     match KINDS.iter().find(|kind| kind.scheme == scheme) {
         Some(kind) => (kind.open)(url.to_owned(), opening).await,
         None => {
-            // The URL itself may hold a password, so it is not repeated.
+            // The URL is not included in the message, because it may contain a password.
             let examples: Vec<_> = KINDS.iter().map(|kind| kind.example).collect();
             let what = format!("the store's URL, which should look like {},", examples.join(" or "));
             Err(StoreError::Invalid { what })
@@ -72,7 +71,7 @@ pub async fn open_with(url: &str, opening: StoreOptions) -> Result<OpenedStore, 
     }
 }
 
-/// Opens a store to look at it, beside a daemon that has it if there is one. None is made where none is.
+/// Opens a store for inspection, concurrently with a daemon that uses it. A missing store is not created.
 pub async fn look(url: &str) -> Result<Arc<dyn Store>, StoreError> {
     Ok(open_with(url, StoreOptions { only_looks: true, ..StoreOptions::default() }).await?.store)
 }

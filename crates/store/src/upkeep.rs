@@ -1,76 +1,63 @@
-//! Whether the tables are what the journal adds up to, and how to make them so again. The same for every store.
+//! Verification and rebuilding of the tables from the journal, the same for all stores.
 //!
-//! Memory stays bounded by the largest single run: the journal is read in pages and the tables run by run.
+//! Memory is bounded by the largest run: the journal is read in pages, and the tables run by run.
 
 use abide_domain::id::RunId;
 use abide_ports::store::{JournalMismatch, JournalSeq, RunTables, Store, StoreError, StoreFlaw};
 
-/// How many entries or runs are read at once.
+/// The number of entries or runs per query.
 const PAGE: usize = 500;
-/// How many findings are kept in words; the others are only counted.
+/// The maximum number of described findings. Further findings are only counted.
 const MOST_FINDINGS: usize = 100;
-/// How often a run that keeps changing under our eyes is looked at again.
+/// The maximum number of comparisons of a run that changes during the comparison.
 const PATIENCE: usize = 20;
 
-/// What was found.
+/// The result of a verification.
 #[derive(Debug, Default)]
 pub struct VerificationReport {
-    /// How many entries the journal has.
+    /// The number of journal entries.
     pub entries: u64,
-    /// How many runs were compared.
+    /// The number of compared runs.
     pub runs: u64,
-    /// What is wrong, as far as it is kept.
+    /// The first findings, up to a limit.
     pub findings: Vec<VerificationFinding>,
-    /// How many more things are wrong.
+    /// The number of findings beyond the limit.
     pub further_findings: u64,
-    /// What is not wrong, but worth knowing.
+    /// Information that is not a finding.
     pub notes: Vec<String>,
 }
 
-/// Something that is wrong.
+/// A defect of the store.
 #[derive(Debug, thiserror::Error)]
 pub enum VerificationFinding {
     /// The journal skips or repeats a position.
     #[error("the journal has entry {found} where {expected} is due")]
-    Sequence {
-        /// What should be there.
-        expected: u64,
-        /// What is.
-        found: u64,
-    },
-    /// The journal ends before the position that the store says is its last.
+    Sequence { expected: u64, found: u64 },
+    /// The journal ends before the position of its recorded head.
     #[error("the journal ends at {found}, but its head is {expected}")]
-    Short {
-        /// Where it should end.
-        expected: u64,
-        /// Where it does.
-        found: u64,
-    },
-    /// Something cannot be read as it was written.
+    Short { expected: u64, found: u64 },
+    /// An entry or row cannot be read.
     #[error("{what}")]
-    Damaged {
-        /// What.
-        what: String,
-    },
-    /// The tables are not what the journal adds up to.
+    Damaged { what: String },
+    /// The tables differ from those derived from the journal.
     #[error(transparent)]
     Difference(JournalMismatch),
-    /// The store as a whole is not what it must be.
+    /// A flaw of the store as a whole.
     #[error(transparent)]
     Flaw(StoreFlaw),
 }
 
-/// How far the work has got.
+/// The progress of a verification or rebuild.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VerificationProgress {
-    /// Entries read, of about so many.
+    /// Entries read, and their approximate total.
     Entries(u64, u64),
     /// Runs compared or rebuilt.
     Runs(u64),
 }
 
 impl VerificationReport {
-    /// Nothing is wrong.
+    /// Whether there are no findings.
     pub fn is_clean(&self) -> bool {
         self.findings.is_empty()
     }
@@ -84,8 +71,8 @@ impl VerificationReport {
     }
 }
 
-/// Reads everything and says what is wrong. Others may go on writing meanwhile; runs that they begin are not looked at,
-/// or a store in which runs are begun faster than they are compared would never be done.
+/// Verifies the whole store. Other processes may write at the same time. Runs that begin during the verification are
+/// not compared; otherwise it might never end.
 pub async fn verify(
     store: &dyn Store,
     mut progress: impl FnMut(VerificationProgress) + Send,
@@ -125,8 +112,9 @@ pub async fn verify(
     Ok(verification)
 }
 
-/// Derives all tables from the journal anew and says how many runs there are. Nobody else may write meanwhile.
-/// A journal that is itself damaged is left alone, and so are the tables of every run from there on.
+/// Rebuilds all tables from the journal, in the order of run ids, and returns the number of runs. No other process may
+/// write at the same time. Fails at a run whose entries are damaged: neither the journal nor the tables of this and the
+/// following runs are changed.
 pub async fn rebuild(
     store: &dyn Store,
     mut progress: impl FnMut(VerificationProgress) + Send,
@@ -149,7 +137,7 @@ pub async fn rebuild(
     }
 }
 
-/// The whole journal, for gaps and damage.
+/// Reads the whole journal and reports gaps and damage.
 async fn walk_journal(
     store: &dyn Store,
     verification: &mut VerificationReport,
@@ -160,7 +148,7 @@ async fn walk_journal(
     while at < head {
         let entries = match store.entries(at, size).await {
             Ok(entries) => entries,
-            // Which one it is, and whether those around it are whole, is found out one by one.
+            // The page is read again entry by entry, to find the damaged one.
             Err(StoreError::Damaged { .. }) if size > 1 => {
                 size = 1;
                 continue;
@@ -188,7 +176,7 @@ async fn walk_journal(
     Ok(())
 }
 
-/// One run. If it changes while it is looked at, it is looked at again.
+/// Compares one run. If it changes during the comparison, it is compared again.
 async fn compare(store: &dyn Store, run: RunId) -> Result<Option<VerificationFinding>, StoreError> {
     let mut derived = DerivedTables::default();
     for _ in 0..PATIENCE {
@@ -214,7 +202,7 @@ async fn compare(store: &dyn Store, run: RunId) -> Result<Option<VerificationFin
     Err(StoreError::Unavailable { reason: format!("run {run} changes too fast to be compared") })
 }
 
-/// What a run's entries add up to, so far.
+/// The tables derived from a run's entries so far.
 #[derive(Default)]
 struct DerivedTables {
     tables: RunTables,

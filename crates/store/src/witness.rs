@@ -1,11 +1,12 @@
-//! The witness: a small file that says how far the journal had got, kept apart from the database.
+//! The witness: a small file outside the database that records the head of the journal.
 //!
-//! It is written after each commit and before its acknowledgement, so a database that is older than its witness has
-//! lost acknowledged input. Writing is one `pwrite` without a sync; the file is synced at checkpoints and about once a
-//! second. A witness that lags behind its database, as after a crash between the two writes, is normal.
+//! It is written after each commit and before its acknowledgement. A database that is older than its witness has
+//! therefore lost acknowledged input. A write is one `pwrite` without a sync; the file is synced at checkpoints and
+//! about once a second. A witness that lags behind its database, for example after a crash between the two writes, is
+//! normal.
 //!
-//! The file has two slots in different sectors, written in turn, each with its own checksum. A torn write destroys at
-//! most one of them.
+//! The file has two slots in different sectors, written alternately, each with its own checksum. A torn write destroys
+//! at most one of them.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -25,34 +26,34 @@ use crate::chain::JournalHead;
 /// The first bytes of a slot.
 const MAGIC: &[u8; 8] = b"abidewit";
 const VERSION: u32 = 1;
-/// How many bytes of a slot are used.
+/// The number of used bytes per slot.
 const SLOT_BYTES: usize = 48;
-/// Where the slots begin, in different sectors.
+/// The offsets of the slots, in different sectors.
 const SLOT_OFFSETS: [u64; 2] = [0, 512];
 const FILE_BYTES: u64 = 1024;
 
-/// What is to happen if acknowledged input is missing.
+/// The reaction to missing acknowledged input.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LossPolicy {
     /// The store is not opened.
     #[default]
     Refuse,
-    /// The store is opened as it is, and its witness starts anew from there.
+    /// The store is opened as it is, and its witness restarts at the store's head.
     Accept,
 }
 
-/// What a witness file says.
+/// The contents of a witness file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum WitnessReading {
-    /// There is no file.
+    /// The file does not exist.
     Missing,
-    /// The file cannot be read, or neither slot is whole.
+    /// The file cannot be read, or neither slot is valid.
     Unreadable(String),
     /// The newest commit that was about to be acknowledged.
     Head(JournalHead),
 }
 
-/// A witness that is being written. One writer at a time.
+/// Writes a witness file. There must be only one writer at a time.
 #[derive(Debug)]
 pub(crate) struct WitnessWriter {
     path: PathBuf,
@@ -69,7 +70,7 @@ pub(crate) struct SyncedFile {
 }
 
 impl SyncedFile {
-    /// Syncs what was written since the last sync.
+    /// Syncs the file if it was written since the last sync.
     pub(crate) fn sync(&self) -> io::Result<()> {
         if !self.dirty.swap(false, Ordering::AcqRel) {
             return Ok(());
@@ -91,7 +92,7 @@ pub(crate) fn read(path: &Path) -> WitnessReading {
 }
 
 impl WitnessWriter {
-    /// Makes the file say that this is the newest commit, durably, whatever it said before.
+    /// Durably sets the witness to this head, whatever it contained before.
     pub(crate) fn start(path: &Path, head: JournalHead) -> Result<Self, StoreError> {
         let cannot = |error: &io::Error| unwritable(path, error);
         let writes = fs::read(path).ok().and_then(|bytes| newest(&bytes)).map_or(0, |(writes, _)| writes);
@@ -101,7 +102,7 @@ impl WitnessWriter {
         let file = options.open(path).map_err(|error| cannot(&error))?;
         let file = Arc::new(SyncedFile { file, dirty: AtomicBool::new(false) });
         let mut witness = Self { path: path.to_owned(), file, writes };
-        // Both slots, so that no later write needs room on the disk.
+        // Both slots are written, so that later writes allocate no disk space.
         let written = witness
             .write(head)
             .and_then(|()| witness.write(head))
@@ -112,7 +113,7 @@ impl WitnessWriter {
         Ok(witness)
     }
 
-    /// Notes a commit. It is in the hands of the system afterwards, and not yet synced.
+    /// Records a commit. It is passed to the operating system, but not synced.
     pub(crate) fn write(&mut self, head: JournalHead) -> io::Result<()> {
         let writes = self.writes + 1;
         let offset = SLOT_OFFSETS[(writes % 2) as usize];
@@ -122,7 +123,7 @@ impl WitnessWriter {
         Ok(())
     }
 
-    /// Whether the file is still found under its name.
+    /// Whether the path still refers to this file.
     pub(crate) fn is_in_place(&self) -> bool {
         let identity = |file: &fs::Metadata| (file.dev(), file.ino());
         match (fs::metadata(&self.path), self.file.file.metadata()) {
@@ -157,7 +158,7 @@ fn encode(writes: u64, head: JournalHead) -> [u8; SLOT_BYTES] {
     slot
 }
 
-/// The newer of the slots that are whole.
+/// The newer of the valid slots.
 fn newest(bytes: &[u8]) -> Option<(u64, JournalHead)> {
     SLOT_OFFSETS.iter().filter_map(|offset| decode(bytes.get(*offset as usize..)?)).max_by_key(|slot| slot.0)
 }
@@ -175,21 +176,21 @@ fn decode(bytes: &[u8]) -> Option<(u64, JournalHead)> {
     Some((word(16)?, JournalHead { seq: word(24)? as i64, chain: word(32)? as i64 }))
 }
 
-/// Makes the names in a file's folder durable.
+/// Syncs the directory of a file.
 pub(crate) fn sync_folder(file: &Path) -> io::Result<()> {
     let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     File::open(folder)?.sync_all()
 }
 
-/// A file that cannot be written.
+/// The error for a file that cannot be written.
 pub(crate) fn unwritable(path: &Path, error: &io::Error) -> StoreError {
     let reason = format!("{} cannot be written: {error}", path.display());
     let is_full = matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
     if is_full { StoreError::Full { reason } } else { StoreError::Unavailable { reason } }
 }
 
-/// Compares a journal with its witness. `chain_at` is the chained checksum at the witness's position, if the journal
-/// goes that far.
+/// Compares a journal with its witness. `chain_at` is the chained checksum at the witness's position, or none if the
+/// journal is shorter.
 pub(crate) fn compare(
     database: &str,
     witness: JournalHead,
@@ -233,7 +234,7 @@ mod tests {
             assert_eq!(read(&path), WitnessReading::Head(head(seq - 1)));
             witness.write(head(seq)).unwrap();
         }
-        // Started anew, it may go back.
+        // A restarted witness may have a lower position.
         drop(witness);
         let mut witness = WitnessWriter::start(&path, head(2)).unwrap();
         assert_eq!(read(&path), WitnessReading::Head(head(2)));

@@ -1,6 +1,6 @@
-//! A store around another one: everything is passed on as it is, but for what the wrapper wants to see.
+//! A store that wraps another one and passes all calls on, except those that the wrapper intercepts.
 //!
-//! What is done on the way is not here: each wrapper says that for itself.
+//! The wrappers themselves are defined elsewhere.
 
 use std::{collections::BTreeMap, fmt, path::Path};
 
@@ -23,26 +23,26 @@ use abide_ports::store::{
     TurnQueries,
 };
 
-/// Who stands around a store.
+/// Intercepts calls to a store.
 pub trait StoreObserver: Send + Sync {
-    /// The store.
+    /// The wrapped store.
     fn store(&self) -> &dyn Store;
 
-    /// Somebody asks it anything; called before it answers, for everything but a commit.
+    /// Called before every call except [`StoreObserver::commit`].
     fn asked(&self) {}
 
-    /// Somebody commits.
+    /// Performs a commit. The default passes it on.
     fn commit(&self, commit: JournalCommit) -> StoreFuture<'_, CommitReceipt> {
         self.store().commit(commit)
     }
 
-    /// Somebody wants to know how many runs there are.
+    /// Counts the runs per status. The default passes the call on.
     fn tally(&self) -> StoreFuture<'_, BTreeMap<RunStatus, u64>> {
         self.store().tally()
     }
 }
 
-/// A store with a wrapper around it.
+/// A store with an observer.
 pub struct ObservedStore<W>(pub W);
 
 impl<W: StoreObserver> ObservedStore<W> {

@@ -1,4 +1,4 @@
-//! Looking at a database that a daemon has: verified, copied, and never written to, while the daemon writes.
+//! Inspection of a database that a daemon uses: it is verified and copied, and never written, while the daemon commits.
 
 #![expect(clippy::unwrap_used, reason = "all of this is a test")]
 
@@ -17,11 +17,11 @@ use abide_ports::store::{
 use abide_store::{registry, sqlite::SqliteStore, upkeep};
 use abide_testkit::{history::HistoryGenerator, wait};
 
-/// Somebody who commits as fast as the store answers, until told to stop.
+/// A task that commits without pauses until it is stopped.
 struct BusyWriter {
     store: Arc<SqliteStore>,
     stop: Arc<AtomicBool>,
-    /// The journal's end as it was last acknowledged.
+    /// The last acknowledged head of the journal.
     acknowledged: Arc<AtomicU64>,
     tasks: Vec<tokio::task::JoinHandle<Vec<RunId>>>,
 }

@@ -1,6 +1,6 @@
-//! `verify` notices damage to every column that is derived from the journal, and to every index, on each database.
+//! `verify` detects damage to every column that is derived from the journal, and to every index, in each database.
 //!
-//! The columns and indexes are read from the schema, so that a new one is tried without being named here.
+//! The columns and indexes are read from the schema, so that new ones are included automatically.
 
 #![expect(clippy::unwrap_used, reason = "all of this is a test")]
 
@@ -14,7 +14,7 @@ use abide_testkit::history::HistoryGenerator;
 use rusqlite::Connection;
 use tokio_postgres::NoTls;
 
-/// Tables that hold facts of their own.
+/// Tables that are not derived from the journal.
 const NOT_DERIVED: [&str; 3] = ["meta", "migrations", "cursors"];
 
 async fn filled(store: &dyn Store) {
@@ -22,7 +22,7 @@ async fn filled(store: &dyn Store) {
         store.commit(commit).await.unwrap();
     }
     store.advance("reader", JournalSeq(3)).await.unwrap();
-    // Files every entry under its run, which otherwise happens after thousands.
+    // Adds all entries to the index by run, which otherwise happens after thousands of entries.
     store.reindex().await.unwrap();
     assert_eq!(complaints(store).await, Vec::<String>::new());
 }
@@ -86,7 +86,7 @@ async fn damage_to_each_column_of_a_file_is_found() {
             let sql =
                 format!("UPDATE {table} SET {column} = {value} WHERE {row} AND {column} IS NOT {value}");
             let database = Connection::open(&path).unwrap();
-            // What the schema itself forbids cannot happen.
+            // A value that the schema itself forbids cannot occur.
             let Ok(1..) = database.execute(&sql, []) else { continue };
             drop(database);
             tried += 1;
@@ -134,7 +134,7 @@ async fn a_row_that_an_index_of_a_file_does_not_find_is_found_and_repaired() {
     for (index, sql) in &indexes {
         let path = template.fresh();
         let without = sql.split(" WHERE ").next().unwrap();
-        // The index is emptied under a condition that no row meets, and then given its own condition back.
+        // The index is emptied by a condition that no row meets, and then its original definition is restored.
         edit_schema(&path, index, &format!("{without} WHERE 1 = 0"));
         let database = Connection::open(&path).unwrap();
         database.execute_batch(&format!("REINDEX {index}")).unwrap();
@@ -222,7 +222,7 @@ async fn a_row_that_an_index_on_a_server_does_not_find_is_found_and_repaired() {
     let (client, connection) = tokio_postgres::connect(&server::postgres_url(), NoTls).await.unwrap();
     tokio::spawn(connection);
     let schema = url.split("schema=").last().unwrap();
-    // A row is written while the index is said not to take any.
+    // A row is written while the index is marked as not ready, so the index does not contain it.
     let ready = |value: &str| {
         format!(
             "UPDATE pg_index SET indisready = {value}, indislive = {value}
@@ -259,7 +259,7 @@ async fn a_server_that_lost_acknowledged_input_is_refused_and_can_be_accepted() 
     let (client, connection) = tokio_postgres::connect(&server::postgres_url(), NoTls).await.unwrap();
     tokio::spawn(connection);
     let schema = url.split("schema=").last().unwrap();
-    // As after a fail-over to a server that had not received the last entry.
+    // As after a failover to a replica that lacked the last entry.
     let older = format!(
         "SET search_path TO {schema};
          DELETE FROM journal WHERE seq = (SELECT seq FROM head);

@@ -1,4 +1,4 @@
-//! Every store in the registry passes the suite, so none can be left out.
+//! Runs the conformance suite for every store in the registry.
 
 mod places;
 mod server;

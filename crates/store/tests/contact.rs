@@ -1,4 +1,4 @@
-//! A server that goes away: before a commit it is found again, during one the outcome is called unknown.
+//! Loss of the connection to a server: before a commit it is restored, during a commit the outcome is unknown.
 
 #![expect(clippy::unwrap_used, reason = "all of this is a test")]
 
@@ -21,12 +21,12 @@ use tokio::{
     sync::watch,
 };
 
-/// What happens to the next COMMIT.
+/// The treatment of the next COMMIT.
 const PASSED_ON: u8 = 0;
 const LOST_ON_ITS_WAY: u8 = 1;
 const ANSWER_LOST: u8 = 2;
 
-/// Stands between a store and its server, and cuts the line when told to.
+/// A proxy between a store and its server that can cut connections.
 struct CuttableProxy {
     fate: Arc<AtomicU8>,
     cut: watch::Sender<u32>,
@@ -64,7 +64,7 @@ impl CuttableProxy {
     }
 }
 
-/// Passes everything on until the line is cut.
+/// Relays all data until the connection is cut.
 async fn relay(mut client: TcpStream, mut server: TcpStream, fate: &AtomicU8) {
     let (mut asked, mut answered) = (vec![0; 65536], vec![0; 65536]);
     loop {
@@ -77,7 +77,7 @@ async fn relay(mut client: TcpStream, mut server: TcpStream, fate: &AtomicU8) {
                     return;
                 }
                 if fate == ANSWER_LOST {
-                    // The server is done when it answers.
+                    // The server has committed when it answers.
                     let _ = server.read(&mut answered).await;
                     return;
                 }
@@ -132,7 +132,7 @@ async fn a_commit_whose_answer_is_lost_has_an_unknown_outcome_and_may_be_there()
         let error = store.commit(commit.clone()).await.unwrap_err();
         assert!(matches!(error, StoreError::OutcomeUnknown { .. }), "{error}");
         assert_eq!(error.kind(), StoreErrorKind::Retry);
-        // Whoever reads before trying again finds out.
+        // The outcome can be determined by reading.
         let expected = if written { JournalSeq(before.0 + changes) } else { before };
         assert_eq!(store.head().await.unwrap(), expected);
         let again = store.commit(commit).await;
@@ -146,7 +146,7 @@ async fn a_commit_whose_answer_is_lost_has_an_unknown_outcome_and_may_be_there()
 
 #[tokio::test]
 async fn a_server_that_is_not_there_is_said_to_be_unavailable() {
-    // Nobody listens where a listener has just gone.
+    // The listener is dropped immediately, so the port is closed.
     let gone = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
     let url = format!("postgres://abide@{gone}/postgres");
     let error = registry::open(&url).await.err().unwrap();

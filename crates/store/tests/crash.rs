@@ -1,4 +1,5 @@
-//! Killed at any moment, out of space at any write: what was acknowledged is there, once, and the next start works.
+//! Kills at any moment and full disks at any write: acknowledged commits are present exactly once, and the next start
+//! succeeds.
 
 #![expect(clippy::unwrap_used, reason = "all of this is a test")]
 
@@ -20,7 +21,7 @@ use abide_testkit::{dice::SeededRng, history::HistoryGenerator, skip::skip};
 const WRITERS: u16 = 8;
 const COMMITS: usize = 60;
 
-/// What a committer said: the last position of each commit, by writer and number.
+/// The acknowledged commits: the last position of each, by writer and number.
 type AcknowledgedCommits = BTreeMap<(u16, usize), u64>;
 
 #[tokio::test]
@@ -33,7 +34,7 @@ async fn after_kill_9_everything_acknowledged_is_there_once() {
         let patience = dice.below(300);
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let mut said: Vec<String> = lines.by_ref().take(patience).map(Result::unwrap).collect();
-        // The moment of the last line is as good as any: others are in the middle of their commits.
+        // At the moment of the last line, other writers are in the middle of their commits.
         child.kill().unwrap();
         child.wait().unwrap();
         said.extend(lines.map_while(Result::ok));
@@ -43,7 +44,7 @@ async fn after_kill_9_everything_acknowledged_is_there_once() {
 
 #[tokio::test]
 async fn a_write_that_fails_anywhere_loses_nothing_acknowledged() {
-    // The limit of the file size makes every write beyond it fail, at each place in turn.
+    // The file size limit makes every write beyond it fail. Each limit is tried in turn.
     for blocks in (1..2400).step_by(97) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("abide.db");
@@ -121,10 +122,10 @@ async fn fill_and_empty(path: &Path) {
     let mut refused = 0;
     for (count, commit) in commits {
         if count % 40 == 0 {
-            // Everything that is left, to the last byte.
+            // Fills the rest of the disk. The write fails when the disk is full.
             let _ = fs::write(&ballast, vec![0; 24 << 20]);
         }
-        // A refused commit can be tried again as it is, for nothing of it was written.
+        // A refused commit can be retried unchanged, because it has written nothing.
         loop {
             match store.commit(commit.clone()).await {
                 Ok(committed) => {
@@ -148,7 +149,7 @@ async fn fill_and_empty(path: &Path) {
     check(path, 6, &acknowledged).await;
 }
 
-/// Opens the database anew and holds it against what was acknowledged.
+/// Opens the database again and compares it with the acknowledged commits.
 async fn check(path: &Path, seed: u64, acknowledged: &AcknowledgedCommits) {
     let store = SqliteStore::open(path).expect("the next start works");
     let verification = upkeep::verify(&store, |_| {}).await.unwrap();

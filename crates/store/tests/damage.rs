@@ -1,4 +1,4 @@
-//! A run whose row cannot be read hides no other: lists leave it out, and it is named.
+//! A run whose row cannot be read does not hide others: lists omit it, and it is reported.
 
 #![expect(clippy::unwrap_used, reason = "all of this is a test")]
 
@@ -7,7 +7,7 @@ use abide_ports::store::{PageRequest, Store};
 use abide_store::registry;
 use abide_testkit::history::HistoryGenerator;
 
-/// The runs of each list that loops over runs go by.
+/// The runs of each list that the daemon's loops use.
 async fn lists(store: &dyn Store) -> [Vec<RunId>; 4] {
     let due = store.due(Timestamp(i64::MAX), usize::MAX).await.unwrap();
     let occupying = store.occupying().await.unwrap();
@@ -30,7 +30,7 @@ async fn a_damaged_run_hides_no_other() {
         store.commit(commit).await.unwrap();
     }
     let before = lists(&*store).await;
-    // The first of each list, so that everything else comes after something that is damaged.
+    // The first run of each list is damaged, so that all others come after a damaged one.
     let mut damaged: Vec<RunId> = before.iter().filter_map(|list| list.first().copied()).collect();
     damaged.sort();
     damaged.dedup();
@@ -43,7 +43,7 @@ async fn a_damaged_run_hides_no_other() {
     }
     let sound = before.map(|list| list.into_iter().filter(|run| !damaged.contains(run)).collect::<Vec<_>>());
     assert_eq!(lists(&*store).await, sound);
-    // Pages are as long as they were asked for, and a page goes on behind what is damaged.
+    // Pages have the requested length, and continue after damaged rows.
     let first = store.due(Timestamp(i64::MAX), 1).await.unwrap();
     assert_eq!(first.first().map(|(run, _)| *run), sound[0].first().copied());
     let owed = store.owed(None, 1).await.unwrap();

@@ -1,4 +1,4 @@
-//! What can be wrong with a database file: a clear error, or a clean start with everything acknowledged.
+//! Defects of a database file: each gives a clear error, or a start with all acknowledged input.
 
 #![expect(clippy::unwrap_used, reason = "all of this is a test")]
 
@@ -71,7 +71,7 @@ async fn a_copy_without_its_log_is_refused() {
     assert!(error.to_string().contains("copy.db-wal is missing"), "{error}");
     drop(store);
     fs::remove_file(&copy).unwrap();
-    // Once it is closed, the file alone is all there is.
+    // After closing, the store consists of the main file only.
     assert!(!log_of(&path).exists());
     let other = tempfile::tempdir().unwrap();
     fs::copy(&path, other.path().join("abide.db")).unwrap();

@@ -1,4 +1,4 @@
-//! Every ledger that a release ever wrote opens, is brought up to date, adds up, and goes on.
+//! The ledgers of all released versions can be opened, migrated, verified and continued.
 //!
 //! The next fixture is written by `cargo run -p abide-store --example fixture`.
 
@@ -31,7 +31,7 @@ async fn check(store: Arc<dyn Store>, folder: &Path) {
     let verification = upkeep::verify(&*store, |_| {}).await.unwrap();
     assert!(verification.is_clean(), "{}: {:?}", folder.display(), verification.findings);
     assert_eq!(verification.entries, head);
-    // Old runs go on as if nothing had happened, and new ones begin.
+    // Old runs can be continued, and new ones can begin.
     let before = upkeep::rebuild(&*store, |_| {}).await.unwrap();
     assert_eq!(before, verification.runs);
     for commit in HistoryGenerator::new(1, 77).commits(10) {

@@ -1,4 +1,5 @@
-//! Database files that are deleted, replaced or cut while a store has them open: nothing is acknowledged any more.
+//! Database files that are deleted, replaced or truncated while a store has them open: no further commit is
+//! acknowledged.
 
 #![expect(clippy::unwrap_used, reason = "all of this is a test")]
 
@@ -10,7 +11,7 @@ use abide_testkit::{history::HistoryGenerator, wait};
 
 type FileHarm = fn(&Path, &[u8]);
 
-/// What is done to the files, and what must be said about it. The bytes are those of an older copy.
+/// The damage to the files, and the expected message. The bytes are those of an older copy.
 const HARMS: [(&str, &str, FileHarm); 7] = [
     ("deleted", "abide.db was deleted", |path, _| fs::remove_file(path).unwrap()),
     ("replaced", "abide.db was replaced", |path, old| {
@@ -102,7 +103,7 @@ async fn what_a_store_does_to_its_own_files_is_no_harm() {
             store.commit(commit).await.unwrap();
         }
         store.health().unwrap();
-        // Copied beside it, touched, and with a new mode.
+        // A backup and another modification time are accepted.
         store.backup(&folder.path().join(format!("copy-{round}.db"))).await.unwrap();
         let file = fs::File::options().write(true).open(&path).unwrap();
         file.set_modified(std::time::SystemTime::UNIX_EPOCH).unwrap();
@@ -111,7 +112,7 @@ async fn what_a_store_does_to_its_own_files_is_no_harm() {
         }
         assert!(round < 200, "the log is never written back");
     }
-    // Its witness is made anew if it is deleted.
+    // A deleted witness is created again.
     let witness = folder.path().join("abide.db-witness");
     fs::remove_file(&witness).unwrap();
     wait::until("the witness is made anew", || witness.exists());

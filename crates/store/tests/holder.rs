@@ -1,5 +1,5 @@
-//! One daemon per schema (SECURITY 15): a second one is refused with the first one's name, and a daemon whose connection
-//! was cut while another took the schema writes nothing more.
+//! One daemon per schema (SECURITY 15): a second one is refused with the name of the first. A daemon whose connection
+//! was cut while another one took the schema writes nothing more.
 
 #![expect(clippy::unwrap_used, reason = "all of this is a test")]
 
@@ -21,7 +21,7 @@ async fn open(url: &str, home: &Path) -> Result<Arc<dyn Store>, StoreError> {
     Ok(registry::open_with(url, opening).await?.store)
 }
 
-/// The server, for an operator.
+/// A connection for the operator.
 async fn operator(url: &str) -> Client {
     let (client, connection) = tokio_postgres::connect(&server::postgres_url(), NoTls).await.unwrap();
     tokio::spawn(connection);
@@ -30,7 +30,7 @@ async fn operator(url: &str) -> Client {
     client
 }
 
-/// The connection of the holder, as it says itself.
+/// The process id of the holder's connection, as recorded by the holder.
 async fn backend(operator: &Client) -> i32 {
     let sql = "SELECT (value::json ->> 'backend')::int FROM meta WHERE key = 'holder'";
     operator.query_one(sql, &[]).await.unwrap().get(0)
@@ -68,7 +68,7 @@ async fn a_second_daemon_is_refused_with_the_name_of_the_first_and_may_look() {
         assert!(text.contains(part), "{part:?} is missing: {text}");
     }
     first.commit(author.commit()).await.expect("the first one has noticed nothing");
-    // Looking is allowed, a repair is not.
+    // Inspection is allowed, a repair is not.
     let looking = registry::look(&url).await.unwrap();
     assert!(upkeep::verify(&*looking, |_| {}).await.unwrap().is_clean());
     let repaired = upkeep::rebuild(&*looking, |_| {}).await;
@@ -123,7 +123,7 @@ async fn a_lock_that_an_own_lost_connection_still_holds_is_taken_from_it() {
     store.commit(author.commit()).await.unwrap();
     let operator = operator(&url).await;
     let first = backend(&operator).await;
-    // The daemon's side is closed; the server is not told.
+    // The daemon's side is closed without informing the server.
     proxy.forsake();
     until("the lock is taken again", async || backend(&operator).await != first).await;
     store.commit(author.commit()).await.unwrap();
@@ -139,7 +139,7 @@ async fn a_daemon_that_lost_its_connection_to_another_one_says_whose_it_is_and_w
     let mut author = HistoryGenerator::new(15, 4);
     first.commit(author.commit()).await.unwrap();
     let operator = operator(&url).await;
-    // Its network is away for a while, and the server ends its connection.
+    // The network is interrupted, and the server ends the connection.
     proxy.close();
     let lost = backend(&operator).await;
     cut(&operator, lost).await;
@@ -151,7 +151,7 @@ async fn a_daemon_that_lost_its_connection_to_another_one_says_whose_it_is_and_w
     assert!(text.contains(&second_home.path().display().to_string()), "{text}");
     let refused = first.commit(author.commit()).await;
     assert!(matches!(refused, Err(StoreError::InUse { .. })), "{refused:?}");
-    // It stays so when the other one is gone: what this daemon knows of its runs is old.
+    // The refusal persists after the other daemon is gone, because this daemon's knowledge of its runs is outdated.
     let head = second.head().await.unwrap();
     drop(second);
     let gone = async || {
@@ -185,7 +185,7 @@ async fn a_daemon_that_came_and_went_while_the_connection_was_lost_is_noticed() 
     assert!(matches!(refused, Err(StoreError::InUse { .. })), "{refused:?}");
 }
 
-/// Stands between a store and its server.
+/// A proxy between a store and its server.
 struct PostgresProxy {
     url: String,
     state: tokio::sync::watch::Sender<ProxyNetwork>,
@@ -217,7 +217,7 @@ impl PostgresProxy {
                         _ = tokio::io::copy_bidirectional(&mut client, &mut server) => {}
                         _ = network.changed() => {
                             drop(client);
-                            // The server hears nothing of it for the rest of the test.
+                            // The connection to the server stays open for the rest of the test.
                             std::future::pending::<()>().await;
                         }
                     }
@@ -227,7 +227,7 @@ impl PostgresProxy {
         Self { url: format!("{credentials}@{here}/{database}"), state }
     }
 
-    /// Closes the client's side of every connection; new ones are accepted.
+    /// Closes the client's side of every connection. New connections are accepted.
     fn forsake(&self) {
         self.state.send_modify(|network| {
             *network = match network {

@@ -1,4 +1,4 @@
-//! Rebuilt tables equal the live ones after random histories, and what was tampered with is found and named.
+//! Rebuilt tables equal the live ones after random histories, and modified rows are detected and named.
 
 mod places;
 mod server;
@@ -38,7 +38,7 @@ async fn rebuilt_tables_equal_the_live_ones() {
             let (store, author) = told(&*place, seed).await;
             assert_eq!(findings(&*store).await, Vec::<String>::new());
             let before = see(&*store).await;
-            // Rebuilding what is right changes nothing, and rebuilding what is gone brings it back.
+            // Rebuilding correct tables changes nothing, and rebuilding deleted ones restores them.
             let runs = upkeep::rebuild(&*store, |_| {}).await.expect("it can be rebuilt");
             assert_eq!(runs as usize, author.runs().len());
             assert_eq!(see(&*store).await, before, "{} seed {seed}", kind.scheme);
@@ -81,7 +81,7 @@ async fn a_row_that_the_journal_does_not_know_is_found_and_named() {
 
 type TableTampering = fn(&mut RunTables) -> bool;
 
-/// Ways to spoil a run's tables; each says whether there was anything to spoil.
+/// Modifications of a run's tables. Each returns whether there was anything to modify.
 const TAMPERINGS: [(&str, TableTampering); 6] = [
     ("runs", |tables| tables.run.as_mut().map(|run| run.auto_decision_count += 1).is_some()),
     ("inbound", |tables| tables.inbound.pop_first().is_some()),
@@ -95,7 +95,7 @@ const TAMPERINGS: [(&str, TableTampering); 6] = [
 
 #[tokio::test(flavor = "multi_thread")]
 async fn rot_in_a_file_is_found_and_named() {
-    // Each is the SQL of the rot, and what must be said about it.
+    // The SQL of each damage, and the expected message.
     let rot = [
         (
             "UPDATE journal SET event = replace(event, 'parrot', 'carrot') WHERE seq = 1",

@@ -1,4 +1,4 @@
-//! TLS to a server (SECURITY 16): what is verified in each mode, and that no password reaches a server that fails it.
+//! TLS to a server (SECURITY 16): the verification in each mode. No password is sent to a server that fails it.
 
 #![expect(clippy::unwrap_used, reason = "all of this is a test")]
 
@@ -17,10 +17,10 @@ use tokio::{
     net::TcpListener,
 };
 
-/// The name in the server's certificate. It is reached by `hostaddr`, so no name service is asked.
+/// The name in the server's certificate. The server is reached by `hostaddr`, so the name is not resolved.
 const NAME: &str = "db.abide.test";
 
-/// A certificate of an authority: `ca.pem` has signed the server's certificate, `other.pem` has not.
+/// The path of an authority's certificate. `ca.pem` has signed the server's certificate, `other.pem` has not.
 #[expect(clippy::disallowed_methods, reason = "the test command says where the certificates are")]
 fn certificate(file: &str) -> String {
     let folder = std::env::var("ABIDE_TEST_POSTGRES_CERTIFICATES")
@@ -28,7 +28,7 @@ fn certificate(file: &str) -> String {
     format!("{folder}/{file}")
 }
 
-/// The URL of the server under this name, in a schema of its own.
+/// The URL of the server under this name, with a new schema.
 fn url(name: &str, parameters: &str) -> String {
     let server = server::postgres_url();
     let (credentials, rest) = server.rsplit_once('@').unwrap();
@@ -52,7 +52,7 @@ async fn refused(url: &str) -> String {
 #[tokio::test]
 async fn the_right_authority_and_name_are_accepted_and_the_connection_is_encrypted() {
     let ca = certificate("ca.pem");
-    // Not local by its name, so this is verified in full without a word about it.
+    // The name is not local, so the default is full verification.
     for parameters in [
         format!("&sslrootcert={ca}"),
         format!("&sslmode=verify-full&sslrootcert={ca}"),
@@ -97,7 +97,7 @@ async fn clear_text_leaves_the_machine_only_if_it_is_written() {
     opens(&server::new_schema(&server::postgres_url())).await;
 }
 
-/// A server in the middle that answers no to every request for TLS, and what it was told.
+/// A server that refuses all requests for TLS, and the bytes that it received.
 async fn without_tls() -> (u16, Arc<Mutex<Vec<u8>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -110,7 +110,7 @@ async fn without_tls() -> (u16, Arc<Mutex<Vec<u8>>>) {
                 let mut bytes = [0; 4096];
                 while let Ok(count @ 1..) = client.read(&mut bytes).await {
                     told.lock().unwrap().extend_from_slice(&bytes[..count]);
-                    // To a request for TLS: no. To a sign-in: the password in clear text, please.
+                    // Refuses a request for TLS. Asks for the password in plain text at sign-in.
                     let is_request = bytes[..count] == [0, 0, 0, 8, 4, 210, 22, 47];
                     let answer: &[u8] = if is_request { b"N" } else { b"R\x00\x00\x00\x08\x00\x00\x00\x03" };
                     if client.write_all(answer).await.is_err() {

@@ -1,4 +1,4 @@
-//! Acknowledged input that is missing from a database is noticed, whatever took it away, and nothing else is called so.
+//! Missing acknowledged input is detected, whatever the cause, and there are no false positives.
 
 #![expect(clippy::unwrap_used, reason = "all of this is a test")]
 
@@ -17,7 +17,7 @@ use abide_store::{
 use abide_testkit::history::HistoryGenerator;
 use tempfile::TempDir;
 
-/// A database as a daemon leaves it that was killed: with commits in its log.
+/// The database of a killed daemon: with commits in its log.
 struct KilledDatabase {
     folder: TempDir,
     path: PathBuf,
@@ -35,7 +35,7 @@ impl KilledDatabase {
             store.commit(commit).await.unwrap();
         }
         let head = store.head().await.unwrap();
-        // What the system has of the files now is what a killed daemon leaves.
+        // A copy of the open files equals the files of a killed daemon.
         let folder = tempfile::tempdir().unwrap();
         for file in ["abide.db", "abide.db-wal", "abide.db-shm", "abide.db-witness", "abide.db.lock"] {
             fs::copy(live.path().join(file), folder.path().join(file)).unwrap();
@@ -104,7 +104,7 @@ async fn an_emptied_or_cut_log_is_refused_and_can_be_accepted() {
             assert!(said.contains(part), "{part}: {said}");
         }
         assert_eq!(killed.bytes(), before, "a database that is refused is left as it was found");
-        // With its log back, everything is there again.
+        // With its log restored, everything is present again.
         fs::write(&log, &whole).unwrap();
         let head = SqliteStore::look(&killed.path).unwrap().head().await.unwrap();
         assert_eq!(head, killed.head);
@@ -165,7 +165,7 @@ async fn an_older_or_another_copy_in_its_place_is_refused() {
     let new = open(1).await;
     fs::write(&path, &old).unwrap();
     assert!(refused(&path).contains("older copy"));
-    // A database of another history, and longer.
+    // A database with another, longer history.
     let other = tempfile::tempdir().unwrap();
     let longer = other.path().join("abide.db");
     let store = SqliteStore::open(&longer).unwrap();
@@ -178,7 +178,7 @@ async fn an_older_or_another_copy_in_its_place_is_refused() {
     fs::remove_file(&path).unwrap();
     let said = SqliteStore::open(&path).unwrap_err().to_string();
     assert!(said.contains("is missing or empty") && said.contains("--accept-loss"), "{said}");
-    // Without the lock, too, nothing is taken for a new beginning.
+    // Even without the lock file, a missing database is not treated as a new one.
     fs::remove_file(path.with_file_name("abide.db.lock")).unwrap();
     refused(&path);
     fs::write(&path, &new).unwrap();
@@ -214,7 +214,7 @@ async fn a_missing_or_broken_witness_is_told_and_made_anew() {
             None => fs::remove_file(&witness).unwrap(),
             Some(bytes) => fs::write(&witness, bytes).unwrap(),
         }
-        // Whoever only looks leaves it as it is.
+        // Opening for inspection leaves it unchanged.
         let looked = SqliteStore::look(&killed.path).unwrap();
         assert_eq!(looked.notes().len(), 1, "{:?}", looked.notes());
         drop(looked);
@@ -261,7 +261,7 @@ async fn a_restored_backup_is_what_it_was_and_the_old_database_is_kept() {
     let now = store.head().await.unwrap();
     let in_use = restore(&backup, &path).unwrap_err();
     assert!(in_use.to_string().contains("in use by process"), "{in_use}");
-    // It is left as a daemon leaves it that was killed.
+    // The database is left as by a killed daemon.
     let killed = tempfile::tempdir().unwrap();
     for file in ["abide.db", "abide.db-wal", "abide.db-witness", "abide.db.lock"] {
         fs::copy(folder.path().join(file), killed.path().join(file)).unwrap();
@@ -279,7 +279,7 @@ async fn a_restored_backup_is_what_it_was_and_the_old_database_is_kept() {
     let kept = SqliteStore::open(&kept).expect("what was there is a database with its log");
     assert_eq!(kept.head().await.unwrap(), now);
     drop((store, kept));
-    // The same name twice in one second is no trouble either.
+    // A second restore within the same second keeps the database under another name.
     let again = restore(&backup, &path).unwrap();
     assert!(again.kept.is_some_and(|kept| kept.exists()));
     assert!(!killed.path().join("abide.db-restoring").exists());

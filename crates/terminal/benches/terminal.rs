@@ -1,9 +1,9 @@
-//! What the terminal costs, as ratios against bare loops that are measured in the same run.
+//! Measures the cost of the terminal, as ratios to bare loops that are measured in the same run.
 //!
-//! `cargo bench -p abide-terminal` after `cargo build --release`; `ABIDE_BIN` names another binary. The floor is a loop
-//! that writes a line to a bare bash and waits for a marker: no protocol, no second process, nothing kept. Each figure is
-//! held against its budget, and says what limits it. Peers are not started from here. With `--figures` a short form prints
-//! bare figures, which `cargo xtask bench terminal --against COMMIT` compares.
+//! `cargo bench -p abide-terminal` after `cargo build --release`; `ABIDE_BIN` names another binary. The baseline is a
+//! loop that writes a line to a bare bash and waits for a marker, without a protocol, a second process or a spool. Each
+//! figure is compared with its budget and names the limiting factor. Other products are not started from here. With
+//! `--figures` a short form prints bare figures, which `cargo xtask bench terminal --against COMMIT` compares.
 
 #![expect(clippy::disallowed_methods, reason = "a benchmark starts what it measures and looks at the clock")]
 #![expect(clippy::expect_used, reason = "a benchmark that cannot go on stops")]
@@ -90,7 +90,7 @@ fn main() {
     println!("    limited by the pages that a program touches while it starts");
 }
 
-/// A short measurement as lines of the form `figure VALUE UNIT NAME`, for a comparison of two binaries that repeats it.
+/// Prints a short measurement as lines of the form `figure VALUE UNIT NAME`, for repeated comparisons of two binaries.
 fn figures(binary: &PathBuf) {
     let figure = |name: &str, time: Duration| println!("figure {:.5} ms {name}", time.as_secs_f64() * 1e3);
     for (command, shell, rounds) in
@@ -105,7 +105,7 @@ fn figures(binary: &PathBuf) {
         let request = format!("{request}\n");
         let times: Vec<Duration> = (0..rounds).map(|_| client.once(&request)).collect();
         client.end();
-        // The first of them meet a cold program.
+        // The first rounds run with cold caches and are left out.
         figure(&format!("exec.run {command}, {shell}"), percentiles(times[rounds / 10..].to_vec()).0);
     }
     figure("session.create, bash", create(binary, "bash", 30));
@@ -114,7 +114,7 @@ fn figures(binary: &PathBuf) {
     figure("exec.stream, 64 MiB", time);
 }
 
-/// What a command may cost, and what it costs most.
+/// The budget of a command, and its largest cost factor.
 #[derive(Clone, Copy)]
 struct CommandBudget {
     p50: f64,
@@ -123,7 +123,7 @@ struct CommandBudget {
     limit: &'static str,
 }
 
-/// Which bare shell it is held against. A program is started by the shell itself, so there each has its own floor.
+/// The bare shell of the comparison. A shell starts programs itself, so there each shell is its own baseline.
 #[derive(Clone, Copy)]
 enum BudgetBaseline {
     Bash,
@@ -170,7 +170,7 @@ fn percentiles(mut times: Vec<Duration>) -> (Duration, Duration) {
     (times[times.len() / 2], times[times.len() * 99 / 100])
 }
 
-/// A bare shell, a line in, a marker out.
+/// A bare shell: a line in, a marker out.
 struct BareShell {
     child: Child,
     input: ChildStdin,
@@ -183,7 +183,7 @@ impl BareShell {
         Self::of(&mut Command::new(shell), command)
     }
 
-    /// A bare bash behind those who only copy.
+    /// A bare bash behind a chain of copying programs.
     fn through(chain: &str, command: &str) -> Self {
         Self::of(Command::new("/bin/sh").args(["-c", chain]), command)
     }
@@ -209,11 +209,11 @@ impl BareShell {
     }
 }
 
-/// As many hand-overs on the way to a shell and back as through us, by programs that only copy. It has one for each
-/// direction, where we have a runtime and a keeper for both, and nobody in it waits awake.
+/// Programs that copy bytes to and from a shell, with as many hand-overs as the terminal. The chain has one process for
+/// each direction, where the terminal has a runtime and a keeper for both. Its processes do not poll.
 const CHAIN: &str = "cat | cat | bash | cat | cat";
 
-/// The median and the 99th percentile of the bash floor, of the shell's own floor, of the chain, and of ours.
+/// Median and 99th percentile of the bash baseline, of the shell's own baseline, of the chain, and of the terminal.
 struct CommandTimings {
     floor: (Duration, Duration),
     own_floor: (Duration, Duration),
@@ -221,7 +221,7 @@ struct CommandTimings {
     ours: (Duration, Duration),
 }
 
-/// Measures all four by turns, so that whatever else the machine does meets them alike.
+/// Measures all four alternately, so that other load on the machine affects them equally.
 fn commands(binary: &PathBuf, shell: &str, command: &str, rounds: usize) -> CommandTimings {
     let mut bash = BareShell::start("bash", command);
     let mut own = BareShell::start(shell, command);
@@ -247,7 +247,7 @@ fn commands(binary: &PathBuf, shell: &str, command: &str, rounds: usize) -> Comm
     CommandTimings { floor, own_floor, chain, ours }
 }
 
-/// How many rounds of one kind before the next kind has its turn.
+/// Number of rounds of one kind before the next kind.
 const TURN: usize = 100;
 
 struct RpcBenchClient {
@@ -337,7 +337,7 @@ fn create(binary: &PathBuf, shell: &str, rounds: usize) -> Duration {
     percentiles(times).0
 }
 
-/// The same pipe read and the same lines written, by a loop that does nothing else.
+/// Reads the same pipe and writes the same lines in a loop, as the baseline.
 fn stream_bare() -> (u64, Duration) {
     let start = Instant::now();
     let mut child =
@@ -372,7 +372,7 @@ fn stream_ours(binary: &PathBuf, command: &str) -> (u64, Duration, u64) {
         if line.contains("\"type\":\"exit\"") {
             break;
         }
-        // The data has no character that JSON escapes, so its length is that of the text between the quotes.
+        // The data contains no character that JSON escapes, so its length is that of the text between the quotes.
         let data = line.find("\"data\":\"").map_or(0, |at| at + 8);
         total += line[data..].find('"').unwrap_or(0) as u64;
     }
@@ -386,7 +386,7 @@ fn stream_ours(binary: &PathBuf, command: &str) -> (u64, Duration, u64) {
     (total, time, peak.unwrap_or(0))
 }
 
-/// The private memory of keepers and runtime, divided by the sessions.
+/// The private memory of keepers and runtime, divided by the number of sessions.
 fn idle(binary: &PathBuf, sessions: u64) -> (u64, u64) {
     let mut client = RpcBenchClient::start(binary);
     let mut total = 0;

@@ -1,4 +1,4 @@
-//! What can be asked of a runtime, and what it answers: plain values without any encoding.
+//! The calls to a runtime and their replies, as plain values without an encoding.
 
 use abide_keeper::protocol::OutputStream;
 
@@ -7,7 +7,7 @@ use crate::room::AnswerPermit;
 use crate::screen::ScreenSource;
 use crate::session::SessionId;
 
-/// The caller's name for a call.
+/// Identifies a call; chosen by the caller.
 pub type CallTicket = u64;
 
 /// The number of a command in its session, from 1.
@@ -31,49 +31,46 @@ impl std::str::FromStr for ExecId {
     }
 }
 
-/// A call.
+/// A call to the runtime.
 #[derive(Debug)]
 pub enum TerminalCall {
-    /// A new session.
+    /// Creates a session.
     Create(CreateSessionRequest),
-    /// How one session is.
+    /// Returns the state of a session.
     Info(SessionId),
-    /// How all are.
+    /// Returns the state of all sessions.
     List,
-    /// The end of a session.
+    /// Ends a session.
     Destroy {
-        /// Which.
         session: SessionId,
-        /// At once.
+        /// Skips the grace period.
         force: bool,
     },
-    /// A command; answered when it has ended.
+    /// Runs a command; the reply follows its end.
     Run(ExecRequest),
-    /// A command; answered at once, then chunks.
+    /// Runs a command; the reply comes at once, then chunks of output.
     Stream(ExecRequest),
-    /// Text for the running command.
+    /// Writes input to the running command.
     Input {
-        /// Which session.
         session: SessionId,
-        /// The text.
         bytes: Vec<u8>,
-        /// Nothing more will come.
+        /// Closes the input after these bytes.
         eof: bool,
     },
-    /// Stop the running command.
+    /// Stops the running command.
     Cancel(SessionId),
-    /// What was printed.
+    /// Reads output of a command.
     Output(OutputRange),
-    /// What the terminal shows.
+    /// Returns the screen of the terminal.
     Screen(SessionId),
-    /// A new size for the terminal.
+    /// Changes the size of the terminal.
     Resize(SessionId, TerminalSize),
-    /// How the runtime is.
+    /// Returns statistics of the runtime.
     Stats,
 }
 
 impl TerminalCall {
-    /// The session that it is about, if there is one yet.
+    /// The session of the call; None for calls without an existing session.
     pub(crate) fn session(&self) -> Option<&SessionId> {
         match self {
             Self::Info(session)
@@ -90,7 +87,7 @@ impl TerminalCall {
 }
 
 impl TerminalEvent {
-    /// How many bytes of output it carries, for flow control.
+    /// Number of output bytes in the event, for flow control.
     pub fn output_bytes(&self) -> usize {
         match self {
             Self::Chunk(_, ExecChunk::Output { bytes, .. }) => bytes.len(),
@@ -115,7 +112,7 @@ impl TerminalEvent {
 }
 
 impl TerminalEvent {
-    /// The output that it carries.
+    /// The output in the event.
     pub fn outputs(&self) -> [&[u8]; 2] {
         match self {
             Self::Chunk(_, ExecChunk::Output { bytes, .. }) => [bytes, &[]],
@@ -138,7 +135,7 @@ impl TerminalEvent {
         }
     }
 
-    /// Keeps the room of its output until it is dropped, if it has any.
+    /// Attaches the permit for the memory of the output; it is held until the reply is dropped.
     pub(crate) fn keep(&mut self, permit: &mut Option<AnswerPermit>) {
         let Self::Reply(_, answer) = self else { return };
         match &mut **answer {
@@ -159,25 +156,24 @@ impl TerminalEvent {
     }
 }
 
-/// About how many bytes a session takes in a list.
+/// Approximate size of a session in a list, in bytes.
 const SESSION_BYTES: usize = 512;
 
-/// A new session.
+/// The parameters of a new session.
 #[derive(Debug, Default)]
 pub struct CreateSessionRequest {
-    /// The shell; the configured one if none is given.
+    /// The shell; the configured one by default.
     pub shell: Option<String>,
-    /// The working directory; the runtime's if none is given.
+    /// The working directory; that of the runtime by default.
     pub cwd: Option<String>,
-    /// On top of the runtime's environment.
+    /// Added to the environment of the runtime.
     pub env: Vec<(String, String)>,
-    /// For people.
+    /// A display name.
     pub name: Option<String>,
-    /// A terminal instead of pipes.
+    /// Size of the terminal; None for pipes.
     pub pty: Option<TerminalSize>,
 }
 
-/// The size of a terminal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TerminalSize {
     /// Height in lines.
@@ -187,10 +183,10 @@ pub struct TerminalSize {
 }
 
 impl TerminalSize {
-    /// The most lines, and the most columns. A screen of this size takes about 32 MiB to draw.
+    /// Maximum number of lines and of columns. Drawing a screen of this size takes about 32 MiB.
     pub const MOST: u16 = 1_000;
 
-    /// This size, if a terminal may have it.
+    /// Returns this size, or an error if it is out of range.
     pub(crate) fn checked(self) -> Result<Self, TerminalError> {
         let allowed = 1..=Self::MOST;
         if allowed.contains(&self.rows) && allowed.contains(&self.cols) {
@@ -201,93 +197,86 @@ impl TerminalSize {
         Err(TerminalError::new(crate::TerminalErrorCode::InvalidParams, message))
     }
 
-    /// The nearest size that a terminal may have; for sizes that were stored before there was a bound.
+    /// The nearest valid size, for sizes stored before the bound existed.
     pub(crate) fn bounded(self) -> Self {
         Self { rows: self.rows.clamp(1, Self::MOST), cols: self.cols.clamp(1, Self::MOST) }
     }
 }
 
-/// A command.
+/// A command to run.
 #[derive(Debug)]
 pub struct ExecRequest {
-    /// Where.
     pub session: SessionId,
-    /// The text.
     pub command: String,
-    /// When it is stopped.
+    /// Timeout in milliseconds; None for no timeout.
     pub timeout_ms: Option<u64>,
-    /// What it reads.
+    /// Standard input; end-of-file by default.
     pub stdin: Option<Vec<u8>>,
     /// Variables for this command only.
     pub env: Vec<(String, String)>,
-    /// How much of each stream the result carries.
+    /// Maximum bytes of each stream in the result.
     pub max_output_bytes: Option<u64>,
 }
 
-/// A stretch of what a command printed.
+/// A range of a command's output.
 #[derive(Debug)]
 pub struct OutputRange {
-    /// Which session.
     pub session: SessionId,
-    /// Which command.
     pub exec: ExecId,
-    /// Which stream.
     pub stream: OutputStream,
-    /// From which byte.
     pub offset: u64,
-    /// How many bytes at most; never more than a page of 1 MiB.
+    /// Maximum number of bytes, up to a page of 1 MiB.
     pub limit: u64,
 }
 
-/// What a runtime says.
+/// An event of the runtime.
 #[derive(Debug)]
 pub enum TerminalEvent {
-    /// The answer to a call.
+    /// The reply to a call.
     Reply(CallTicket, Box<Result<TerminalReply, TerminalError>>),
     /// Output of a streamed command.
     Chunk(CallTicket, ExecChunk),
 }
 
-/// The answer to a call.
+/// The reply to a call.
 #[derive(Debug)]
 pub enum TerminalReply {
-    /// To create and info.
+    /// Reply to [`TerminalCall::Create`] and [`TerminalCall::Info`].
     Session(SessionInfo),
-    /// To list.
+    /// Reply to [`TerminalCall::List`].
     Sessions(Vec<SessionInfo>),
-    /// To destroy.
+    /// Reply to [`TerminalCall::Destroy`].
     Destroyed(SessionId),
-    /// To run.
+    /// Reply to [`TerminalCall::Run`].
     Ran(ExecResult),
-    /// To stream.
+    /// Reply to [`TerminalCall::Stream`].
     Streaming(SessionId, ExecId),
-    /// To input and resize.
+    /// Reply to [`TerminalCall::Input`] and [`TerminalCall::Resize`].
     Done,
-    /// To cancel.
+    /// Reply to [`TerminalCall::Cancel`].
     Cancelled,
-    /// To output.
+    /// Reply to [`TerminalCall::Output`].
     Output(OutputPiece),
-    /// To screen.
+    /// Reply to [`TerminalCall::Screen`].
     Screen(ScreenSource),
-    /// To stats.
+    /// Reply to [`TerminalCall::Stats`].
     Stats(RuntimeStats),
 }
 
-/// The state of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SessionState {
-    /// Its shell has not answered yet.
+    /// The shell has not reported yet.
     Creating,
-    /// It takes a command.
+    /// Ready for a command.
     Idle,
-    /// A command runs.
+    /// A command is running.
     Running,
-    /// It has ended.
+    /// The session has ended.
     Terminated,
 }
 
 impl SessionState {
-    /// As it is written on the wire.
+    /// The name on the wire.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Creating => "CREATING",
@@ -298,114 +287,101 @@ impl SessionState {
     }
 }
 
-/// How a session is. Times are microseconds since the epoch.
+/// The state of a session. Times are microseconds since the Unix epoch.
 #[derive(Debug, Clone)]
 pub struct SessionInfo {
-    /// Its id.
     pub session: SessionId,
-    /// Its name.
     pub name: Option<String>,
-    /// Its state.
     pub state: SessionState,
-    /// Its shell.
     pub shell: String,
-    /// Where it began.
+    /// The initial working directory.
     pub cwd: String,
     /// The shell's pid.
     pub pid: u32,
-    /// When it began.
     pub created_at: u64,
-    /// The names of the variables that were set for it, never their values.
+    /// The names of the variables set for the session, without their values.
     pub env_keys: Vec<String>,
-    /// When it last did something.
     pub last_activity_at: u64,
-    /// How many commands it was given.
+    /// Number of commands so far.
     pub command_count: u64,
-    /// The running command and when it began.
+    /// The running command and its start time.
     pub running: Option<(ExecId, u64)>,
-    /// How the shell ended, if it has.
+    /// Set if the shell has exited.
     pub exit_code: Option<i32>,
-    /// Whether it has a terminal.
+    /// Whether the session has a terminal.
     pub pty: bool,
 }
 
-/// How a command ended.
+/// The end of a command: exit code, duration and the reason of a stop.
 #[derive(Debug, Clone)]
 pub struct CommandExit {
-    /// Exit code, 128 + n for death by signal n.
+    /// Exit code; 128 + n for a death by signal n.
     pub exit_code: i32,
-    /// How long it took.
     pub duration_us: u64,
-    /// Its time was over.
+    /// The command was stopped by its timeout.
     pub timed_out: bool,
-    /// Somebody stopped it.
+    /// The command was stopped by a request.
     pub cancelled: bool,
-    /// The shell was replaced by a new one, because it could not be called back from this command or the one before:
-    /// variables, functions and options are those of a new session.
+    /// The shell was replaced because it could not be recovered from this command or the one before. Variables,
+    /// functions and options are those of a new session.
     pub shell_restarted: bool,
 }
 
-/// The result of a command.
 #[derive(Debug)]
 pub struct ExecResult {
-    /// Which command.
     pub exec: ExecId,
-    /// How it ended.
     pub finished: CommandExit,
-    /// The first bytes of its output: stdout, stderr.
+    /// The first bytes of stdout and stderr.
     pub kept: [Vec<u8>; 2],
-    /// How many bytes each stream had.
+    /// Total length of each stream, in bytes.
     pub printed: [u64; 2],
-    /// The room that its bytes take in the runtime until it is dropped.
+    /// Holds the memory of the output until it is dropped.
     pub room: Option<AnswerPermit>,
 }
 
-/// A piece of a streamed command's output.
+/// A part of a streamed command's output.
 #[derive(Debug)]
 pub enum ExecChunk {
-    /// Bytes.
+    /// Bytes of a stream.
     Output {
-        /// Which stream.
         stream: OutputStream,
-        /// Where in it.
+        /// Offset of the first byte in the stream.
         offset: u64,
-        /// The bytes.
         bytes: Vec<u8>,
     },
-    /// The last: how it ended, or why that is not known.
+    /// The last chunk: the exit of the command, or an error if it is unknown.
     Exit(Result<CommandExit, TerminalError>),
 }
 
-/// A stretch of output, and how it stands in the whole.
+/// A range of output, and its position in the stream.
 #[derive(Debug)]
 pub struct OutputPiece {
-    /// Where the bytes begin; later than asked if those before were dropped.
+    /// Offset of the first byte. Larger than requested if earlier bytes have been dropped.
     pub offset: u64,
-    /// The bytes.
     pub bytes: Vec<u8>,
-    /// How many bytes the stream has had so far.
+    /// Length of the stream so far, in bytes.
     pub printed: u64,
-    /// How many of its first bytes are no longer kept.
+    /// Number of dropped bytes at the start of the stream.
     pub dropped: u64,
-    /// How the command ended, if it has.
+    /// Set if the command has ended.
     pub finished: Option<CommandExit>,
-    /// The room that its bytes take in the runtime until it is dropped.
+    /// Holds the memory of the output until it is dropped.
     pub room: Option<AnswerPermit>,
 }
 
-/// How the runtime is.
+/// Statistics of the runtime.
 #[derive(Debug, Clone)]
 pub struct RuntimeStats {
-    /// Living sessions.
+    /// Number of living sessions.
     pub sessions: usize,
-    /// Those in which a command runs.
+    /// Number of sessions with a running command.
     pub running: usize,
-    /// Ended ones that are still remembered.
+    /// Number of ended sessions that are still known.
     pub terminated: usize,
-    /// The most that may live.
+    /// Maximum number of living sessions.
     pub max_sessions: usize,
-    /// Commands given since the runtime began.
+    /// Number of commands since the start of the runtime.
     pub commands: u64,
-    /// Sessions found again at the start.
+    /// Number of sessions adopted from dead runtimes.
     pub adopted: u64,
 }

@@ -1,4 +1,4 @@
-//! The runtime's clocks. Nobody else in this crate asks what time it is.
+//! The clocks of the runtime. Only this module reads a clock.
 
 use rustix::time::{ClockId, clock_gettime};
 
@@ -7,7 +7,7 @@ pub(crate) fn unix_micros() -> u64 {
     micros(ClockId::Realtime)
 }
 
-/// Milliseconds that only ever grow.
+/// Milliseconds of a monotonic clock that includes suspend.
 pub(crate) fn ticks() -> u64 {
     micros(ClockId::Boottime) / 1_000
 }

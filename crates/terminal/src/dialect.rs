@@ -1,9 +1,9 @@
-//! What is said to each kind of shell so that it takes commands, reports them, and can be called back from one.
+//! The script templates for each kind of shell: how it takes commands, reports them, and is recalled from one.
 //!
-//! Two things make a shell survive its commands. A command is sourced from a pipe, so it is data. And SIGURG, which a
-//! shell ignores by default, is trapped: the trap leaves every loop, function and sourced file of the command and
-//! returns to our line, with all variables and the directory kept. No further word of the command is executed on the
-//! way. The report of the status uses nothing that a command can define. How both are done differs between shells.
+//! Two mechanisms make a shell survive its commands. A command is sourced from a pipe, so it is data. And SIGURG, which
+//! a shell ignores by default, is trapped: the trap leaves every loop, function and sourced file of the command and
+//! returns to our line, with all variables and the directory kept. No further word of the command is executed. The
+//! report of the status uses nothing that a command can redefine. Both mechanisms differ between shells.
 
 use std::path::Path;
 
@@ -25,7 +25,7 @@ pub(crate) enum ShellIo {
 }
 
 impl ShellDialect {
-    /// By the name of the program that really runs, so that a `/bin/sh` that is bash counts as bash.
+    /// Determined from the resolved program, so that a `/bin/sh` that is bash counts as bash.
     pub(crate) fn of(shell: &str) -> Self {
         let real = std::fs::canonicalize(shell).unwrap_or_else(|_| Path::new(shell).to_owned());
         let name = real.file_name().and_then(|name| name.to_str()).unwrap_or_default();
@@ -36,7 +36,7 @@ impl ShellDialect {
         }
     }
 
-    /// The same, for a shell that has been looked up before; looking again would cost every command a system call.
+    /// The same for a shell whose path has been resolved before. It saves a system call per command.
     pub(crate) fn of_known(shell: &str) -> Self {
         match shell.rsplit('/').next().unwrap_or_default() {
             name if name.starts_with("bash") => Self::Bash,
@@ -48,8 +48,8 @@ impl ShellDialect {
 
     /// The arguments before the script.
     ///
-    /// Bash and zsh are told to be interactive so that an error in a command ends the command and not the shell. There
-    /// is no terminal, so nothing is prompted for.
+    /// Bash and zsh run in interactive mode, so that an error in a command ends the command and not the shell. There is
+    /// no terminal, so no prompt is shown.
     pub(crate) fn arguments(self) -> &'static [&'static str] {
         match self {
             Self::Posix => &[],
@@ -58,7 +58,7 @@ impl ShellDialect {
         }
     }
 
-    /// The texts for a shell on pipes, or for one on a terminal, which is typed to and keeps its own settings.
+    /// The templates for a shell on pipes, or on a terminal, where commands are typed and the shell keeps its settings.
     pub(crate) fn script(self, terminal: ShellIo) -> ShellTemplates {
         let (init, line, slot, repair, trace, began) = match self {
             Self::Posix => {
@@ -74,11 +74,11 @@ impl ShellDialect {
             }
             Self::Zsh => (ZSH_INIT, "", ZSH_SLOT, BUILTIN_REPAIR, "\\builtin set -x; ", ZSH_BEGAN),
         };
-        // How many files a command of ours is sourced through before its own text begins.
+        // The number of files through which a command is sourced before its own text begins.
         let (depth, guard) = match (self, terminal) {
             (Self::Bash, ShellIo::No) => ("2", BASH_GUARD.to_owned()),
-            // As on pipes, `set -e` and a trap on returns last for one command: later ones would end the session or
-            // report a wrong status.
+            // As on pipes, `set -e` and a RETURN trap last for one command. Otherwise they would end the session or
+            // falsify the status of later commands.
             (Self::Bash, ShellIo::Yes) => (
                 "0",
                 format!("\\builtin set +e; \\builtin trap - RETURN; \\builtin {BASH_STOP}; {BASH_GUARD}"),
@@ -111,7 +111,7 @@ impl ShellDialect {
         }
     }
 
-    /// The command as the shell sources it. Variables for this command only need an `eval` to be set for.
+    /// The text that the shell sources. Variables for this command only require an `eval`.
     pub(crate) fn command(self, command: &str, env: &[(String, String)]) -> String {
         if env.is_empty() {
             return command.to_owned();
@@ -122,9 +122,9 @@ impl ShellDialect {
         }
         match self {
             Self::Posix => text + "\\command \\eval " + &quote(command),
-            // Behind `builtin`, bash forgets the variables at the first builtin that the command runs.
+            // With `builtin`, bash drops the variables at the first builtin of the command.
             Self::Bash => text + "\\eval " + &quote(command),
-            // Zsh sets them for the builtin, but does not pass them on by itself.
+            // Zsh sets them for the builtin, but does not export them.
             Self::Zsh => {
                 let names: Vec<&str> = env.iter().map(|(name, _)| name.as_str()).collect();
                 text + "\\builtin \\eval "
@@ -138,16 +138,16 @@ fn quote(text: &str) -> String {
     format!("'{}'", text.replace('\'', "'\\''"))
 }
 
-/// An interrupted interactive shell leaves everything that it executes and reads the next line of its script. Nothing
-/// that a command contains comes in between, so the trap interrupts the shell. A trap of the command's own on SIGINT is
-/// removed. `__abide_on` exists only while a command is sourced; between two commands the signal has no effect.
+/// An interrupted interactive shell leaves everything that it executes and reads the next line of its script. No part
+/// of a command can intervene, so the trap interrupts the shell. A SIGINT trap of the command is removed. `__abide_on`
+/// is set only while a command is sourced; between two commands the signal has no effect.
 ///
-/// While the shell expands a substitution, no trap is executed before the word itself. The keeper then sends SIGINT
-/// directly.
+/// While the shell expands a substitution, no trap runs before the word itself. The keeper then sends SIGINT directly.
 const POSIX_INIT: &str = "trap '\\unset -f command; \
      case ${__abide_on-} in 1) \\set -i +e; \\trap - INT; \\command \\kill -INT $$;; esac' URG\n";
 
-/// On a terminal the shell reports first, and waits before it is interrupted: the prompt is no output of the command.
+/// On a terminal the shell reports first and then waits before it is interrupted, because its prompt is not output of
+/// the command.
 const POSIX_TYPED_STOP: &str = "trap '\\unset -f command; \
      case ${__abide_on-} in 1) \\set +e; \\command -V \"/{n} 143 $-\" >|{r} || \\:; \\. {w}; \\trap - INT; \\command \\kill -INT $$;; esac' URG; ";
 
@@ -161,7 +161,7 @@ macro_rules! posix_slot {
 
 /// `command` keeps errors from ending the shell. The status is reported by `command -V`, which prints a name that it
 /// does not find. Special builtins cannot be redefined in these shells: `eval` takes the status before it removes a
-/// function named `command`, and no variable holds the status. Nothing that a command defines comes between.
+/// function named `command`, and no variable holds the status. So a command cannot falsify its report.
 ///
 /// The shell is interactive only while it executes a command, so that an interrupt does not end it. Between commands an
 /// interactive shell would print prompts and the ends of background jobs.
@@ -170,15 +170,15 @@ const POSIX_TYPED_SLOT: &str = concat!(posix_slot!(), "\n");
 
 const POSIX_BEGAN: &str = "\\command -V '/{n} began' >|{r} || \\:; ";
 
-/// Removes functions that stand in for the builtins that our lines use.
+/// Removes functions that hide the builtins of our lines.
 const RESCUE: &str = "\\unset -f builtin command\n";
 
-/// The same, and what an interrupted slot did not come to.
+/// The same, and restores the option that an interrupted slot left set.
 const POSIX_RESCUE: &str = "\\set +i; \\unset -f builtin command\n";
 
 const POSIX_REPAIR: &str = "\\set +e +x +v; \\exec <{i} >|{o} 2>|{e}";
 
-/// Assembles a text at compile time, so that a handler stands once for pipes and for terminals.
+/// A macro, so that the handler for pipes and for terminals has one definition at compile time.
 macro_rules! bash_stop {
     () => {
         r#"trap '\builtin eval "if (( \${#BASH_SOURCE[@]} > {depth} )); then \builtin set +e; \builtin ulimit -S -n hard; \builtin return 143\`\builtin kill -URG \$\$\`; fi"' URG"#
@@ -186,14 +186,14 @@ macro_rules! bash_stop {
 }
 
 /// A `return` in the trap leaves one function or sourced file. The signal is sent again by a substitution in the same
-/// command, so the trap runs again before the next word of the level above, until our own line is reached. The `eval`
-/// takes the status. It also makes bash forget that `wait` was its last builtin: a signal that arrives then would
-/// end the next `wait`. The keeper may have lowered the limit of descriptors, and the substitution needs a pipe. With
+/// command. So the trap runs again before the next word of the level above, until our own line is reached. The `eval`
+/// takes the status. It also makes bash forget that `wait` was its last builtin, because a signal that arrives then
+/// would end the next `wait`. The keeper may have lowered the descriptor limit, and the substitution needs a pipe. With
 /// `set -e`, the status of the command would end the shell at our own line.
 const BASH_STOP: &str = bash_stop!();
 
-/// The trap on errors makes `set -e` end the command instead of the session: every level returns its status, which is an
-/// error of the level above, and the last one switches the option off.
+/// The ERR trap makes `set -e` end the command instead of the session. Every level returns its status, which is an
+/// error of the level above, and the last one disables the option.
 const BASH_INIT: &str = concat!(
     "set +o history; set +H +m -E; unset HISTFILE TMOUT PROMPT_COMMAND; PS1= PS2=\n",
     bash_stop!(),
@@ -202,16 +202,16 @@ const BASH_INIT: &str = concat!(
     "\n",
 );
 
-/// The report is an arithmetic error, which repeats the expression: it needs no builtin and no variable, so nothing that
-/// a command defines can change it. What follows succeeds, and shows the nonce where the shell traces its commands.
+/// The report is an arithmetic error message, which repeats the expression. It needs no builtin and no variable, so a
+/// command cannot change it. The second expression succeeds, and contains the nonce for traced lines.
 const BASH_SLOT: &str = "\\builtin . {c}; (( @{n} $? $- )) 2>|{r} || (( 0x{n} | 1 ))\n";
 
-/// A function named `builtin` would stand between the command and its report. It shows up in the call stack.
+/// Detects a function named `builtin`, which would intercept the report. It appears in the call stack.
 const BASH_GUARD: &str = "[[ ${FUNCNAME+x}${#BASH_SOURCE[@]} == {inner} ]] || (( @{n} broken )) 2>|{r}; ";
 
 const BASH_BEGAN: &str = "(( @{n} began )) 2>|{r} || (( 1 )); ";
 
-/// Only an `exec` that nothing precedes keeps its redirections, so a function of that name has to go.
+/// Only an `exec` without a prefix keeps its redirections, so a function of that name is removed.
 const BUILTIN_REPAIR: &str =
     "\\builtin set +e +x +v; \\builtin unset -f exec 2>/dev/null; \\exec <{i} >|{o} 2>|{e}";
 
@@ -224,15 +224,15 @@ macro_rules! zsh_stop {
     };
 }
 
-/// A trap function that fails interrupts what runs, up to the next `always` block or sourced file. From then on the
-/// debugging trap skips every command (`errexit` inside it means that), until our own line is reached.
+/// A trap function that fails interrupts the shell up to the next `always` block or sourced file. From then on the
+/// DEBUG trap skips every command (by `errexit` inside it), until our own line is reached.
 ///
-/// The debugging trap does not run before the words behind `. FILE ||`. A limit of descriptors keeps those from starting
-/// a program and from opening a file. It is lifted at our own line; the keeper restores the limit that the
-/// shell had. The modules are loaded beforehand, because loading opens a file.
+/// The DEBUG trap does not run before the words behind `. FILE ||`. A descriptor limit keeps those from starting a
+/// program and from opening a file. It is lifted at our own line, and the keeper restores the original limit. The
+/// modules are loaded beforehand, because loading opens a file.
 ///
 /// A redirection that the limit interrupts may close a standard stream. On pipes the keeper repairs the streams after a
-/// stop; on a terminal the shell opens what is closed again.
+/// stop; on a terminal the shell reopens closed streams.
 const ZSH_STOP: &str = zsh_stop!();
 
 const ZSH_REOPEN: &str = "[[ -e /dev/fd/0 ]] || exec </dev/tty; [[ -e /dev/fd/1 ]] || exec >/dev/tty; \
@@ -247,9 +247,9 @@ const ZSH_INIT: &str = concat!(
     "\n",
 );
 
-/// With a function named `builtin` the report has no place to go, so the status is unknown. Where `set -e` interrupts a
-/// function, zsh says 126; only then the status that the trap noted is taken. A command that makes that variable
-/// read-only is not reported, and the shell is replaced.
+/// With a function named `builtin` the report cannot be written, so the status is unknown. Where `set -e` interrupts a
+/// function, zsh returns 126; only then the status recorded by the trap is used. If a command makes that variable
+/// read-only, there is no report and the shell is replaced.
 const ZSH_SLOT: &str = "__abide_rc=; { \\builtin . {c}; } always { [[ -n {n} ]]; TRY_BLOCK_ERROR=0 TRY_BLOCK_INTERRUPT=0; }; \
      \\builtin \\printf '%s\\n' \"{n} ${${?:#126}:-${__abide_rc:-126}} $-\" >|{r}${functions[builtin]:+/}\n";
 

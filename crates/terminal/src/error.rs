@@ -1,35 +1,35 @@
-//! Why a call was not done, by what the caller can do next.
+//! Errors of calls, by the reaction of the caller.
 
 use abide_keeper::KeeperError;
 use abide_keeper::protocol::KeeperRefusal;
 
-/// The codes that clients see.
+/// The error codes on the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TerminalErrorCode {
-    /// There is no such session.
+    /// The session does not exist.
     SessionNotFound,
-    /// A command is running in it.
+    /// A command is running in the session.
     SessionBusy,
-    /// It has ended.
+    /// The session has ended.
     SessionTerminated,
     /// The pool is full.
     MaxSessionsReached,
-    /// The shell is not there.
+    /// The shell does not exist.
     ShellNotFound,
-    /// The shell did not start, or could not be brought back.
+    /// The shell did not start, or could not be recovered.
     ShellFailed,
     /// The working directory cannot be used.
     CwdUnusable,
-    /// The request makes no sense.
+    /// The parameters are invalid.
     InvalidParams,
-    /// Something is full for now.
+    /// A limit is reached; a retry may succeed.
     ResourcePressure,
-    /// Our bug or the machine's trouble.
+    /// A bug, or a failure of the system.
     Internal,
 }
 
 impl TerminalErrorCode {
-    /// As it is written on the wire.
+    /// The name on the wire.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::SessionNotFound => "SESSION_NOT_FOUND",
@@ -46,23 +46,21 @@ impl TerminalErrorCode {
     }
 }
 
-/// Why a call was not done.
+/// The error of a call.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct TerminalError {
-    /// What kind of trouble.
     pub code: TerminalErrorCode,
-    /// For people.
+    /// For display.
     pub message: String,
 }
 
 impl TerminalError {
-    /// An error of this kind.
     pub fn new(code: TerminalErrorCode, message: impl Into<String>) -> Self {
         Self { code, message: message.into() }
     }
 
-    /// What a keeper's refusal means to a caller; while a session is being created, other trouble is the shell's.
+    /// Translates a keeper's refusal. During the creation of a session, other failures are attributed to the shell.
     pub(crate) fn refused(refusal: &KeeperRefusal) -> Self {
         let code = match refusal {
             KeeperRefusal::Busy => TerminalErrorCode::SessionBusy,

@@ -1,19 +1,19 @@
-//! A place at which tests let the runtime break: before it does anything for a session.
+//! A failpoint of the runtime, reached before any work for a session.
 //!
-//! Compiled in only with the feature `failpoints`, which no shipped program has; without it nothing is left of it.
+//! Compiled only with the feature `failpoints`, which no release has. Without it, the calls are empty.
 
 use crate::session::SessionId;
 
 #[cfg(feature = "failpoints")]
 static HOOK: std::sync::OnceLock<fn(&SessionId)> = std::sync::OnceLock::new();
 
-/// From now on this is called before anything is done for a session. Only the first hook counts.
+/// Installs the hook that is called before any work for a session. Only the first hook counts.
 #[cfg(feature = "failpoints")]
 pub fn install(hook: fn(&SessionId)) {
     HOOK.set(hook).ok();
 }
 
-/// Something is about to be done for a session.
+/// Called before any work for a session.
 #[inline]
 pub(crate) fn reach(session: Option<&SessionId>) {
     #[cfg(feature = "failpoints")]

@@ -1,4 +1,4 @@
-//! A runtime on a thread of its own, for callers who live elsewhere (an async runtime, several threads).
+//! Runs a runtime on its own thread, for callers on other threads or in an async runtime.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::os::fd::OwnedFd;
@@ -18,23 +18,23 @@ use crate::session::SessionId;
 
 type ReplyCallback = Box<dyn FnOnce(Result<TerminalReply, TerminalError>) + Send>;
 
-/// Hears what becomes of a client's calls, on the runtime's thread, so it must not wait for anything.
+/// Receives the events of a client's calls. It runs on the thread of the runtime, so it must not block.
 pub type EventListener = Arc<dyn Fn(TerminalEvent) -> ClientFlow + Send + Sync>;
 
-/// Whether a client keeps up.
+/// Flow control of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ClientFlow {
-    /// More may come.
+    /// The client accepts more events.
     Go,
-    /// Until the client is released, sessions with a command of its own are held back, and its reads wait.
+    /// Sessions with a command of this client are paused, and its reads wait, until the client is released.
     Hold,
 }
 
-/// One of many who share a runtime.
+/// Identifies a client that shares a runtime with others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RuntimeClient(u64);
 
-/// What is asked of the thread.
+/// A message to the thread.
 enum RuntimeMessage {
     Call(TerminalCall, ReplyCallback),
     Attend(RuntimeClient, CallTicket, TerminalCall, EventListener),
@@ -42,7 +42,7 @@ enum RuntimeMessage {
     Leave(RuntimeClient),
 }
 
-/// The way to a runtime on another thread. Dropping it ends the runtime in order.
+/// A handle to a runtime on another thread. Dropping it shuts the runtime down.
 #[derive(Debug)]
 pub struct RuntimeHandle {
     orders: Option<Sender<RuntimeMessage>>,
@@ -52,7 +52,6 @@ pub struct RuntimeHandle {
 }
 
 impl RuntimeHandle {
-    /// Starts the thread.
     pub fn start(config: TerminalConfig) -> Result<Self, TerminalError> {
         let runtime = TerminalRuntime::new(config)?;
         let internal = |error: String| TerminalError::new(TerminalErrorCode::Internal, error);
@@ -66,7 +65,7 @@ impl RuntimeHandle {
         Ok(Self { orders: Some(orders), clients: AtomicU64::new(0), bell, thread: Some(thread) })
     }
 
-    /// Makes a call; `then` is called with the answer, on the runtime's thread. Streams need a listener.
+    /// Makes a call; `then` is called with the reply, on the thread of the runtime. Streams need a listener.
     pub fn call(
         &self,
         call: TerminalCall,
@@ -75,12 +74,13 @@ impl RuntimeHandle {
         self.order(RuntimeMessage::Call(call, Box::new(then)));
     }
 
-    /// Somebody new.
+    /// Registers a new client.
     pub fn client(&self) -> RuntimeClient {
         RuntimeClient(self.clients.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Makes a call for a client under a ticket of its own; the listener hears the answer, and a stream's chunks.
+    /// Makes a call for a client; `ticket` is unique per client. The listener gets the reply and the chunks of a
+    /// stream.
     pub fn attend(
         &self,
         client: RuntimeClient,
@@ -91,20 +91,22 @@ impl RuntimeHandle {
         self.order(RuntimeMessage::Attend(client, ticket, call, listener));
     }
 
-    /// The client has caught up: its streams and reads go on.
+    /// Resumes the streams and reads of a client.
     pub fn release(&self, client: RuntimeClient) {
         self.order(RuntimeMessage::Release(client));
     }
 
-    /// The client is gone: what it asked for to read is not read, and nothing is held back for it.
+    /// Removes a client: its waiting reads are dropped, and its sessions are no longer paused.
     pub fn leave(&self, client: RuntimeClient) {
         self.order(RuntimeMessage::Leave(client));
     }
 
     fn order(&self, order: RuntimeMessage) {
         if let Some(orders) = &self.orders {
-            let _thread_is_there = orders.send(order);
-            let _full_means_rung = rustix::io::write(&self.bell, b"!");
+            // The thread of the runtime may have ended.
+            orders.send(order).ok();
+            // A full pipe already wakes the thread.
+            rustix::io::write(&self.bell, b"!").ok();
         }
     }
 }
@@ -112,14 +114,16 @@ impl RuntimeHandle {
 impl Drop for RuntimeHandle {
     fn drop(&mut self) {
         self.orders = None;
-        let _full_means_rung = rustix::io::write(&self.bell, b"!");
+        // A full pipe already wakes the thread.
+        rustix::io::write(&self.bell, b"!").ok();
         if let Some(thread) = self.thread.take() {
-            let _panicked_already = thread.join();
+            // The panic hook has reported a panic of the thread.
+            thread.join().ok();
         }
     }
 }
 
-/// A call of a client that is not over.
+/// An unfinished call of a client.
 struct ClientCall {
     client: RuntimeClient,
     ticket: CallTicket,
@@ -127,13 +131,13 @@ struct ClientCall {
     kind: ClientCallKind,
 }
 
-/// How a call's output is held back.
+/// How the output of a call is paused.
 enum ClientCallKind {
-    /// By not hearing the session, whose output is this client's.
+    /// The session is not read; its output belongs to this client.
     Command(SessionId),
-    /// By not asking for the next piece.
+    /// The next range is not requested.
     Read,
-    /// Not at all: it has none.
+    /// The call has no output to pause.
     Small,
 }
 
@@ -156,19 +160,19 @@ impl ClientCallKind {
     }
 }
 
-/// The reads of one client: one at a time, so that their answers do not pile up.
+/// The reads of one client. They run one at a time, so that their replies do not accumulate.
 #[derive(Default)]
 struct ClientReads {
     is_reading: bool,
     waiting: VecDeque<(CallTicket, TerminalCall, EventListener)>,
 }
 
-/// Everybody who waits for something.
+/// All unfinished calls.
 #[derive(Default)]
 struct PendingCalls {
     waiting: BTreeMap<CallTicket, ReplyCallback>,
     attended: BTreeMap<CallTicket, ClientCall>,
-    /// Clients that do not keep up, and the sessions that are held back for each.
+    /// Clients that do not keep up, and the sessions paused for each.
     held: BTreeMap<RuntimeClient, BTreeSet<SessionId>>,
     reads: BTreeMap<RuntimeClient, ClientReads>,
     last: CallTicket,
@@ -190,7 +194,7 @@ fn turn(mut runtime: TerminalRuntime, orders: &Receiver<RuntimeMessage>, bell: &
         }
         runtime.work();
         for event in runtime.events() {
-            // A listener that panics hears nothing more of this; the others do.
+            // A listener that panics loses this event; the others are served.
             catch_unwind(AssertUnwindSafe(|| audience.tell(&mut runtime, event))).ok();
         }
     }
@@ -237,7 +241,7 @@ impl PendingCalls {
         self.read_on(runtime, client);
     }
 
-    /// Begins the client's next read, unless one is under way or the client does not keep up.
+    /// Starts the client's next read, unless one is running or the client is paused.
     fn read_on(&mut self, runtime: &mut TerminalRuntime, client: RuntimeClient) {
         let Some(reads) = self.reads.get_mut(&client) else { return };
         if reads.is_reading || self.held.contains_key(&client) {
@@ -292,7 +296,7 @@ impl PendingCalls {
         }
     }
 
-    /// Holds back every session in which a command of the client's is at work.
+    /// Pauses every session with a running command of the client.
     fn hold(&mut self, runtime: &mut TerminalRuntime, client: RuntimeClient) {
         let held = self.held.entry(client).or_default();
         for attended in self.attended.values().filter(|attended| attended.client == client) {

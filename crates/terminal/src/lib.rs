@@ -1,10 +1,10 @@
 //! Persistent shells on keepers: sessions, commands, the pool.
 //!
-//! The runtime is one synchronous value, [`TerminalRuntime`], that a loop of the caller's choice turns: nothing here blocks,
-//! starts a thread or knows an async runtime, except [`RuntimeHandle`], which turns one on a thread of its own. Commands run
-//! and are timed in the keepers, so a runtime that dies loses nothing but its memory.
+//! The runtime is one synchronous value, [`TerminalRuntime`], driven by a loop of the caller. It does not block, start
+//! threads or use an async runtime. [`RuntimeHandle`] drives one on a thread of its own. Commands run in the keepers,
+//! which also enforce their timeouts. So the death of a runtime loses only its memory.
 //!
-//! Not here: JSON, transports, and how a process is started.
+//! JSON and transports are in other crates; processes are started by the keeper crate.
 
 mod call;
 mod clock;

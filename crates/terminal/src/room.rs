@@ -1,7 +1,7 @@
-//! Room for large answers of keepers: how many bytes of them a runtime holds at a time.
+//! Limits the memory for large responses of keepers.
 //!
-//! An answer takes its room before it is read from its keeper, and gives it back when its last reader has dropped it. A
-//! keeper whose answer finds no room keeps it in its own memory until it is asked again.
+//! A response gets a permit before it is read from its keeper. The permit is returned when the last reader drops the
+//! response. Without a free permit, the keeper holds the response until it is read later.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -9,22 +9,22 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use rustix::event::{EventfdFlags, eventfd};
 
-/// Answers of at most this size need no room.
+/// Responses up to this size need no permit.
 pub(crate) const SMALL_ANSWER_BYTES: usize = 64 << 10;
-/// The bytes of all large answers. One alone may be larger.
+/// Maximum bytes of all large responses. A single one may be larger.
 const MAX_ANSWER_BYTES: usize = 32 << 20;
 
-/// The room of a runtime.
+/// The memory limit of a runtime.
 #[derive(Debug)]
 pub(crate) struct AnswerRoom {
     used: AtomicUsize,
-    /// Whether an answer waits for room.
+    /// Whether a response waits for a permit.
     is_wanted: AtomicBool,
-    /// Rung when room was given back that is wanted.
+    /// Signalled when a permit is returned while `is_wanted` is set.
     bell: OwnedFd,
 }
 
-/// Room that is taken until this is dropped.
+/// Reserves memory until it is dropped.
 #[derive(Debug)]
 pub struct AnswerPermit {
     bytes: usize,
@@ -37,10 +37,10 @@ impl AnswerRoom {
         Ok(Arc::new(Self { used: AtomicUsize::new(0), is_wanted: AtomicBool::new(false), bell }))
     }
 
-    /// Takes room for so many bytes. Where there is none, the bell rings when it is worth another try.
+    /// Reserves this many bytes. If there is no room, the eventfd is signalled when a retry is useful.
     pub(crate) fn take(self: &Arc<Self>, bytes: usize) -> Option<AnswerPermit> {
         self.try_take(bytes).or_else(|| {
-            // Said before the second try, so that room which is given back in between is not missed.
+            // Set before the second try, so that memory returned in between is not missed.
             self.is_wanted.store(true, Ordering::SeqCst);
             self.try_take(bytes)
         })
@@ -52,9 +52,9 @@ impl AnswerRoom {
         Some(AnswerPermit { bytes, room: Arc::clone(self) })
     }
 
-    /// The bell was heard.
+    /// Resets the eventfd.
     pub(crate) fn silence(&self) {
-        // One that did not ring has nothing to be read.
+        // The read fails if the eventfd was not signalled.
         rustix::io::read(&self.bell, &mut [0; 8]).ok();
     }
 }
@@ -75,7 +75,7 @@ impl Drop for AnswerPermit {
     fn drop(&mut self) {
         self.room.used.fetch_sub(self.bytes, Ordering::SeqCst);
         if self.room.is_wanted.swap(false, Ordering::SeqCst) {
-            // A full counter has rung already.
+            // The write fails only if the eventfd is already signalled.
             rustix::io::write(&self.room.bell, &1_u64.to_ne_bytes()).ok();
         }
     }

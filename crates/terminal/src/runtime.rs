@@ -1,7 +1,7 @@
-//! The pool: sessions by id, calls in, events out, and the housekeeping between.
+//! The pool of sessions: takes calls, returns events, and does the housekeeping.
 //!
-//! A runtime owns its sessions. Another runtime in the same home leaves them alone while this process lives, and adopts
-//! them when it is dead; an orderly end takes them along.
+//! A runtime owns its sessions. Another runtime in the same home does not touch them while this process lives, and
+//! adopts them after its death. A regular shutdown ends them.
 
 mod calls;
 mod config;
@@ -31,30 +31,30 @@ pub use config::{TerminalConfig, TerminalLimits};
 use house::{TIMER, timer};
 
 const ENDING_MS: u64 = 6_000;
-/// How long there has to be nothing to do before a keeper is started for the next session.
+/// Idle time before a standby keeper is started, in nanoseconds.
 const IDLE_NS: i64 = 2_000_000;
-/// How long the result of a short command is looked for, in microseconds.
+/// How long the runtime polls for the result of a short command, in microseconds.
 const LOOK_US: u64 = 300;
-/// With more than this to be taken by the caller, no further keeper is heard.
+/// With more bytes in undelivered events, no further keeper is read.
 const MAX_EVENT_BYTES: usize = 4 << 20;
 
-/// The caller's number for an end of its own, see [`TerminalRuntime::watch`].
+/// Identifies a descriptor of the caller, see [`TerminalRuntime::watch`].
 pub type ExternalFd = u64;
-/// Where such numbers begin among those of sessions.
+/// Offset of such numbers in the poller, above those of sessions.
 const OWN: u64 = 1 << 63;
-/// The number of the bell that tells of room for large answers.
+/// The number of the memory limit's eventfd in the poller.
 const ROOM: u64 = OWN - 1;
 
-/// Whether to wait.
+/// Whether [`TerminalRuntime::wait`] blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RuntimeWait {
-    /// Until a keeper or an end of the caller's is ready.
+    /// Blocks until a keeper or a descriptor of the caller is ready.
     ForSomething,
-    /// Take what there is.
+    /// Returns at once.
     No,
 }
 
-/// The terminal runtime.
+/// The pool of terminal sessions. Driven by calls of [`Self::wait`] or [`Self::work`].
 #[derive(Debug)]
 pub struct TerminalRuntime {
     config: TerminalConfig,
@@ -66,26 +66,26 @@ pub struct TerminalRuntime {
     numbers: BTreeMap<u64, SessionId>,
     next_number: u64,
     events: Vec<TerminalEvent>,
-    /// How many bytes of output the events carry.
+    /// Number of output bytes in `events`.
     event_bytes: usize,
     held: bool,
-    /// Sessions whose streams alone are held back.
+    /// Sessions whose streams are paused individually.
     holding: BTreeSet<SessionId>,
     room: Arc<AnswerRoom>,
-    /// Sessions whose large answers wait for room.
+    /// Sessions with a large response that waits for memory.
     crowded: BTreeSet<SessionId>,
     commands: u64,
     adopted: u64,
     timer: OwnedFd,
     spin: AdaptiveSpin,
-    /// A keeper that waits for the next session. Who makes one session soon makes another, and most of the time that
-    /// takes is the start of the keeper.
+    /// A standby keeper for the next session. A session is often followed by another, and starting the keeper is most
+    /// of the cost.
     spare: Option<StandbyKeeper>,
     wants_spare: bool,
 }
 
 impl TerminalRuntime {
-    /// A runtime on this home. Sessions of dead runtimes are its own from now on.
+    /// Creates a runtime in this home. It adopts the sessions of dead runtimes.
     pub fn new(config: TerminalConfig) -> Result<Self, TerminalError> {
         let poller = epoll::create(epoll::CreateFlags::CLOEXEC)
             .map_err(|error| TerminalError::new(TerminalErrorCode::Internal, error.to_string()))?;
@@ -124,7 +124,7 @@ impl TerminalRuntime {
         Ok(runtime)
     }
 
-    /// Takes a call. Its answer is an event, now or later.
+    /// Takes a call. The reply is an event, now or later.
     pub fn call(&mut self, ticket: CallTicket, call: TerminalCall) {
         let session = call.session().cloned();
         let dispatched = self.contain(session.as_ref(), |runtime| {
@@ -142,23 +142,23 @@ impl TerminalRuntime {
         }
     }
 
-    /// Does something for one session, or for none. A panic ends that session and nothing else.
+    /// Runs `work` for one session, or for none. A panic ends only that session.
     fn contain<T>(&mut self, session: Option<&SessionId>, work: impl FnOnce(&mut Self) -> T) -> Option<T> {
         let done = catch_unwind(AssertUnwindSafe(|| work(self))).ok();
         if let (None, Some(id)) = (&done, session)
             && catch_unwind(AssertUnwindSafe(|| self.break_off(id))).is_err()
         {
-            // Not even its end can be told. Its keeper is adopted or swept later.
+            // The session cannot even be ended. Its keeper is adopted or swept later.
             self.sessions.remove(id);
             self.numbers.retain(|_, known| known != id);
         }
         done
     }
 
-    /// Ends a session whose state cannot be trusted any more.
+    /// Ends a session whose state is inconsistent.
     fn break_off(&mut self, id: &SessionId) {
         if let Some(session) = self.sessions.get_mut(id) {
-            // Its keeper ends everything that it holds. One that does not hear it is swept with its folder.
+            // The keeper ends its child. A keeper that does not get the request is swept with its directory.
             session.order(KeeperRequest::End { force: true }, PendingReply::Housekeeping).ok();
             if let Some(keeper) = &mut session.keeper {
                 keeper.link.flush().ok();
@@ -170,20 +170,21 @@ impl TerminalRuntime {
         }
     }
 
-    /// What has happened since the last time.
+    /// Takes the events since the last call.
     pub fn events(&mut self) -> Vec<TerminalEvent> {
         self.event_bytes = 0;
         std::mem::take(&mut self.events)
     }
 
-    /// Hears every keeper that has something to say, and keeps house. Never blocks; call it when [`AsFd`] is readable.
+    /// Reads all ready keepers and does the housekeeping. Never blocks; call it when [`AsFd`] is readable.
     pub fn work(&mut self) {
-        let _nobody_else_is_waited_for = self.wait(RuntimeWait::No);
+        self.wait(RuntimeWait::No);
     }
 
-    /// The same, after waiting until there is something to hear; says which of the caller's own ends are ready too.
+    /// The same, optionally after blocking until a source is ready. Also returns the ready descriptors of the caller.
     ///
-    /// Who waits here is woken once for a keeper's answer; who polls the runtime from outside is woken through it.
+    /// A caller that blocks here is woken once per response of a keeper. Polling the runtime's descriptor from outside
+    /// needs a second step.
     pub fn wait(&mut self, wait: RuntimeWait) -> Vec<(ExternalFd, epoll::EventFlags)> {
         let mut ready = Vec::with_capacity(64);
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -226,7 +227,7 @@ impl TerminalRuntime {
             } else if self.event_bytes < MAX_EVENT_BYTES
                 && let Some(id) = self.numbers.get(&number).cloned()
             {
-                // One that has to wait is ready still when it is looked at again.
+                // A keeper that is skipped now is still ready at the next call.
                 self.contain(Some(&id), |runtime| {
                     failpoint::reach(Some(&id));
                     runtime.hear(&id, number, event.flags);
@@ -236,12 +237,13 @@ impl TerminalRuntime {
         own
     }
 
-    /// Whether somebody waits for a session. Starting the next one's keeper meanwhile would take its shell's processor.
+    /// Whether a session is being created. Starting a standby keeper meanwhile would compete with its shell for the
+    /// processor.
     fn is_creating(&self) -> bool {
         self.sessions.values().any(|session| session.state() == SessionState::Creating)
     }
 
-    /// Lets [`Self::wait`] also wait for an end of the caller's, or for other things at it than before.
+    /// Adds a descriptor of the caller to [`Self::wait`], or changes its flags.
     pub fn watch(&self, end: impl AsFd, which: ExternalFd, flags: epoll::EventFlags) -> std::io::Result<()> {
         let data = epoll::EventData::new_u64(OWN + which);
         match epoll::modify(&self.poller, &end, data, flags) {
@@ -250,12 +252,12 @@ impl TerminalRuntime {
         }
     }
 
-    /// Waits for it no longer.
+    /// Removes a descriptor of the caller. It may not be watched.
     pub fn ignore(&self, end: impl AsFd) {
-        let _was_not_watched = epoll::delete(&self.poller, end);
+        epoll::delete(&self.poller, end).ok();
     }
 
-    /// Stops or resumes taking output and answers of all sessions, because their reader does not keep up.
+    /// Pauses or resumes reading of output and responses of all sessions, because their reader does not keep up.
     pub fn hold_streams(&mut self, held: bool) {
         if self.held != held {
             self.held = held;
@@ -274,7 +276,7 @@ impl TerminalRuntime {
         }
     }
 
-    /// Ends every session, in order, and waits until nothing is left of them.
+    /// Ends every session and waits until all keepers have exited.
     pub fn shut_down(&mut self) {
         self.hold_streams(false);
         for id in std::mem::take(&mut self.holding) {
@@ -285,13 +287,14 @@ impl TerminalRuntime {
         let ids: Vec<SessionId> = self.sessions.keys().cloned().collect();
         for id in &ids {
             if let Some(session) = self.sessions.get_mut(id) {
-                let _gone_is_fine =
-                    session.order(KeeperRequest::End { force: false }, PendingReply::Housekeeping);
+                // The keeper may have exited.
+                session.order(KeeperRequest::End { force: false }, PendingReply::Housekeeping).ok();
             }
         }
         self.wait_for_ends(ENDING_MS);
         for session in self.sessions.values_mut() {
-            let _gone_is_fine = session.order(KeeperRequest::End { force: true }, PendingReply::Housekeeping);
+            // The keeper may have exited.
+            session.order(KeeperRequest::End { force: true }, PendingReply::Housekeeping).ok();
         }
         self.wait_for_ends(ENDING_MS);
         for session in self.sessions.values() {
@@ -310,7 +313,7 @@ impl TerminalRuntime {
             let _retried = rustix::event::poll(&mut fds, Some(&moment));
             self.held = false;
             self.work();
-            // Results that are not taken any more would keep the room of others.
+            // Undelivered results would hold the memory that other responses need.
             self.events
                 .retain(|event| matches!(event, TerminalEvent::Reply(..)) && event.output_bytes() == 0);
         }
@@ -346,7 +349,7 @@ impl TerminalRuntime {
         self.sessions.insert(session.id.clone(), session);
     }
 
-    /// Asks to be woken for what this session needs: news, and room if it has something unsent.
+    /// Updates the poller: watches for responses, and for writability if requests are unsent.
     fn arm(&mut self, id: &SessionId, always: bool) {
         let Some(session) = self.sessions.get_mut(id) else { return };
         let Some(keeper) = &session.keeper else { return };
@@ -363,8 +366,8 @@ impl TerminalRuntime {
             flags |= epoll::EventFlags::OUT;
         }
         if let Some((number, _)) = self.numbers.iter().find(|(_, known)| *known == id) {
-            let _gone_is_noticed =
-                epoll::modify(&self.poller, &keeper.link, epoll::EventData::new_u64(*number), flags);
+            // A lost keeper is detected at the next read.
+            epoll::modify(&self.poller, &keeper.link, epoll::EventData::new_u64(*number), flags).ok();
         }
     }
 
@@ -372,13 +375,13 @@ impl TerminalRuntime {
         let Some(session) = self.sessions.get_mut(id) else { return };
         let Some(keeper) = &mut session.keeper else { return };
         let flushed = keeper.link.flush();
-        // One read of the socket at a time, so that one loud session does not keep the others waiting.
+        // One read per session, so that a session with much output does not delay the others.
         let mut permit = None;
         let mut answer = keeper.link.receive_up_to::<TaggedResponse>(SMALL_ANSWER_BYTES);
         if let Ok(ReceiveOutcome::Large(length)) = answer {
             permit = session.permit.take().filter(|permit| permit.bytes() >= length);
             permit = permit.or_else(|| self.room.take(length));
-            // A keeper that has gone sends nothing more, so there is nothing to wait for.
+            // A keeper that has exited sends nothing more, so its response is read at once.
             if permit.is_none() && !flags.contains(epoll::EventFlags::HUP) {
                 self.crowded.insert(id.clone());
                 return self.arm(id, true);
@@ -403,7 +406,7 @@ impl TerminalRuntime {
                 Err(error) => Err(error),
             };
         }
-        // What has been read of an answer keeps its room until the rest is there.
+        // A partly read response keeps its permit until it is complete.
         session.permit = permit;
         let closed = session.keeper.as_ref().is_none_or(|keeper| keeper.link.is_closed());
         let gone = answer.is_err() || flushed.is_err() || closed;
@@ -413,7 +416,7 @@ impl TerminalRuntime {
         self.arm(id, false);
     }
 
-    /// A keeper has gone away: because it was told to, or because it died.
+    /// Handles the end of a keeper's connection, after a request or its death.
     fn lost(&mut self, id: &SessionId, number: u64) {
         self.numbers.remove(&number);
         self.holding.remove(id);

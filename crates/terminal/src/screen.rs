@@ -1,4 +1,4 @@
-//! What a terminal shows after all that was printed to it, by a real emulator.
+//! Draws the screen of a terminal from its output, with a terminal emulator.
 
 use std::num::NonZero;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -6,43 +6,40 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use crate::call::TerminalSize;
 use crate::room::AnswerPermit;
 
-/// The screen as text, and where the cursor is (from 0).
+/// The screen as text, and the cursor position (from 0).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ScreenText {
     /// One string per line.
     pub lines: Vec<String>,
-    /// Line of the cursor.
     pub row: u16,
-    /// Column of the cursor.
     pub col: u16,
-    /// The size.
     pub size: TerminalSize,
 }
 
-/// What a terminal shows, not drawn yet: drawing takes time, which is its reader's and not the runtime's.
+/// The output that a screen is drawn from. Drawing is slow, so it runs in the reader and not in the runtime.
 #[derive(Debug)]
 pub struct ScreenSource {
-    /// The end of what was printed, at most a page.
+    /// The end of the output, at most one page.
     pub(crate) bytes: Vec<u8>,
-    /// Whether something was printed before it.
+    /// Whether earlier output was left out.
     pub(crate) is_cut: bool,
     pub(crate) size: TerminalSize,
-    /// The room that its bytes take in the runtime.
+    /// Holds the memory of the output until it is dropped.
     pub(crate) room: Option<AnswerPermit>,
 }
 
 impl ScreenSource {
-    /// How many bytes are drawn.
+    /// Number of bytes to draw.
     pub fn len(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Whether nothing was printed.
+    /// Whether there is no output.
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
 
-    /// Draws it. What begins in the middle of something is drawn from its first whole line on.
+    /// Draws the screen. Truncated output is drawn from its first complete line on.
     pub fn draw(&self) -> ScreenText {
         let line =
             self.bytes.iter().take(MAX_CUT_LINE).position(|byte| *byte == b'\n').filter(|_| self.is_cut);
@@ -50,10 +47,10 @@ impl ScreenSource {
     }
 }
 
-/// How far the first line end is looked for in what begins in the middle of a line.
+/// How far truncated output is searched for its first line end, in bytes.
 const MAX_CUT_LINE: usize = 64 << 10;
 
-/// Draws these bytes on an empty screen. An emulator that fails on hostile output gives an empty screen, not a crash.
+/// Draws these bytes on an empty screen. If the emulator panics on hostile output, the screen is empty.
 pub fn draw(bytes: &[u8], size: TerminalSize) -> ScreenText {
     let drawn = catch_unwind(AssertUnwindSafe(|| {
         let mut parser = vt100::Parser::new(at_least_one(size.rows), at_least_one(size.cols), 0);

@@ -1,4 +1,4 @@
-//! One session as its runtime knows it: a keeper, who waits for what, and how things stood when it last spoke.
+//! A session in its runtime: its keeper, the pending replies, and the last known state.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -20,12 +20,11 @@ use crate::error::{TerminalError, TerminalErrorCode};
 use crate::room::AnswerPermit;
 use crate::screen::ScreenSource;
 
-/// The id of a session.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SessionId(String);
 
 impl SessionId {
-    /// A new one, `s-` and six letters or digits.
+    /// A random id: `s-` and six letters or digits.
     pub(crate) fn random() -> Self {
         let mut bytes = [0u8; 6];
         let _filled = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
@@ -33,19 +32,18 @@ impl SessionId {
         Self(format!("s-{}", bytes.iter().map(letter).collect::<String>()))
     }
 
-    /// The id that a client or a directory gave.
+    /// An id from a client or a directory name.
     pub fn from_text(text: &str) -> Self {
         Self(text.to_owned())
     }
 
-    /// As text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 }
 
-/// The places of the sessions among all keepers, known by their names. What else lies there, such as the keepers of
-/// runs, is never looked at, let alone swept.
+/// The directories of sessions among all keepers, selected by their names. Others, such as the keepers of runs, are
+/// never read or swept.
 pub fn session_places(keepers: &Path) -> Vec<(String, KeeperDir)> {
     KeeperDir::all(keepers).into_iter().filter(|(name, _)| name.starts_with("s-")).collect()
 }
@@ -56,36 +54,35 @@ impl std::fmt::Display for SessionId {
     }
 }
 
-/// What a keeper remembers about a session for the next runtime.
+/// Data about a session that its keeper stores for the next runtime.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct SessionMeta {
-    /// For people.
+    /// A display name.
     pub name: Option<String>,
-    /// The shell.
     pub shell: String,
-    /// Where it began.
+    /// The initial working directory.
     pub cwd: String,
-    /// The names of the variables that were set for it.
+    /// The names of the variables set for the session.
     pub env_keys: Vec<String>,
-    /// The terminal's size, if it has one.
+    /// Rows and columns of the terminal; None for pipes.
     pub pty: Option<(u16, u16)>,
 }
 
-/// A session.
+/// A session and its pending replies.
 #[derive(Debug)]
 pub(crate) struct RuntimeSession {
     pub(crate) id: SessionId,
     pub(crate) meta: SessionMeta,
     pub(crate) keeper: Option<KeeperConnection>,
     pub(crate) armed: bool,
-    /// Its keeper has said that nothing is left.
+    /// The keeper has confirmed the end of the session.
     pub(crate) over: bool,
-    /// It never began.
+    /// The creation failed.
     pub(crate) failed: bool,
     pub(crate) waiting: BTreeMap<u64, PendingReply>,
-    /// The room of an answer that has been read in part.
+    /// The permit of a partly read response.
     pub(crate) permit: Option<AnswerPermit>,
-    /// When its keeper was first told to end, in milliseconds of [`ticks`].
+    /// When the keeper was first told to end, in milliseconds of [`ticks`].
     pub(crate) ending_since: Option<u64>,
     next_tag: u64,
     state: SessionState,
@@ -95,11 +92,11 @@ pub(crate) struct RuntimeSession {
     command_count: u64,
     running: Option<(JobId, u64)>,
     exit_code: Option<i32>,
-    /// The shell was replaced, and no result has said so yet.
+    /// The shell was replaced, and no result has reported it yet.
     shell_restarted: bool,
 }
 
-/// Who waits for an answer of the keeper, and how it is passed on.
+/// The call that waits for a keeper's response, and how the response is translated.
 #[derive(Debug)]
 pub(crate) enum PendingReply {
     Create(CallTicket),
@@ -110,12 +107,12 @@ pub(crate) enum PendingReply {
     Done(CallTicket),
     Cancel(CallTicket),
     Output(CallTicket),
-    /// How much was printed to a terminal, before its end is read.
+    /// Asks for the length of a terminal's output, before its end is read.
     ScreenEnd(CallTicket),
     Screen(CallTicket),
-    /// The runtime itself, for a command of an earlier runtime.
+    /// A command of an earlier runtime. No call waits for it.
     Inherited,
-    /// Nobody.
+    /// No call waits for the response.
     Housekeeping,
 }
 
@@ -183,12 +180,12 @@ impl RuntimeSession {
         }
     }
 
-    /// Waits for the first answer of a keeper that was just started.
+    /// Waits for the first response of a new keeper.
     pub(crate) fn expect_first(&mut self, ticket: CallTicket) {
         self.waiting.insert(FIRST, PendingReply::Create(ticket));
     }
 
-    /// Sends an order on behalf of somebody.
+    /// Sends a request and registers its pending reply.
     pub(crate) fn order(&mut self, act: KeeperRequest, waiting: PendingReply) -> Result<(), TerminalError> {
         let gone = || {
             TerminalError::new(TerminalErrorCode::SessionTerminated, format!("session {} has ended", self.id))
@@ -200,13 +197,13 @@ impl RuntimeSession {
             self.last_activity_at = unix_micros();
         }
         if let KeeperRequest::End { .. } | KeeperRequest::EndExcept { .. } | KeeperRequest::Interrupt = act {
-            // A command can stop the keeper of its session (SECURITY 10).
+            // A command may have stopped the keeper of its session (SECURITY 10).
             resume(&keeper.place);
         }
         if let KeeperRequest::End { .. } | KeeperRequest::EndExcept { .. } = act {
             self.ending_since.get_or_insert(ticks());
         }
-        // If the keeper has just gone away, that is about to be noticed, and then everybody who waits is told.
+        // If the keeper has exited, the closed connection is about to be detected, and then all pending calls fail.
         if keeper.link.send(&TaggedRequest { tag, act }).is_err() && !keeper.link.is_closed() {
             return Err(TerminalError::new(
                 TerminalErrorCode::InvalidParams,
@@ -217,14 +214,14 @@ impl RuntimeSession {
         Ok(())
     }
 
-    /// Where the keeper lies, if it was told to end long ago and has not.
+    /// The directory of a keeper that was told to end and exceeded the time limit.
     pub(crate) fn keeper_that_does_not_end(&self) -> Option<KeeperDir> {
         let waited = ticks().saturating_sub(self.ending_since?);
         let keeper = self.keeper.as_ref().filter(|_| waited > END_MS)?;
         Some(keeper.place.clone())
     }
 
-    /// Takes an answer and says what callers have to be told.
+    /// Processes a response of the keeper; appends events for the callers.
     pub(crate) fn hear(&mut self, answer: TaggedResponse, out: &mut Vec<TerminalEvent>) {
         let TaggedResponse { tag, news } = answer;
         if let KeeperResponse::Exited(exit) = &news {
@@ -248,7 +245,7 @@ impl RuntimeSession {
                     ExecChunk::Output { stream: output.stream, offset: output.offset, bytes: output.bytes };
                 out.push(TerminalEvent::Chunk(*ticket, chunk));
             }
-            // Whoever asked for the end is told when the keeper itself has gone.
+            // The reply follows when the keeper's connection has closed.
             (Some(PendingReply::Destroy(_)), KeeperResponse::Done) => {
                 self.state = SessionState::Terminated;
                 self.running = None;
@@ -315,7 +312,8 @@ impl RuntimeSession {
                 }))
             }
             (PendingReply::Inherited, KeeperResponse::Ended(outcome)) => {
-                let _nobody_asked = self.ended(&outcome);
+                // The command belongs to an earlier runtime; no call waits for it.
+                self.ended(&outcome).ok();
                 return;
             }
             (PendingReply::Housekeeping | PendingReply::Inherited, _) => return,
@@ -355,7 +353,7 @@ impl RuntimeSession {
         }
     }
 
-    /// Takes over what the keeper knows.
+    /// Updates the session from the keeper's status.
     pub(crate) fn learn(&mut self, status: &KeeperStatus) {
         self.pid = status.child.pid;
         self.created_at = status.created_at;
@@ -366,7 +364,7 @@ impl RuntimeSession {
         self.state = if status.exit.is_some() { SessionState::Terminated } else { SessionState::Idle };
     }
 
-    /// The keeper is gone: everybody who waits is told.
+    /// Fails all pending calls, because the keeper is gone.
     pub(crate) fn lost(&mut self, out: &mut Vec<TerminalEvent>) {
         self.state = SessionState::Terminated;
         self.running = None;
@@ -404,7 +402,7 @@ impl RuntimeSession {
         }
     }
 
-    /// Notes that a command was given, for those who ask before it ends.
+    /// Marks a command as running before the keeper confirms it, for calls that ask in between.
     pub(crate) fn assume_running(&mut self) {
         if self.running.is_none() && self.state == SessionState::Idle {
             self.started(self.command_count + 1);
@@ -412,7 +410,7 @@ impl RuntimeSession {
     }
 }
 
-/// How long a keeper may take to end everything below it, in milliseconds: longer than its own ladder.
+/// Time limit for a keeper to end its descendants, in milliseconds. It exceeds the keeper's own stop sequence.
 const END_MS: u64 = 15_000;
 
 pub(crate) fn reply(ticket: CallTicket, answer: Result<TerminalReply, TerminalError>) -> TerminalEvent {

@@ -1,6 +1,6 @@
-//! A shell that takes commands: where its program is, how it is started under a keeper, and what it is given to run.
+//! A shell that takes commands: its program, its start under a keeper, and its commands.
 //!
-//! For whoever talks to a keeper without the pool in between. Which words each kind of shell needs is in `dialect`.
+//! Also for clients that talk to a keeper without the pool. The templates for each kind of shell are in `dialect`.
 
 use abide_keeper::protocol::ChildMode;
 
@@ -8,7 +8,7 @@ use crate::call::TerminalSize;
 use crate::dialect::{ShellDialect, ShellIo};
 use crate::error::{TerminalError, TerminalErrorCode};
 
-/// A shell that was found.
+/// A shell program and its dialect.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ShellProgram {
     program: String,
@@ -16,23 +16,22 @@ pub struct ShellProgram {
 }
 
 impl ShellProgram {
-    /// The shell of this name or path, looked for in the `PATH` of this environment.
+    /// The shell with this name or path, searched in the `PATH` of `env`.
     pub fn find(name: &str, env: &[(String, String)]) -> Result<Self, TerminalError> {
         let program = find_program(name, env)?;
         Ok(Self { dialect: ShellDialect::of(&program), program })
     }
 
-    /// Whether a program of this name or path is a shell that can take commands.
+    /// Whether the program with this name or path is a shell that can take commands.
     pub fn is_one(program: &str) -> bool {
         matches!(program.rsplit('/').next(), Some("sh" | "bash" | "dash" | "zsh" | "rbash"))
     }
 
-    /// Its path.
     pub fn program(&self) -> &str {
         &self.program
     }
 
-    /// The program with its arguments and how a keeper holds it, on a terminal or on pipes.
+    /// The program with its arguments, and the mode in which a keeper runs it.
     pub fn start(&self, pty: Option<TerminalSize>) -> (Vec<String>, ChildMode) {
         let mut argv = vec![self.program.clone()];
         match pty {
@@ -48,13 +47,13 @@ impl ShellProgram {
         }
     }
 
-    /// A command as the shell sources it, with variables for this command only.
+    /// The text that the shell sources for a command with these variables.
     pub fn command(&self, command: &str, env: &[(String, String)]) -> String {
         self.dialect.command(command, env)
     }
 }
 
-/// The path of a shell that may have been named without one.
+/// The path of a shell that may be given by name.
 fn find_program(shell: &str, env: &[(String, String)]) -> Result<String, TerminalError> {
     if shell.contains('/') {
         return Ok(shell.to_owned());

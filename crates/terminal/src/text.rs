@@ -1,8 +1,8 @@
-//! Output as text: characters are never cut, whatever the caps and chunks are.
+//! Converts output to text without splitting characters at limits or chunk boundaries.
 
-/// The longest beginning of `bytes` that does not end inside a character.
+/// The longest prefix of `bytes` that does not end inside a character.
 ///
-/// Bytes that are no UTF-8 at all are left alone: only a character that has begun and could still be completed is cut.
+/// Invalid UTF-8 is kept: only an incomplete character at the end is cut off.
 pub fn whole_characters(bytes: &[u8]) -> &[u8] {
     for back in 1..=bytes.len().min(3) {
         let at = bytes.len() - back;
@@ -19,14 +19,14 @@ pub fn whole_characters(bytes: &[u8]) -> &[u8] {
     bytes
 }
 
-/// Cuts a stream of bytes into pieces of text between characters, remembering the unfinished one.
+/// Splits a stream of bytes into text between characters, and keeps the incomplete last one.
 #[derive(Debug, Default)]
 pub struct Utf8Pieces {
     rest: Vec<u8>,
 }
 
 impl Utf8Pieces {
-    /// The text that these bytes complete, and how many bytes before them it began.
+    /// The text completed by these bytes, and how many earlier bytes it includes.
     pub fn push(&mut self, bytes: Vec<u8>) -> (String, usize) {
         let early = self.rest.len();
         let mut joined = if early == 0 { bytes } else { [std::mem::take(&mut self.rest), bytes].concat() };
@@ -36,7 +36,7 @@ impl Utf8Pieces {
         (text.unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()), early)
     }
 
-    /// What was left when nothing more came.
+    /// The remaining bytes at the end of the stream.
     pub fn finish(&mut self) -> Option<(String, usize)> {
         let rest = std::mem::take(&mut self.rest);
         (!rest.is_empty()).then(|| (String::from_utf8_lossy(&rest).into_owned(), rest.len()))

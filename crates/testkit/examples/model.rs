@@ -1,7 +1,7 @@
-//! The loopback model as a program: starts it with the default script on a port, prints what it hears, one line each.
+//! Runs the loopback model server with the default script on a given port and prints one line for each request.
 //!
-//! `cargo run -p abide-testkit --features model --example model -- 8399 [requests.jsonl]`; the file gets every request
-//! as it came. For trying agent programs by hand; tests start the server themselves.
+//! `cargo run -p abide-testkit --features model --example model -- 8399 [requests.jsonl]`; the file receives each
+//! request unchanged. It is meant for manual experiments with agent programs; tests start the server themselves.
 
 use std::fs::File;
 use std::io::{self, Write};

@@ -1,4 +1,4 @@
-//! A clock that moves when it is told to.
+//! A clock that moves only when a test advances it.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -8,7 +8,7 @@ use abide_domain::{
 };
 use abide_ports::clock::Clock;
 
-/// The time of a world that is not real.
+/// A simulated clock, and a source of ids.
 #[derive(Debug, Default)]
 pub struct FakeClock(Mutex<FakeTime>);
 
@@ -18,21 +18,19 @@ struct FakeTime {
     fresh: u128,
 }
 
-/// Ids that one event may mint, with room to spare.
+/// The distance between the id seeds of two events; larger than the number of ids that one event creates.
 const IDS_PER_EVENT: u128 = 256;
 
 impl FakeClock {
-    /// A clock that shows the beginning of time.
+    /// Creates a clock that shows time 0.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// What it shows.
     pub fn now(&self) -> Timestamp {
         Timestamp(self.reading().now)
     }
 
-    /// Lets time pass.
     pub fn advance(&self, micros: i64) {
         self.reading().now += micros;
     }
@@ -45,7 +43,7 @@ impl FakeClock {
 impl Clock for FakeClock {
     fn stamp(&self) -> EventStamp {
         let mut reading = self.reading();
-        // Every event takes a moment, so no two have the same time.
+        // Each event advances the clock by 1 µs, so no two events have the same time.
         reading.now += 1;
         reading.fresh += IDS_PER_EVENT;
         EventStamp { at: Timestamp(reading.now), fresh: IdSeed(reading.fresh) }

@@ -1,18 +1,17 @@
-//! Chance that repeats itself: the same seed gives the same throws, on every machine and for ever.
+//! Reproducible random numbers: the same seed gives the same sequence on each machine and in each version.
 
-/// A seeded source of numbers (SplitMix64).
+/// A seeded random number generator (SplitMix64).
 #[derive(Clone, Debug)]
 pub struct SeededRng {
     state: u64,
 }
 
 impl SeededRng {
-    /// The throws of this seed.
     pub fn new(seed: u64) -> Self {
         Self { state: seed }
     }
 
-    /// Any number.
+    /// Returns a number of the full range.
     pub fn number(&mut self) -> u64 {
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.state;
@@ -21,22 +20,22 @@ impl SeededRng {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number below `end`, which is not 0.
+    /// Returns a number below `end`, which must not be 0.
     pub fn below(&mut self, end: usize) -> usize {
         (self.number() % end as u64) as usize
     }
 
-    /// Yes, so many times in a hundred.
+    /// Returns true with a probability of `percent` in 100.
     pub fn chance(&mut self, percent: u64) -> bool {
         self.number() % 100 < percent
     }
 
-    /// One of these, if there are any.
+    /// Returns a random element, or `None` if there is none.
     pub fn any<T: Clone>(&mut self, among: &[T]) -> Option<T> {
         if among.is_empty() { None } else { Some(self.pick(among)) }
     }
 
-    /// One of these, of which there is at least one.
+    /// Returns a random element of a slice that must not be empty.
     pub fn pick<T: Clone>(&mut self, among: &[T]) -> T {
         among[self.below(among.len())].clone()
     }

@@ -1,15 +1,15 @@
-//! How tests and harnesses start `abide`: without the `ABIDE_…` variables of the shell they were started from.
+//! Commands that run `abide` without the `ABIDE_…` variables of the developer's shell.
 //!
 //! A variable such as `ABIDE_LISTEN` or `ABIDE_STORE` in a developer's shell would otherwise configure every binary
-//! under test. A test sets what it needs on the command that it gets from here. What tests themselves are told
-//! (`ABIDE_TEST_…`) is read by them and is not passed on either.
+//! under test. A test sets the variables it needs on the command returned here. The variables for tests themselves
+//! (`ABIDE_TEST_…`) are not passed on either.
 
 use std::{
     ffi::{OsStr, OsString},
     process::Command,
 };
 
-/// A command that runs this program without any inherited `ABIDE_…` variable.
+/// Creates a command that runs `program` without inherited `ABIDE_…` variables.
 #[expect(
     clippy::disallowed_methods,
     reason = "every test starts the binary that it tests through this function"
@@ -22,17 +22,17 @@ pub fn abide(program: impl AsRef<OsStr>) -> Command {
     command
 }
 
-/// The names of the `ABIDE_…` variables of this process, for commands that are built otherwise.
+/// Returns the names of this process's `ABIDE_…` variables, for commands that are built in another way.
 pub fn inherited_settings() -> Vec<OsString> {
     std::env::vars_os().map(|(name, _)| name).filter(|name| is_setting(name)).collect()
 }
 
-/// Runs these tests of the running test binary again, with settings in their environment with which nothing could
-/// work, and expects them to pass: so the binary's harness does not pass them on.
+/// Runs the named tests of the current test binary again with unusable settings in the environment, and expects them to
+/// pass. This shows that the binary's harness does not pass the settings on.
 ///
 /// # Panics
 ///
-/// If one of them fails, or is not found.
+/// If one of the tests fails or is not found.
 #[expect(clippy::disallowed_methods, reason = "a test binary is started by its own test")]
 pub fn assert_not_inherited_by(tests: &[&str]) {
     let own = std::env::current_exe().expect("a test binary has a path");

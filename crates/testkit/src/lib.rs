@@ -1,7 +1,7 @@
-//! Fakes and conformance suites. Only ever a dev-dependency.
+//! Fakes and conformance suites. Used only as a dev-dependency.
 //!
-//! One suite per contract of `ports`; whoever implements the contract must pass it. Nothing here knows an
-//! implementation.
+//! There is one suite for each contract of `ports`, which each implementation must pass. The suites do not depend on
+//! any implementation.
 
 pub mod actor;
 pub mod clock;

@@ -1,4 +1,4 @@
-//! Tests that cannot run here say so: the one way to skip a test.
+//! Skips tests that cannot run on this machine, and reports them.
 //!
 //! `cargo xtask test` names a file in `ABIDE_TEST_SKIPS`, to which each skip appends a line, and prints the list in its
 //! summary. With `ABIDE_TEST_NO_SKIPS=1`, which `cargo xtask ci` sets, a skip is a failure.
@@ -7,11 +7,11 @@ use std::{fs::File, io::Write, path::Path};
 
 /// Records that the running test, or a part of it, is skipped for lack of a program or a permission.
 ///
-/// The caller returns, or goes on without that part.
+/// The caller returns, or continues without that part.
 ///
 /// # Panics
 ///
-/// If skips are failures here.
+/// If skips are treated as failures.
 #[track_caller]
 pub fn skip(reason: &str) {
     let variable = |name: &str| std::env::vars_os().find(|(known, _)| known == name).map(|(_, value)| value);
@@ -24,14 +24,15 @@ pub fn skip(reason: &str) {
 }
 
 fn append(path: &Path, line: &str) {
-    // One write of a short line to a file opened for appending: lines of tests that run at once do not mix.
+    // The line is short and written with one call to a file opened for appending, so lines of concurrent tests do not
+    // mix.
     let line = format!("{}\n", line.replace('\n', " "));
     let file = File::options().create(true).append(true).open(path);
     let written = file.and_then(|mut file| file.write_all(line.as_bytes()));
     written.unwrap_or_else(|error| panic!("cannot record a skip in {}: {error}", path.display()));
 }
 
-/// The test's binary and name; the test runner names the thread after the test.
+/// Returns the test's binary and name. The test runner names the thread after the test.
 fn test_name() -> String {
     let binary = std::env::current_exe().ok();
     let binary = binary.as_deref().and_then(Path::file_stem).map(|name| name.to_string_lossy().into_owned());

@@ -1,21 +1,21 @@
-//! Bounded waits for conditions that send no event: a process that ends, a file that appears.
+//! Bounded waits for conditions without an event, such as the exit of a process or the creation of a file.
 //!
-//! Where there is an event, wait for that instead. The bound is far above what a loaded machine needs; reaching it is
-//! a failure with a name instead of a test that hangs.
+//! If there is an event, wait for it instead. The timeout is far above the time a loaded machine needs. It turns a
+//! hanging test into a failure with a message.
 
 use std::time::{Duration, Instant};
 
-/// How long a condition may take to come true.
+/// The timeout of a condition.
 pub const LIMIT: Duration = Duration::from_secs(120);
 const PAUSE: Duration = Duration::from_millis(2);
 
-/// Polls a condition until it holds, and panics with `what` if it does not within [`LIMIT`].
+/// Polls a condition until it holds; panics with `what` after [`LIMIT`].
 #[track_caller]
 pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
     until_some(what, || holds().then_some(()));
 }
 
-/// Polls until there is a value, and panics with `what` if there is none within [`LIMIT`].
+/// Polls until `look` returns a value; panics with `what` after [`LIMIT`].
 #[track_caller]
 pub fn until_some<T>(what: &str, look: impl FnMut() -> Option<T>) -> T {
     match poll(LIMIT, look) {
@@ -24,7 +24,7 @@ pub fn until_some<T>(what: &str, look: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// The same for a condition that is asked for asynchronously.
+/// Like [`until`], for an asynchronous condition.
 pub async fn until_async(what: &str, mut holds: impl AsyncFnMut() -> bool) {
     let waited = tokio::time::timeout(LIMIT, async {
         while !holds().await {

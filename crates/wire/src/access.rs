@@ -20,10 +20,9 @@ pub enum Permission {
 }
 
 impl Permission {
-    /// Every permission.
     pub const ALL: [Self; 5] = [Self::Read, Self::Answer, Self::Approve, Self::Run, Self::Admin];
 
-    /// As it is written on the wire and typed.
+    /// The name on the wire and on the command line.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Read => "read",

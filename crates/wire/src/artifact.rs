@@ -1,4 +1,4 @@
-//! Files that a run made for the person.
+//! The files in a run's artifacts folder.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;

@@ -1,4 +1,4 @@
-//! What happened, as the feed of events tells it.
+//! Events of runs, as sent by the event feed.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;

@@ -1,4 +1,4 @@
-//! Questions and answers.
+//! Questions, approvals and their answers.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;

@@ -1,4 +1,4 @@
-//! The types of the public interfaces: what goes over a wire, and nothing else.
+//! The types of the public interfaces. Their behaviour is implemented elsewhere.
 
 pub mod access;
 pub mod artifact;

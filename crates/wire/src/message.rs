@@ -1,4 +1,4 @@
-//! Messages to a run, and the ledger of what reached us.
+//! Messages to a run, and the ledger of received messages.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;

@@ -1,4 +1,5 @@
-//! JSON-RPC 2.0 as it is asked and answered over HTTP. What each method takes and gives is in [`crate::terminal`].
+//! Requests and responses of JSON-RPC 2.0 over HTTP. The parameters and results of the methods are in
+//! [`crate::terminal`].
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;

@@ -1,4 +1,4 @@
-//! Runs and turns as they are asked for and shown.
+//! Requests for runs, and the views of runs and turns.
 
 use std::collections::BTreeMap;
 
@@ -149,7 +149,7 @@ pub enum RunStatusValue {
 }
 
 impl RunStatusValue {
-    /// It is never left.
+    /// Whether the status is final.
     pub fn is_final(self) -> bool {
         match self {
             Self::Queued | Self::Running | Self::WaitingUser | Self::Idle => false,

@@ -1,4 +1,4 @@
-//! The daemon itself: engines, status, orders to it, and how it says no.
+//! The daemon itself: engines, status, shutdown and error responses.
 
 use std::collections::BTreeMap;
 

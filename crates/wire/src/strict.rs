@@ -1,8 +1,8 @@
-//! Reading a request so that an object is an object: a JSON array is never taken for a struct.
+//! Deserialisation that accepts only JSON objects for structs.
 //!
-//! Derived `Deserialize` implementations accept a sequence of field values in place of an object, at every level:
-//! `"options": [false, 7]` would set the first two options. [`StrictJson`] reads any type and refuses that. Lists and maps
-//! of the type are read as usual.
+//! Derived `Deserialize` implementations also accept an array of field values instead of an object, at every level:
+//! `"options": [false, 7]` would set the first two options. [`StrictJson`] deserialises any type and refuses such
+//! arrays. Lists and maps of the type are deserialised as usual.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ use serde::{
     de::{DeserializeSeed, EnumAccess, Error, MapAccess, SeqAccess, Unexpected, VariantAccess, Visitor},
 };
 
-/// A value that was read with objects for structs only.
+/// A value that was deserialised with JSON objects for all structs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StrictJson<T>(pub T);
 
@@ -21,7 +21,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for StrictJson<T> {
     }
 }
 
-/// For tools whose parameters are described by the schema of the type itself.
+/// The schema is that of the inner type, for tools that describe their parameters by it.
 impl<T: schemars::JsonSchema> schemars::JsonSchema for StrictJson<T> {
     fn inline_schema() -> bool {
         T::inline_schema()
@@ -40,7 +40,7 @@ impl<T: schemars::JsonSchema> schemars::JsonSchema for StrictJson<T> {
     }
 }
 
-/// Wraps whatever takes part in reading, so that the rule holds at every level.
+/// Wraps a deserialiser, visitor, seed or accessor, so that the rule applies at every level.
 struct ObjectsOnly<X>(X);
 
 /// The visitor of a struct.

@@ -1,4 +1,4 @@
-//! The terminal methods: what each takes and answers on JSON-RPC, HTTP and MCP alike.
+//! The parameters and results of the terminal methods, the same for JSON-RPC, HTTP and MCP.
 
 use std::collections::BTreeMap;
 

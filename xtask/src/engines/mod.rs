@@ -1,9 +1,9 @@
-//! The real agent programs that the tests drive: installed at pinned versions, run once to see that they are what
-//! they should be, and written down where tests find them.
+//! The real agent programs that the tests use: installed at pinned versions, run once to check the version, and listed
+//! in a file for the tests.
 //!
-//! An engine that cannot be had stops nothing and is never passed over in silence: it stands in the table as NOT
-//! VERIFIED with the reason, its tests find the same reason in `found.json`, and where engines are required it is a
-//! failure. How a turn is driven is not here but in the tests themselves.
+//! A missing engine does not stop the command, but is always reported: the table shows NOT VERIFIED with the reason,
+//! its tests find the same reason in `found.json`, and it is a failure if engines are required. The tests themselves
+//! define how a turn is run.
 
 mod install;
 mod list;
@@ -30,12 +30,12 @@ use crate::shell::{self, EchoedCommand};
 use crate::stopwatch::Stopwatch;
 use crate::workspace::CargoWorkspace;
 
-/// The variable in which tests find `found.json`.
+/// The variable that contains the path of `found.json`.
 pub(crate) const FOUND_VARIABLE: &str = "ABIDE_TEST_ENGINES";
-/// With `1`, an engine that is missing is a failure, here and in the tests.
+/// If `1`, a missing engine is a failure, here and in the tests.
 pub(crate) const REQUIRE_VARIABLE: &str = "ABIDE_REQUIRE_ENGINES";
 
-/// What a missing engine means.
+/// Whether a missing engine is a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum MissingPolicy {
     Reported,
@@ -52,7 +52,7 @@ impl MissingPolicy {
     }
 }
 
-/// What came of the engines.
+/// The result of the installation.
 pub(crate) struct InstalledEngines {
     rows: Vec<InstallRow>,
     found: PathBuf,
@@ -63,11 +63,11 @@ pub(crate) struct InstalledEngines {
 pub(crate) enum EngineListFormat {
     Table,
     Json,
-    /// Writes what the tests saw to the documents.
+    /// Writes the tests' results to the documents.
     Document,
 }
 
-/// The chore `cargo xtask engines`.
+/// Runs the command `cargo xtask engines`.
 pub(crate) fn run(workspace: &CargoWorkspace, format: EngineListFormat) -> Result<()> {
     let engines = InstalledEngines::prepare(workspace)?;
     engines.report();
@@ -81,12 +81,12 @@ pub(crate) fn run(workspace: &CargoWorkspace, format: EngineListFormat) -> Resul
 }
 
 impl InstalledEngines {
-    /// Installs what is missing, tries everything, and writes `found.json`.
+    /// Installs missing engines, runs each once, and writes `found.json`.
     pub(crate) fn prepare(workspace: &CargoWorkspace) -> Result<Self> {
         Self::prepare_some(workspace, "found.json", |_| true)
     }
 
-    /// The same for one engine, which gets a list of its own.
+    /// Like [`InstalledEngines::prepare`] for one engine, which gets a list of its own.
     pub(crate) fn prepare_one(workspace: &CargoWorkspace, name: &str) -> Result<Self> {
         if !ENGINES.iter().any(|engine| engine.name == name) {
             let known: Vec<&str> = ENGINES.iter().map(|engine| engine.name).collect();
@@ -100,7 +100,7 @@ impl InstalledEngines {
     fn prepare_some(workspace: &CargoWorkspace, list: &str, wanted: impl Fn(&str) -> bool) -> Result<Self> {
         let cache = workspace.root.join(".cache/engines");
         fs::create_dir_all(&cache).with_context(|| format!("could not create {}", cache.display()))?;
-        // Two chores in one checkout take turns; the second finds everything done.
+        // Two commands in one checkout wait for each other; the second finds everything installed.
         let lock = File::create(cache.join("lock")).context("could not create the lock of the engines")?;
         lock.lock().context("could not lock the engines")?;
         let watch = Stopwatch::start();
@@ -117,7 +117,7 @@ impl InstalledEngines {
             rows.push(InstallRow { engine: engine.name, package: pin.package, wanted: pin.version, state });
         }
         let found = cache.join(list);
-        // Node is a means and no engine, so tests are not told of it by itself.
+        // Node is not an engine, so it is not in the list for tests.
         write_whole(&found, &report::json(&rows[1..])?)?;
         eprintln!("engines: ready after {}", watch.read());
         Ok(Self { rows, found, root: workspace.root.clone() })
@@ -127,25 +127,25 @@ impl InstalledEngines {
         &self.found
     }
 
-    /// The folder of the Node that was installed for the engines.
+    /// Returns the folder of the Node that was installed for the engines.
     pub(crate) fn node_folder(&self) -> Option<PathBuf> {
         let node = PathBuf::from(program(&self.rows, NODE.name).ok()?);
         node.parent().map(Path::to_path_buf)
     }
 
-    /// Every program that is missing, with the reason.
+    /// Returns each missing program with the reason.
     pub(crate) fn missing(&self) -> Vec<String> {
         let reason = |row: &InstallRow| row.missing().map(|reason| format!("{}: {reason}", row.engine));
         self.rows.iter().filter_map(reason).collect()
     }
 
-    /// The whole table, for people.
+    /// Prints the whole table.
     pub(crate) fn report(&self) {
         eprint!("\n{}", report::table(&self.rows, &self.root));
         eprintln!("{}\n", self.summary());
     }
 
-    /// One line for the end of a long run, where the table has scrolled away.
+    /// Returns one line for the end of a long run, when the table is no longer visible.
     pub(crate) fn summary(&self) -> String {
         let missing: Vec<&str> =
             self.rows.iter().filter(|row| row.missing().is_some()).map(|row| row.engine).collect();
@@ -159,7 +159,7 @@ impl InstalledEngines {
         }
     }
 
-    /// Fails if something is missing that is required.
+    /// Fails if a required engine is missing.
     pub(crate) fn judge(&self, demand: MissingPolicy) -> Result<()> {
         let missing = self.rows.iter().any(|row| row.missing().is_some());
         match demand {
@@ -169,7 +169,7 @@ impl InstalledEngines {
     }
 }
 
-/// Installs one engine and finds out whether it runs.
+/// Installs one engine and checks that it runs.
 fn place(
     engine: &PackagedEngine,
     pin: &PinnedPackage,
@@ -180,7 +180,7 @@ fn place(
     if here != ("linux", "x86_64") {
         bail!("the list is for linux on x86_64, and this is {} on {}", here.0, here.1);
     }
-    // What it cannot run without comes first: there is no point in fetching it otherwise.
+    // Programs that it needs come first: without them the installation is pointless.
     let mut env: BTreeMap<String, String> =
         engine.env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
     if let Some(borrow) = engine.borrows {
@@ -208,7 +208,7 @@ fn place(
     }
 }
 
-/// The program of an engine that was placed before.
+/// Returns the program of an engine that was installed before.
 fn program(earlier: &[InstallRow], name: &str) -> Result<String> {
     let state = earlier.iter().find(|row| row.engine == name).map(|row| &row.state);
     match state {
@@ -220,7 +220,7 @@ fn program(earlier: &[InstallRow], name: &str) -> Result<String> {
     }
 }
 
-/// Runs it in a home of its own that is gone afterwards, so that it neither reads nor leaves anything.
+/// Runs the program in a temporary home, so that it neither reads nor leaves files.
 fn ask_version(command: &[String], env: &BTreeMap<String, String>) -> Result<String> {
     let (program, args) = command.split_first().context("a command has a program")?;
     let home = tempfile::tempdir().context("could not create a folder for temporary files")?;
@@ -235,21 +235,21 @@ fn ask_version(command: &[String], env: &BTreeMap<String, String>) -> Result<Str
     shell.read_within(VERSION_LIMIT)
 }
 
-/// The first word that looks like a version: `codex-cli 0.166.0`, `v22.23.3`, `2.1.325 (Claude Code)`.
+/// Returns the first word that looks like a version: `codex-cli 0.166.0`, `v22.23.3`, `2.1.325 (Claude Code)`.
 fn version_in(said: &str) -> Option<&str> {
     said.split_whitespace()
         .map(|word| word.strip_prefix('v').unwrap_or(word))
         .find(|word| word.starts_with(|c: char| c.is_ascii_digit()) && word.matches('.').count() >= 2)
 }
 
-/// Whoever reads the file sees the old one or the new one.
+/// Replaces the file atomically.
 fn write_whole(path: &Path, text: &str) -> Result<()> {
     let draft = path.with_extension("draft");
     let written: io::Result<()> = fs::write(&draft, text).and_then(|()| fs::rename(&draft, path));
     written.with_context(|| format!("could not write {}", path.display()))
 }
 
-/// Far more than any needs, even on a machine that is busy building.
+/// The timeout of a version check; far more than needed, even during a build.
 const VERSION_LIMIT: Duration = Duration::from_secs(120);
 
 #[cfg(test)]

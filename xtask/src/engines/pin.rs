@@ -1,4 +1,4 @@
-//! What the committed list says about one engine: its package, the exact version, and the lock.
+//! The committed pin of one engine: its package, the exact version, and the lock file.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -7,7 +7,7 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
 
-/// The list's two files, and what they ask for.
+/// The manifest and the lock file, and the package and version that they specify.
 #[derive(Debug)]
 pub(super) struct PinnedPackage {
     pub(super) package: String,
@@ -31,7 +31,7 @@ impl PinnedPackage {
         let (Some((package, version)), None) = (dependencies.next(), dependencies.next()) else {
             bail!("a list names exactly one package");
         };
-        // A range would be whatever the registry has on the day.
+        // The result of a range would depend on the date.
         if !version.starts_with(|c: char| c.is_ascii_digit()) {
             bail!("{package} is wanted at {version}, which is not one version");
         }

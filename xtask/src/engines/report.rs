@@ -1,4 +1,4 @@
-//! What came of each engine: the table that people read, and `found.json`, which tests read.
+//! The result of each engine's installation: the table for people, and `found.json` for tests.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use serde::Serialize;
 
-/// One engine, with what was wanted of it and what was found.
+/// One engine: the pinned and the installed version.
 #[derive(Debug)]
 pub(super) struct InstallRow {
     pub(super) engine: &'static str,
@@ -17,9 +17,9 @@ pub(super) struct InstallRow {
 
 #[derive(Debug)]
 pub(super) enum InstallState {
-    /// It ran and said that it is the wanted version.
+    /// The program ran and reported the pinned version.
     Ready { version: String, command: Vec<String>, env: BTreeMap<String, String> },
-    /// Why not.
+    /// Contains the reason.
     Missing(String),
 }
 
@@ -32,7 +32,7 @@ impl InstallRow {
     }
 }
 
-/// The table, with paths shown relative to `root`.
+/// Formats the table, with paths relative to `root`.
 pub(super) fn table(rows: &[InstallRow], root: &Path) -> String {
     let mut lines = vec![["engine", "package", "wanted", "found", "runs as"].map(str::to_owned)];
     for row in rows {
@@ -59,23 +59,23 @@ fn command_line(command: &[String], root: &Path) -> String {
     command.iter().map(short).collect::<Vec<_>>().join(" ")
 }
 
-/// The text of `found.json`.
+/// Formats `found.json`.
 pub(super) fn json(rows: &[InstallRow]) -> Result<String> {
     let entries: Vec<InstallEntry<'_>> = rows.iter().map(InstallEntry::of).collect();
     let text = serde_json::to_string_pretty(&entries).context("could not write what was found as JSON")?;
     Ok(text + "\n")
 }
 
-/// An engine has either a command or the reason why it is missing.
+/// An engine in `found.json`: a command, or the reason why it is missing.
 #[derive(Serialize)]
 #[serde(untagged)]
 enum InstallEntry<'a> {
     Ready {
         engine: &'a str,
         version: &'a str,
-        /// Absolute, and to be run as it is.
+        /// Absolute; to be run unchanged.
         command: &'a [String],
-        /// To be set when it runs.
+        /// Environment variables for the command.
         env: &'a BTreeMap<String, String>,
     },
     Missing {

@@ -1,16 +1,16 @@
-//! Which crate may depend on which, and on what from outside. The table is in `table.rs`; this file only compares
-//! it with what `cargo metadata` says of the manifests.
+//! Checks the dependencies of each crate, on our crates and on others. The table of allowed dependencies is in
+//! `table.rs`; this file compares it with `cargo metadata`.
 
 use super::TidyFinding;
 use super::table::TABLE;
 use super::tree::FileTree;
 use crate::workspace::{CargoWorkspace, CrateDependency, DependencyKind, WorkspaceMember};
 
-/// What one crate may depend on.
+/// The allowed dependencies of one crate.
 pub(super) struct CrateRow {
     /// The name of its folder.
     pub(super) name: &'static str,
-    /// Crates of ours, as normal or build dependencies.
+    /// Our crates, as normal or build dependencies.
     pub(super) uses: &'static [&'static str],
     /// Further crates of ours, as dev-dependencies.
     pub(super) in_tests: &'static [&'static str],
@@ -99,7 +99,7 @@ mod tests {
     use super::check;
     use crate::workspace::{CargoWorkspace, CrateDependency, DependencyKind, WorkspaceMember};
 
-    /// Crates by the names of their folders, each with what it depends on.
+    /// Returns the findings for these crates, given by folder name with their dependencies.
     fn told(crates: &[(&str, &[(&str, DependencyKind)])]) -> Vec<String> {
         let dependency = |(name, kind): &(&str, DependencyKind)| CrateDependency {
             package: (*name).to_owned(),
@@ -177,7 +177,8 @@ mod tests {
 
     #[test]
     fn the_table_has_no_circle() {
-        // Every normal arrow leads to a row; following arrows for as many steps as there are rows must run out.
+        // Each normal dependency has a row. Without a cycle, following the dependencies ends after at most as many
+        // steps as there are rows.
         let step = |names: Vec<&'static str>| -> Vec<&'static str> {
             let rows = names.iter().map(|name| TABLE.iter().find(|row| row.name == *name).unwrap());
             let mut next: Vec<_> = rows.flat_map(|row| row.uses.iter().copied()).collect();

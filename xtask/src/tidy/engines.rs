@@ -1,7 +1,9 @@
-//! No name of an engine stands outside its adapter, the registry, and what people read: nobody asks which engine it is.
+//! Checks that engine names occur only in adapters, the registry and documents: no code branches on the name of an
+//! engine.
 //!
-//! The names are the folders of adapters, so a new one is known here without being told. The scripted engine is a part
-//! of this program and is named where it is started. Help texts are documents; tests may name whom they test.
+//! The names are those of the adapters' folders, so a new adapter is included automatically. The scripted engine is
+//! part of this program and is named where it is started. Help texts are documents; tests may name the engine they
+//! test.
 
 use std::collections::BTreeSet;
 
@@ -10,16 +12,17 @@ use super::source::is_name;
 use super::tree::FileTree;
 
 const ADAPTERS: &str = "crates/engines/src/";
-/// Folders beside the adapters that are none: a protocol, the questions, our own agent, and our own scripted engine.
+/// Folders next to the adapters that are not engine programs: a protocol, the questions, the native agent, and the
+/// scripted engine.
 const NO_ENGINES: &[&str] = &["acp", "asking", "native", "parrot"];
-/// Where all of them may be named: the registry, the list of modules, the help texts.
+/// The files in which all engines may be named: the registry, the list of modules, the help texts.
 const FREE: &[&str] = &[
     "crates/engines/src/registry.rs",
     "crates/engines/src/lib.rs",
     "crates/cli/src/args.rs",
     "crates/cli/src/args/runs.rs",
 ];
-/// It imitates models and must know who asks them.
+/// It imitates models and must distinguish their clients.
 const TESTKIT: &str = "crates/testkit/";
 
 pub(super) fn check(tree: &FileTree) -> Vec<TidyFinding> {

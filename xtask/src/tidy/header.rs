@@ -1,4 +1,4 @@
-//! Every Rust file opens by saying what it is for.
+//! Checks that each Rust file begins with a statement of its purpose.
 
 use super::TidyFinding;
 use super::tree::FileTree;

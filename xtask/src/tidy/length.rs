@@ -1,4 +1,4 @@
-//! A Rust file can be read in one sitting.
+//! Limits the length of Rust files.
 
 use super::TidyFinding;
 use super::tree::FileTree;

@@ -1,4 +1,4 @@
-//! A relative link in a document leads to a file of the repository.
+//! Checks that relative links in documents lead to files of the repository.
 
 use super::TidyFinding;
 use super::markdown::{LinePlace, lines, targets};
@@ -23,7 +23,8 @@ fn check_document(tree: &FileTree, path: &str, text: &str) -> Vec<TidyFinding> {
     findings
 }
 
-/// Where a link of the document at `from` leads, from the root; nothing if it leaves the repository.
+/// Returns the target of a link in the document at `from`, relative to the root; `None` if it is outside the
+/// repository.
 fn resolve(from: &str, target: &str) -> Option<String> {
     let mut parts: Vec<&str> = from.split('/').collect();
     parts.pop();

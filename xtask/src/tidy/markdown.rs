@@ -1,6 +1,6 @@
-//! The little of Markdown that the rules need: prose lines, fenced lines, what stands between backticks, and links.
+//! A minimal Markdown reader for the rules: prose lines, fenced lines, text between backticks, and links.
 
-/// A line of a document, counted from 1.
+/// A line of a document. Numbers begin with 1.
 pub(super) struct MarkdownLine<'a> {
     pub(super) number: usize,
     pub(super) text: &'a str,
@@ -14,7 +14,7 @@ pub(super) enum LinePlace {
     Fence,
 }
 
-/// The lines without the fences themselves.
+/// Returns the lines without the fences themselves.
 pub(super) fn lines(text: &str) -> impl Iterator<Item = MarkdownLine<'_>> {
     let mut fence: Option<&str> = None;
     text.lines().enumerate().filter_map(move |(index, text)| {
@@ -29,12 +29,12 @@ pub(super) fn lines(text: &str) -> impl Iterator<Item = MarkdownLine<'_>> {
     })
 }
 
-/// What stands between backticks in a line of prose.
+/// Returns the texts between backticks in a line of prose.
 pub(super) fn spans(line: &str) -> impl Iterator<Item = &str> {
     line.split('`').skip(1).step_by(2)
 }
 
-/// Where the links of a line of prose lead: `[text](target)` and `[name]: target`.
+/// Returns the targets of the links in a line of prose: `[text](target)` and `[name]: target`.
 pub(super) fn targets(line: &str) -> Vec<String> {
     let prose: String = line.split('`').step_by(2).collect();
     let mut found: Vec<String> = prose

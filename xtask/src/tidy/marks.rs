@@ -1,13 +1,13 @@
-//! No lint is silenced for good, and nothing is left unfinished without saying so: what is known to be wrong is
-//! marked FIXME, and a test asserts it as it is.
+//! Forbids `allow` attributes and marks of unfinished work. A known defect is marked FIXME, and a test asserts the
+//! present behaviour.
 
 use super::TidyFinding;
 use super::source::{RustSource, is_name};
 use super::tree::FileTree;
 
-/// In code.
+/// Forbidden in code.
 const MACROS: &[&str] = &["todo", "unimplemented", "dbg"];
-/// In comments, as whole words.
+/// Forbidden in comments, as whole words.
 const WORDS: &[&str] = &["TODO", "XXX", "HACK", "WIP"];
 
 pub(super) fn check(tree: &FileTree) -> Vec<TidyFinding> {
@@ -36,7 +36,7 @@ fn check_file(path: &str, source: &RustSource) -> Vec<TidyFinding> {
     findings
 }
 
-/// `#[allow(…)]`, also inside `cfg_attr`, however it is spaced.
+/// Whether the line has `#[allow(…)]`, also inside `cfg_attr`, with any spacing.
 fn silences(line: &str) -> bool {
     let dense: String = line.split_whitespace().collect();
     let at_start = dense.starts_with("#[allow(") || dense.starts_with("#![allow(");

@@ -1,7 +1,7 @@
-//! What the compiler does not check. One file for each rule; each rule is a function from the tree to findings,
-//! with tests that show it failing.
+//! Checks that the compiler does not make. There is one file per rule; each rule is a function from the tree to
+//! findings, with tests that show it failing.
 //!
-//! Whether generated files are fresh is not decided here but by the tests that generate them.
+//! Generated files are checked by the tests that generate them.
 
 mod arrows;
 mod engines;
@@ -43,7 +43,7 @@ pub(crate) fn run(workspace: &CargoWorkspace) -> Result<()> {
     }
 }
 
-/// The rules that need nothing but the files. The arrows need the workspace too.
+/// The rules that need only the files. The dependency rule also needs the workspace.
 const RULES: &[fn(&FileTree) -> Vec<TidyFinding>] = &[
     engines::check,
     header::check,
@@ -55,7 +55,7 @@ const RULES: &[fn(&FileTree) -> Vec<TidyFinding>] = &[
     purity::check,
 ];
 
-/// One thing that is not as it should be.
+/// A violation of a rule.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct TidyFinding {
     path: String,
@@ -77,7 +77,7 @@ impl fmt::Display for TidyFinding {
     }
 }
 
-/// What the rules' tests share: a rule, some files, and the findings as a person would see them.
+/// Applies a rule to some files and returns the findings as text; shared by the rules' tests.
 #[cfg(test)]
 fn told(rule: impl Fn(&FileTree) -> Vec<TidyFinding>, files: &[(&str, &str)]) -> Vec<String> {
     rule(&FileTree::of(files)).iter().map(TidyFinding::to_string).collect()

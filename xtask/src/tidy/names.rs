@@ -1,8 +1,8 @@
-//! Documents name only what exists. What stands between backticks is looked up when it has the form of a path of
-//! ours (`xtask/src`), of a type (`FileTree`), or of a function (`tree::load`, `load()`).
+//! Checks that names in documents exist. Text between backticks is looked up if it has the form of a path of ours
+//! (`xtask/src`), of a type (`FileTree`), or of a function (`tree::load`, `load()`).
 //!
-//! Decisions and the changelog are history and may name what is gone. `NAME`, `NNNN`, angle brackets and
-//! stars are placeholders. Fenced blocks are searched for paths only: the rest of them is often not Rust.
+//! Decisions and the changelog are history and may name removed things. `NAME`, `NNNN`, angle brackets and stars are
+//! placeholders. In fenced blocks only paths are checked: the rest is often not Rust.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -49,11 +49,11 @@ fn check_document(index: &NameIndex<'_>, path: &str, text: &str) -> Vec<TidyFind
     findings
 }
 
-/// Something of ours that a document names.
+/// A name in a document that refers to our code.
 enum NamedItem<'a> {
     Path(&'a str),
     Type(&'a str),
-    /// What is looked up last, after the module or type it belongs to, if that is said.
+    /// The owning module or type if given, the name that is looked up, and the whole text.
     Member(Option<&'a str>, &'a str, &'a str),
 }
 
@@ -100,11 +100,11 @@ impl<'a> NamedItem<'a> {
     }
 }
 
-/// Where each name occurs in code.
+/// The names that occur in code, with their files.
 struct NameIndex<'a> {
     tree: &'a FileTree,
     files_by_name: BTreeMap<String, BTreeSet<&'a str>>,
-    /// Crates of others, as Rust code spells them. What they contain is not our concern.
+    /// Crates of others, as spelt in Rust code. Their content is not checked.
     outsiders: BTreeSet<String>,
 }
 
@@ -143,7 +143,7 @@ impl<'a> NameIndex<'a> {
         }
     }
 
-    /// Whether the file is the module or crate `owner`, lies in it, or holds a type or module of that name.
+    /// Whether the file is the module or crate `owner`, is in it, or defines a type or module of that name.
     fn belongs(&self, file: &str, owner: &str) -> bool {
         let folder = owner.strip_prefix("abide_").unwrap_or(owner);
         let inside = self.files_by_name.get(owner).is_some_and(|files| files.contains(file));
@@ -151,7 +151,7 @@ impl<'a> NameIndex<'a> {
     }
 }
 
-/// Whether the file is a module of this name, or lies in one.
+/// Whether the file is a module of this name, or is in one.
 fn lies_in(file: &str, module: &str) -> bool {
     file.split('/').any(|part| part.strip_suffix(".rs").unwrap_or(part) == module)
 }
@@ -160,12 +160,12 @@ fn is_type(name: &str) -> bool {
     name.starts_with(|c: char| c.is_ascii_uppercase()) && name.contains(|c: char| c.is_ascii_lowercase())
 }
 
-/// `NAME`, `NNNN-title.md`, `<story>`, `*.jsonl`: a form, not a thing.
+/// Whether a part is a placeholder: `NAME`, `NNNN-title.md`, `<story>`, `*.jsonl`.
 fn placeholder(part: &str) -> bool {
     part.contains(['*', '<', '…']) || part.split(|c| !is_name(c)).any(|word| ["NAME", "NNNN"].contains(&word))
 }
 
-/// `a/{b,c}.rs` names both `a/b.rs` and `a/c.rs`.
+/// Expands braces: `a/{b,c}.rs` names both `a/b.rs` and `a/c.rs`.
 fn expand(path: &str) -> Vec<String> {
     let braces = path.split_once('{').and_then(|(head, rest)| Some((head, rest.split_once('}')?)));
     match braces {
@@ -176,7 +176,7 @@ fn expand(path: &str) -> Vec<String> {
     }
 }
 
-/// Whether a known file is what the path names, or lies in it. A placeholder stands for any one part.
+/// Whether a known file is the named path, or is in it. A placeholder stands for any one part.
 fn matches(path: &str, known: &str) -> bool {
     let mut known = known.split('/');
     path.trim_end_matches('/')
@@ -189,7 +189,7 @@ mod tests {
     use super::super::told;
     use super::check;
 
-    /// What is wrong with a map that says this, of a small repository.
+    /// Returns the findings for a document with this text in a small repository.
     fn map(says: &str) -> Vec<String> {
         let files = [
             ("ARCHITECTURE.md", says),

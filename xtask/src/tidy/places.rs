@@ -1,11 +1,11 @@
-//! Nothing in the repository knows the machine it was written on: no absolute path into somebody's folders, no
-//! package registry's host, no replaced registry.
+//! Checks that files are independent of the machine: no absolute path into a user's folders, no host of a package
+//! registry, no replaced registry.
 
 use super::TidyFinding;
 use super::source::is_name;
 use super::tree::FileTree;
 
-// Spelt in two pieces, so that this rule holds for its own file.
+// Written in two pieces, so that this file passes its own rule.
 const FOLDERS: &[&str] = &[concat!("/", "work"), concat!("/", "root"), concat!("/", "Users")];
 const HOMES: &str = concat!("/", "home/");
 const HOSTS: &[&str] = &[
@@ -21,7 +21,7 @@ const HOSTS: &[&str] = &[
 pub(super) fn check(tree: &FileTree) -> Vec<TidyFinding> {
     let mut findings = Vec::new();
     for (path, text) in tree.texts() {
-        // Cargo's own name for its registry is in every lock file.
+        // Each lock file contains cargo's own name for its registry.
         let lock = path.ends_with("Cargo.lock");
         for (index, line) in text.lines().enumerate() {
             if let Some(place) = machine_path(line) {
@@ -69,7 +69,7 @@ fn machine_path(line: &str) -> Option<&str> {
     })
 }
 
-/// Whether the slash there is the first of a path, and not the middle of a longer one or of an address.
+/// Whether the slash at this position begins a path, and is not inside a longer one or a URL.
 fn starts_path(line: &str, at: usize) -> bool {
     !line[..at].ends_with(|c: char| is_name(c) || "./-})>*~$".contains(c))
 }

@@ -1,6 +1,6 @@
-//! The domain cannot even name a clock, a file or a map with random order: it is built without `std`.
+//! Checks that the domain is built without `std`, so that it cannot use a clock, a file or a map with random order.
 //!
-//! What it may depend on is in the table of arrows.
+//! Its allowed dependencies are in `table.rs`.
 
 use super::TidyFinding;
 use super::source::RustSource;
@@ -22,7 +22,7 @@ pub(super) fn check(tree: &FileTree) -> Vec<TidyFinding> {
     if !code.lines().any(|line| line.trim() == "#![no_std]") {
         findings.push(TidyFinding::new(ROOT, 1, "the domain is built with `std`", "put `#![no_std]` back"));
     }
-    // Tests may link it, which is a line of its own under `cfg(test)`.
+    // Tests may link `std`, with a separate line under `cfg(test)`.
     let lines: Vec<&str> = code.lines().map(str::trim).collect();
     for (index, _) in lines.iter().enumerate().filter(|(_, line)| **line == "extern crate std;") {
         let for_tests = index > 0 && lines[index - 1] == "#[cfg(test)]";

@@ -1,9 +1,8 @@
-//! A Rust source taken apart into what is code and what is comment, so that a rule about code is not misled by
-//! prose or by the inside of a string.
+//! Splits a Rust source into code and comments, so that a rule about code ignores prose and string contents.
 //!
-//! This is no parser: it knows comments, strings, raw strings, characters and lifetimes, and nothing more.
+//! This is not a parser: it recognises comments, strings, raw strings, characters and lifetimes only.
 
-/// Both parts have the lines and columns of the source; what belongs to neither, or to the other, is blank.
+/// A Rust source, split. Both parts have the lines and columns of the source; all other text is replaced by blanks.
 pub(super) struct RustSource {
     pub(super) code: String,
     pub(super) comments: String,
@@ -23,7 +22,7 @@ impl RustSource {
         Self { code: reader.code, comments: reader.comments }
     }
 
-    /// The names in the code, in order, repeated as they are.
+    /// Returns the names in the code, in order, with repetitions.
     pub(super) fn names(&self) -> impl Iterator<Item = &str> {
         self.code
             .split(|c: char| !is_name(c))
@@ -97,7 +96,7 @@ impl SourceReader {
         self.take(1, SourcePart::Code);
     }
 
-    /// How many `#` open a raw string here, if one starts here: `r"`, `r#"`, `br##"`.
+    /// Returns the prefix length and the number of `#` if a raw string starts here: `r"`, `r#"`, `br##"`.
     fn raw_hashes(&self) -> Option<(usize, usize)> {
         let prefix = if self.peek(0) == 'r' { 1 } else { 2 };
         if prefix == 2 && self.peek(1) != 'r' {

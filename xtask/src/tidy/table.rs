@@ -1,7 +1,8 @@
-//! The crates and the arrows allowed between them. A new crate gets its row here, in the commit that adds it.
+//! The crates and their allowed dependencies. A new crate gets its row in the commit that adds it.
 //!
-//! Each row reads "NAME may use …". What is not in a row is forbidden: that is why the crate is a crate. `testkit`
-//! may be a dev-dependency of anyone and needs no mention; other crates that only tests use go to `in_tests`.
+//! Each row reads "NAME may use …". Dependencies that are not in a row are forbidden, to keep the purpose of the crate.
+//! `testkit` may be a dev-dependency of any crate and is not listed; other crates that only tests use are in
+//! `in_tests`.
 
 use super::arrows::{CrateRow, OutsideRule};
 
@@ -17,7 +18,7 @@ pub(super) const TABLE: &[CrateRow] = &[
         name: "engines",
         uses: &["domain", "ports"],
         in_tests: &[],
-        // It turns bytes into meaning and never runs anything.
+        // It interprets bytes and never runs a program.
         outside: OutsideRule::Not(&["tokio", "rusqlite", "tokio-postgres", "axum", "reqwest"]),
     },
     CrateRow {
@@ -26,7 +27,7 @@ pub(super) const TABLE: &[CrateRow] = &[
         in_tests: &[],
         outside: OutsideRule::Not(DATABASES),
     },
-    // Mechanisms of the operating system. It knows none of our nouns.
+    // Mechanisms of the operating system. It does not depend on the domain.
     CrateRow {
         name: "os",
         uses: &[],
@@ -54,7 +55,7 @@ pub(super) const TABLE: &[CrateRow] = &[
     },
     CrateRow {
         name: "daemon",
-        // No adapter: those are plugged in by the cli.
+        // No adapters: `cli` passes them in.
         uses: &["domain", "ports"],
         in_tests: &["store", "engines"],
         outside: OutsideRule::Not(DATABASES_AND_HTTP),
@@ -81,14 +82,14 @@ pub(super) const TABLE: &[CrateRow] = &[
         in_tests: &["store"],
         outside: OutsideRule::Free,
     },
-    // A test in itself, never shipped: hence the one normal arrow to testkit.
+    // A test harness that is never shipped, hence the normal dependency on testkit.
     CrateRow {
         name: "sim",
         uses: &["domain", "ports", "store", "daemon", "testkit"],
         in_tests: &[],
         outside: OutsideRule::Not(HTTP),
     },
-    // The same, for the real program from outside: what it knows of the daemon is what everybody sees, and the journal.
+    // The same for the real program from outside: it uses only the public interfaces of the daemon, and the journal.
     CrateRow {
         name: "siege",
         uses: &["domain", "ports", "store", "testkit"],

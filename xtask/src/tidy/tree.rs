@@ -1,4 +1,4 @@
-//! The files of the repository: what git tracks and what it would track, read once and held in memory.
+//! The files of the repository that git tracks or would track, read once and held in memory.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -10,7 +10,7 @@ use crate::shell::EchoedCommand;
 
 pub(super) struct FileTree {
     texts: BTreeMap<String, String>,
-    /// Files that are not text; they exist, and that is all that is known of them.
+    /// The paths of files that are not text.
     others: BTreeSet<String>,
 }
 
@@ -53,7 +53,7 @@ impl FileTree {
         self.texts.iter().map(|(path, text)| (path.as_str(), text.as_str()))
     }
 
-    /// The texts whose path ends like this.
+    /// Returns the text files whose path has this suffix.
     pub(super) fn ending(&self, suffix: &str) -> impl Iterator<Item = (&str, &str)> {
         self.texts().filter(move |(path, _)| path.ends_with(suffix))
     }
@@ -62,7 +62,7 @@ impl FileTree {
         self.texts.keys().chain(&self.others).map(String::as_str)
     }
 
-    /// Whether there is such a file, or a folder with something in it. The root is the empty path.
+    /// Whether there is such a file, or a folder with files in it. The root is the empty path.
     pub(super) fn has(&self, path: &str) -> bool {
         let path = path.trim_end_matches('/');
         path.is_empty()

@@ -1,10 +1,11 @@
-//! Messages cut short: their beginning and their end, and where the whole of them lies.
+//! Truncates messages: keeps their beginning and end, and adds the path of the complete text.
 //!
-//! They are cut as the JSON that they are kept as, because cutting is rare and keeping them twice is not.
+//! Messages are truncated in their JSON form. Parsing them for each cut is cheaper than storing them twice, because
+//! cuts are rare.
 
 use serde_json::{Value, json};
 
-/// The size to which the largest of these must be cut so that all fit into the room.
+/// The size to which the largest of these must be cut so that their sum is at most `room`.
 pub(super) fn share(mut sizes: Vec<usize>, room: usize) -> usize {
     sizes.sort_unstable();
     let (mut left, mut count) = (room, sizes.len());
@@ -18,14 +19,14 @@ pub(super) fn share(mut sizes: Vec<usize>, room: usize) -> usize {
     usize::MAX
 }
 
-/// A message whose text is cut so that the message is about `most` bytes long, unless it is shorter anyway. The text was
-/// `size` bytes long before any cut, if that is known.
+/// Cuts the text of a message so that the message has about `most` bytes; a shorter one is unchanged. `size` is the
+/// length of the text before all cuts, if known.
 pub(super) fn content(message: &str, most: usize, place: &str, size: Option<usize>) -> String {
     let Ok(mut value) = serde_json::from_str::<Value>(message) else { return message.to_owned() };
     let Some(text) = value["content"].as_str().map(str::to_owned) else { return message.to_owned() };
     let size = size.unwrap_or(text.len());
     let mut room = most;
-    // What is cut may take more room in JSON than its neighbours, so a second try may be needed.
+    // The cut text may need more escapes in JSON than the average, so a second attempt may be needed.
     loop {
         value["content"] = Value::String(cut(&text, room, place, size));
         let cut = value.to_string();
@@ -36,7 +37,7 @@ pub(super) fn content(message: &str, most: usize, place: &str, size: Option<usiz
     }
 }
 
-/// The beginning and the end of a text, in so many bytes, and where the rest is.
+/// The beginning and end of a text in about `room` bytes, with a note about the rest.
 fn cut(text: &str, room: usize, place: &str, size: usize) -> String {
     let half = room / 2;
     let head = &text[..text.floor_char_boundary(half)];
@@ -44,7 +45,7 @@ fn cut(text: &str, room: usize, place: &str, size: usize) -> String {
     format!("{head}\n[left out here to make room; all {size} bytes are in {place}]\n{tail}")
 }
 
-/// Calls with the longest arguments left out and, if that is not enough, the text that comes with them cut.
+/// Omits the longest arguments of the calls and, if that is not enough, cuts the text of the message.
 pub(super) fn arguments(message: &str, most: usize, place: &str) -> String {
     let Ok(mut value) = serde_json::from_str::<Value>(message) else { return message.to_owned() };
     let Some(calls) = value["tool_calls"].as_array_mut() else { return message.to_owned() };
@@ -61,16 +62,15 @@ pub(super) fn arguments(message: &str, most: usize, place: &str) -> String {
     if shorter.len() <= most { shorter } else { content(&shorter, most, place, None) }
 }
 
-/// Arguments are not replaced by a note that is longer than they are.
+/// Arguments that are shorter than the note are not replaced by it. In bytes.
 const LONGEST_NOTE: usize = 200;
 
-/// The calls of a message.
 pub(super) fn calls(message: &str) -> Vec<Value> {
     let value = serde_json::from_str::<Value>(message).unwrap_or_default();
     value["tool_calls"].as_array().cloned().unwrap_or_default()
 }
 
-/// The message with these calls instead of its own.
+/// Replaces the calls of a message.
 pub(super) fn with_calls(message: &str, calls: Vec<Value>) -> String {
     let Ok(mut value) = serde_json::from_str::<Value>(message) else { return message.to_owned() };
     value["tool_calls"] = Value::Array(calls);

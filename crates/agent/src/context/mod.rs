@@ -1,14 +1,14 @@
-//! What the model is shown: messages that are a pure function of the journal, kept as the JSON that is sent.
+//! The context window: messages as a pure function of the journal, stored as the JSON that is sent.
 //!
-//! A batch of calls appears when its last result is there, and whatever was said meanwhile follows it, so the order that
-//! services demand (a call, exactly its results, then anything else) holds in every state. Notices of ours are sent in the
-//! user's role with a mark in front: a system message in the middle of a conversation is refused by several servers and
-//! moved to its head by others, and a role of our own by all.
+//! A batch of calls is added when its last result has arrived, and messages that arrived meanwhile follow it. Services
+//! require the order "call, exactly its results, other messages", which therefore holds in each state. Notices of Abide
+//! are sent in the user's role with a prefix. Several servers refuse a system message inside a conversation, others
+//! move it to the beginning, and all refuse unknown roles.
 //!
-//! An event costs what it adds. The window is shortened only when it has grown past most of what the model can take, and
-//! then far enough that it does not happen again soon.
+//! The cost of an event is proportional to its size. The window is shortened only when it is nearly full, and then far
+//! enough that this is rare.
 //!
-//! Not here: the request and its tools (`model`), and what the events mean for the run (`story`).
+//! The request and its tools are in `model`, and the state of the run is in `story`.
 
 mod excerpt;
 mod shorten;
@@ -25,25 +25,23 @@ use crate::{
 #[derive(Debug)]
 pub struct ContextWindow {
     pieces: Vec<ContextMessage>,
-    /// What all pieces take.
+    /// Total size of all messages.
     bytes: usize,
-    /// What is sent with every request beside the messages.
+    /// Size of the tool descriptions, which are part of each request, in bytes.
     overhead: usize,
-    /// What the model can take, in tokens.
+    /// The model's context length, in tokens.
     most: u64,
-    /// Tokens for each byte, as the server last counted them.
+    /// Tokens per byte, from the server's last count.
     rate: f64,
-    /// A batch whose results are not all there.
+    /// The batch that still lacks results.
     batch: Option<CallBatch>,
-    /// How many batches there were.
+    /// Number of batches so far.
     batches: u64,
-    /// What was left out.
     left_out: OmittedCounts,
-    /// The state folder, as the model can reach it from its working directory.
+    /// Path of the state folder, relative to the model's working directory.
     state: String,
 }
 
-/// One message.
 #[derive(Debug)]
 struct ContextMessage {
     json: String,
@@ -53,17 +51,17 @@ struct ContextMessage {
 #[derive(Debug, PartialEq, Eq)]
 enum ContextMessageKind {
     System,
-    /// Something that a person or Abide said.
+    /// A message of a person or a notice of Abide.
     Said,
-    /// Where something was left out.
+    /// A note about omitted messages.
     Gap,
-    /// What the model said when it called nothing.
+    /// A reply of the model without calls.
     Spoken,
-    /// Calls of a batch.
+    /// A reply of the model with calls.
     Calls {
         batch: u64,
     },
-    /// A result of a batch, what is left of it when it is old, and where all of it lies.
+    /// A result of a batch, its short form, and the path of the complete output.
     Result {
         batch: u64,
         short: Option<String>,
@@ -72,12 +70,12 @@ enum ContextMessageKind {
     },
 }
 
-/// What is no longer shown.
+/// Counts of omitted messages.
 #[derive(Debug, Default)]
 struct OmittedCounts {
     exchanges: u64,
     messages: u64,
-    /// Calls of a batch of which others are shown.
+    /// Omitted calls of batches that are partly shown.
     calls: u64,
 }
 
@@ -87,13 +85,13 @@ struct CallBatch {
     owed: u64,
     requests: Vec<ActionRequest>,
     results: HashMap<String, ActionResult>,
-    /// What was said while it was open.
+    /// Messages that arrived while the batch was open.
     held: Vec<String>,
 }
 
 impl ContextWindow {
-    /// A conversation with nothing but a system prompt, for a model that can take so many tokens. The overhead is what
-    /// the description of the tools takes, in bytes; the state folder is told as the model can reach it.
+    /// A conversation with only a system prompt, for a model with a context of `most` tokens. `overhead` is the size of
+    /// the tool descriptions in bytes. `state` is the state folder's path, relative to the model's working directory.
     pub fn new(system_prompt: &str, most: u64, overhead: usize, state: &str) -> Self {
         let mut window = Self {
             pieces: Vec::new(),
@@ -117,12 +115,12 @@ impl ContextWindow {
         self.pieces.iter().map(|piece| piece.json.as_str()).collect()
     }
 
-    /// About how many tokens a request with these messages has.
+    /// Estimated number of tokens of a request with these messages.
     pub fn tokens(&self) -> u64 {
         self.tokens_of(self.bytes + self.overhead)
     }
 
-    /// About how many tokens the system prompt has, and how many the description of the tools.
+    /// Estimated number of tokens of the system prompt and of the tool descriptions.
     pub fn fixed(&self) -> (u64, u64) {
         let system = self.pieces.iter().filter(|piece| piece.kind == ContextMessageKind::System);
         let system: usize = system.map(|piece| piece.json.len()).sum();
@@ -139,7 +137,7 @@ impl ContextWindow {
         (bytes as f64 * self.rate) as u64
     }
 
-    /// About how many bytes of messages make a request of so many tokens.
+    /// Estimated size of the messages, in bytes, for a request of this many tokens.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -150,7 +148,7 @@ impl ContextWindow {
         ((tokens as f64 / self.rate) as usize).saturating_sub(self.overhead)
     }
 
-    /// Takes in the next event, as it may be shown. Its texts are moved, not copied.
+    /// Applies the next event, with secrets revealed. Its texts are moved, not copied.
     pub fn apply(&mut self, event: AgentEvent) {
         match event {
             AgentEvent::RunStart(_) | AgentEvent::RunEnd(_) => {}
@@ -177,7 +175,8 @@ impl ContextWindow {
     }
 
     fn thought(&mut self, thought: ModelThought) {
-        // The model was asked: what was shortened before that is shortened when the journal is read again.
+        // A reply follows a request, before which the window was shortened. A replay of the journal has to shorten at
+        // the same point.
         self.fit();
         self.learn(&thought);
         if thought.calls > 0 {
@@ -195,7 +194,7 @@ impl ContextWindow {
         }
     }
 
-    /// The server's own count of what was just sent is better than any guess.
+    /// Updates the token rate from the server's count for the last request.
     fn learn(&mut self, thought: &ModelThought) {
         let counted = thought.usage.map_or(0, |usage| usage.input_tokens);
         if counted > 0 {
@@ -249,10 +248,10 @@ fn call(request: &ActionRequest) -> ModelToolCall {
     ModelToolCall { id: request.call_id.clone(), name: request.tool_name.clone(), arguments }
 }
 
-/// What stands in front of what Abide says.
+/// Prefix of Abide's notices.
 pub const NOTICE: &str = "[notice from abide, not from the person]";
 
-/// Tokens for each byte before a server has counted any.
+/// Tokens per byte before the first count of a server.
 const USUAL_RATE: f64 = 0.25;
 const LOWEST_RATE: f64 = 0.1;
 const HIGHEST_RATE: f64 = 1.0;

@@ -1,36 +1,36 @@
-//! Making room: what can be read elsewhere is shown in part, then by a pointer to where it lies, then not at all.
+//! Shortens the window: texts that can be read elsewhere are cut, then replaced by a pointer, then omitted.
 //!
-//! The steps, each only as far as it is needed: old observations become pointers; the newest observations are cut to half
-//! of the room; old exchanges are left out; observations, arguments and what the model said are cut to what room there
-//! is, and only then what persons said. A conversation of very many small parts loses its oldest messages, and a batch of
-//! very many calls its first ones. The system prompt and the tools are never shortened. The journal keeps everything.
+//! The steps are, each only as far as needed: replace old observations by pointers; cut the newest observations to half
+//! of the room; omit old exchanges; cut observations, arguments and replies; cut messages of persons. A conversation of
+//! very many small parts loses its oldest messages, and a batch of very many calls its first ones. The system prompt
+//! and the tools are never shortened. The journal keeps all events.
 
 use super::{ChatMessage, ContextMessage, ContextMessageKind, ContextWindow, OmittedCounts, excerpt};
 use crate::{event::ActionResult, human};
 
-/// A window fuller than this (in percent) is shortened …
+/// Percentage of the context above which the window is shortened.
 const FULL: u64 = 80;
-/// … until it is as full as this. Far enough apart that a request is rarely different at its head from the one before,
-/// which servers reward.
+/// Percentage to which it is shortened. The distance to `FULL` keeps the beginning of requests stable, so that servers
+/// can cache it.
 const EASY: u64 = 50;
 
-/// No message is cut to less than this.
+/// Minimum size of a cut message, in bytes.
 const SHORTEST: usize = 400;
 
 impl ContextWindow {
-    /// Shortens the window if it has grown too full.
+    /// Shortens the window if it is too full.
     pub fn fit(&mut self) {
         let full = self.most / 100 * FULL;
         if self.tokens() > full {
             let (system, tools) = self.fixed();
             let fixed = system + tools;
-            // A long system prompt leaves less to share; half of that stays free.
+            // With a long system prompt, half of the remaining room stays free.
             let easy = fixed + full.saturating_sub(fixed) / 2;
             self.shorten_to(easy.max(self.most / 100 * EASY));
         }
     }
 
-    /// Shortens the window because the server would not take it. Whether anything was left to shorten.
+    /// Shortens the window because the server refused its size. Returns whether it became smaller.
     pub fn squeeze(&mut self) -> bool {
         let before = self.bytes;
         let (system, tools) = self.fixed();
@@ -59,7 +59,7 @@ impl ContextWindow {
         self.leave_out_calls(goal);
     }
 
-    /// Replaces observations of earlier batches by pointers, the oldest first.
+    /// Replaces observations of earlier batches by pointers, oldest first.
     fn point_at_old(&mut self, goal: usize) {
         for piece in &mut self.pieces {
             if self.bytes <= goal {
@@ -75,7 +75,7 @@ impl ContextWindow {
         }
     }
 
-    /// Cuts the observations of the newest batch until everything fits, but not to less than `least` in all.
+    /// Cuts the observations of the newest batch until the window fits, but not below `least` bytes in total.
     fn cut_newest(&mut self, goal: usize, least: usize) {
         let newest = self.batches;
         let is_newest = |kind: &ContextMessageKind| matches!(kind, ContextMessageKind::Result { batch, .. } if *batch == newest);
@@ -83,7 +83,7 @@ impl ContextWindow {
         self.cut(goal.max(self.bytes - theirs + least), is_newest);
     }
 
-    /// Cuts messages of these kinds until everything fits, the longest most.
+    /// Cuts messages of these kinds until the window fits; the longest are cut first.
     fn cut(&mut self, goal: usize, kinds: impl Fn(&ContextMessageKind) -> bool) {
         if self.bytes <= goal {
             return;
@@ -104,7 +104,7 @@ impl ContextWindow {
         self.pieces.iter().filter(|piece| kinds(&piece.kind)).map(|piece| piece.json.len() + 1).collect()
     }
 
-    /// Leaves out exchanges with tools before the newest, the oldest first.
+    /// Omits exchanges with tools before the newest batch, oldest first.
     fn leave_out_exchanges(&mut self, goal: usize) {
         let mut until = None;
         let mut bytes = self.bytes;
@@ -139,7 +139,7 @@ impl ContextWindow {
         self.remove(is_old);
     }
 
-    /// Leaves out what was said, the oldest first, but neither the first message nor the last.
+    /// Omits messages of persons and notices, oldest first, except the first and the last.
     fn leave_out_messages(&mut self, goal: usize) {
         let said = |piece: &ContextMessage| piece.kind == ContextMessageKind::Said;
         let (first, last) = (self.pieces.iter().position(said), self.pieces.iter().rposition(said));
@@ -157,8 +157,8 @@ impl ContextWindow {
         self.remove(|_| old.next().unwrap_or(false));
     }
 
-    /// Leaves out calls of the newest batch with their results, the first ones first, but not the last of all. The answers
-    /// of persons stay as long as there is anything else.
+    /// Omits calls of the newest batch with their results, from the first on, except the last. Answers of persons are
+    /// omitted last.
     fn leave_out_calls(&mut self, goal: usize) {
         let newest = self.batches;
         let is_calls = |piece: &ContextMessage| piece.kind == ContextMessageKind::Calls { batch: newest };
@@ -195,7 +195,7 @@ impl ContextWindow {
         });
     }
 
-    /// Takes messages away, and says at the first of these places that something is missing.
+    /// Removes messages and inserts a note at the position of the first.
     fn remove(&mut self, mut is_old: impl FnMut(&ContextMessage) -> bool) {
         let mut place = None;
         let mut kept = Vec::with_capacity(self.pieces.len());
@@ -210,7 +210,7 @@ impl ContextWindow {
         self.pieces = kept;
         if let Some(place) = place {
             let json = ChatMessage::User(self.left_out.told(&self.state)).json();
-            // A notice between a call and its results would break the conversation.
+            // A note between a call and its results would break the conversation.
             let between = self.pieces[..place]
                 .iter()
                 .rposition(|piece| !matches!(piece.kind, ContextMessageKind::Result { .. }));
@@ -246,7 +246,7 @@ impl OmittedCounts {
 }
 
 impl ContextMessage {
-    /// Makes the message about as long as this. Where the rest lies is said in it.
+    /// Cuts the message to about `most` bytes, and adds the path of the complete text.
     fn cut(&mut self, most: usize, state: &str) {
         let journal = format!("{state}/journal.jsonl");
         self.json = match &mut self.kind {
@@ -263,7 +263,7 @@ impl ContextMessage {
     }
 }
 
-/// What stands in place of an old observation.
+/// The text that replaces an old observation.
 pub(super) fn pointer(result: &ActionResult, state: &str) -> Option<String> {
     let place = result.execution_ref.as_deref()?;
     let end = result.exit_code.map(|code| format!(", exit code {code}")).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! The order of messages in every state, and what is left when room is made.
+//! The order of messages in each state, and the result of shortening.
 
 use serde_json::{Value, json};
 
@@ -86,7 +86,7 @@ fn results_stand_in_the_order_of_their_calls_and_what_was_said_meanwhile_after_t
     );
 }
 
-/// A window after so many batches with results of this size.
+/// A window after this many batches, each with results of `size` bytes.
 fn filled(batches: u64, size: usize, most: u64) -> ContextWindow {
     let mut window = ContextWindow::new("be good", most, 0, ".abide");
     window.apply(said("go"));
@@ -122,7 +122,7 @@ fn when_pointers_are_not_enough_whole_exchanges_are_left_out_and_nothing_that_a_
     assert_eq!(&shown[..2], ["system be good", "user go"]);
     assert!(shown[2].contains("earlier exchanges with tools are left out"), "{}", shown[2]);
     assert_eq!(shown.last().unwrap(), "user and?");
-    // What is left begins with calls and not with results.
+    // The remaining messages begin with a call and not with a result.
     assert_eq!(shown[3], "assistant calls 1");
     let bytes: usize = window.messages().iter().map(|message| message.len() + 1).sum();
     assert_eq!(bytes, window.bytes);
@@ -151,7 +151,7 @@ fn the_server_counts_better_than_we_guess() {
     assert!(window.tokens() >= guess * 2);
 }
 
-/// A batch with so many results of this size.
+/// A batch with this many results of `size` bytes.
 fn batch(calls: u64, size: usize) -> Vec<AgentEvent> {
     let mut events = vec![thought(calls)];
     events.extend((1..=calls).map(|number| request(1000 + number)));
@@ -160,7 +160,7 @@ fn batch(calls: u64, size: usize) -> Vec<AgentEvent> {
     events
 }
 
-/// Asserts that each call has its result directly behind it, and that the window knows its own size.
+/// Asserts that each call is directly followed by its result, and that the recorded size is right.
 #[track_caller]
 fn assert_whole(window: &ContextWindow) {
     let messages: Vec<Value> =

@@ -1,6 +1,6 @@
-//! A tree of YAML against the schema: unknown keys, missing keys, values of another kind, each with its place.
+//! Checks a YAML tree against the schema: unknown keys, missing keys and wrong types, each with its location.
 //!
-//! Not a validator of JSON Schema: it knows the words that our own schema uses, and says what is wrong in ours.
+//! This is not a general JSON Schema validator. It supports the keywords of our schema and has its own messages.
 
 use serde_json::{Map, Value, json};
 use serde_saphyr::Location;
@@ -11,7 +11,7 @@ use super::{
     yaml::{YamlDocument, YamlNode, YamlValue},
 };
 
-/// What a tree says, as JSON that fits the schema, and what is wrong with it.
+/// Converts a tree to JSON that matches the schema, and lists the problems.
 pub(super) fn check(document: &YamlDocument<'_>, schema: &Value) -> (Value, Vec<DefinitionProblem>) {
     let mut checking = SchemaCheck { document, problems: Vec::new() };
     let value = match &document.root.value {
@@ -49,7 +49,7 @@ impl SchemaCheck<'_> {
                 let kind = &schema["items"];
                 each.map(|(at, item)| self.value(&format!("{name}[{at}]"), item, kind)).collect()
             }
-            // A word of a command may look like a number; what counts is how it was written.
+            // A word of a command may look like a number. Its original spelling is used.
             YamlValue::Bool(_) | YamlValue::Integer(_) | YamlValue::Number(_) if is_text(schema) => {
                 Value::from(self.document.written(node.at))
             }
@@ -96,11 +96,11 @@ impl SchemaCheck<'_> {
                     continue;
                 }
             };
-            // Only keys that we know can be left out.
+            // Only known keys can be optional.
             let needed =
                 !known.contains_key(&key.value) || required(schema).any(|needed| needed == key.value);
             match inner.value {
-                // A key without a value is one that was left out.
+                // An optional key without a value counts as absent.
                 YamlValue::Null if !needed => {}
                 YamlValue::Null => {
                     let suggestion = example(kind).unwrap_or("write one behind the colon").to_owned();
@@ -182,7 +182,7 @@ impl SchemaCheck<'_> {
     }
 }
 
-/// Names that other programs give to the same things.
+/// Names that other programs use for the same settings.
 const SYNONYMS: &[(&str, &str)] = &[
     ("api_key", "api_key_env"),
     ("key", "api_key_env"),
@@ -211,7 +211,7 @@ const SYNONYMS: &[(&str, &str)] = &[
     ("optional", "required"),
 ];
 
-/// Words that others use for the same.
+/// Names that other programs use for the same types.
 const WORDS: &[(&str, &str)] = &[
     ("str", "string"),
     ("text", "string"),
@@ -232,7 +232,7 @@ fn prefix(name: &str) -> String {
     if name.is_empty() { String::new() } else { format!("{name}: ") }
 }
 
-/// The kinds of value that a schema takes.
+/// The alternatives of a schema; the schema itself if it has none.
 fn alternatives(schema: &Value) -> Vec<&Value> {
     match schema["anyOf"].as_array() {
         Some(kinds) => kinds.iter().flat_map(alternatives).collect(),
@@ -274,8 +274,8 @@ fn fits(name: &str, node: &YamlNode, schema: &Value) -> bool {
     }
 }
 
-/// Whether a number or a truth value is taken as it is written: as a word of a command (`[sleep, 5]`) or the value of a
-/// variable (`PORT: 8080`). Anywhere else a text is wanted, it is a mistake.
+/// Whether a number or boolean is accepted as text in its original spelling: as a word of a command (`[sleep, 5]`) or
+/// the value of a variable (`PORT: 8080`). Elsewhere it is an error.
 fn is_taken_as_written(name: &str) -> bool {
     let is_word = name.rsplit_once('[').is_some_and(|(list, _)| list.ends_with(".command"));
     is_word || name.contains("].env.")
@@ -293,7 +293,7 @@ fn wants_text(schema: &Value) -> bool {
     types == ["string"] && choice(schema).is_empty()
 }
 
-/// What to write for a number or a truth value that was meant as a text.
+/// A suggestion for a number or boolean that should be a text.
 fn in_quotes(written: &str, schema: &Value) -> Option<String> {
     if wants_words(schema) {
         return Some(format!("write [\"{written}\"], or \"{written}\" with shell: true"));
@@ -301,7 +301,7 @@ fn in_quotes(written: &str, schema: &Value) -> Option<String> {
     wants_text(schema).then(|| format!("write it in quotes: \"{written}\""))
 }
 
-/// How a value that fits is written.
+/// An example of a valid value.
 fn example(schema: &Value) -> Option<&'static str> {
     let alternatives = alternatives(schema);
     let wants = |kind: &str| alternatives.iter().any(|schema| types(schema).contains(&kind));
@@ -330,7 +330,7 @@ fn kind_name(schema: &Value) -> &'static str {
     }
 }
 
-/// What a text was perhaps meant to be.
+/// A suggestion for a text of the wrong type.
 fn instead(text: &str, schema: &Value) -> Option<String> {
     let wants = |kind: &str| alternatives(schema).into_iter().any(|schema| types(schema).contains(&kind));
     let lower = text.to_lowercase();

@@ -1,4 +1,4 @@
-//! The example that `abide agent init` writes: a definition that works, with the schema for editors beside it.
+//! The example that `abide agent init` writes: a working definition, and the schema for editors.
 
 use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
@@ -8,16 +8,16 @@ use super::{
     load::{CONFIG, SYSTEM_PROMPT},
 };
 
-/// The schema, for editors that know the comment in the first line of the example.
+/// Referenced by the comment in the first line of the example, which editors evaluate.
 const SCHEMA: &str = "config.schema.json";
 
-/// What was written.
+/// The files that [`init`] wrote.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InitializedFiles {
     pub files: Vec<PathBuf>,
 }
 
-/// Why nothing was, or not everything.
+/// The reason why [`init`] stopped. Files that it wrote before the error remain.
 #[derive(Debug, thiserror::Error)]
 pub enum InitError {
     #[error("{} is there already, and nothing is overwritten; name another folder", .0.display())]
@@ -26,8 +26,8 @@ pub enum InitError {
     Write { path: PathBuf, source: std::io::Error },
 }
 
-/// Writes the example into a folder, which is made if it is not there. Nothing is overwritten: if any of the files is
-/// there, none is written.
+/// Writes the example into a folder, which is created if it is missing. Existing files are never overwritten: if one of
+/// the files exists, none is written.
 pub fn init(folder: &Path) -> Result<InitializedFiles, InitError> {
     let schema = schema_text();
     let files = [
@@ -42,7 +42,7 @@ pub fn init(folder: &Path) -> Result<InitializedFiles, InitError> {
     let mut written = Vec::new();
     for (name, text) in files {
         let path = folder.join(name);
-        // Made only if it is new: somebody may have been quicker.
+        // `create_new`, because another process may have created the file after the check above.
         let file = std::fs::OpenOptions::new().write(true).create_new(true).open(&path);
         let done = file.and_then(|mut file| file.write_all(text.as_bytes()));
         match done {

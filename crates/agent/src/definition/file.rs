@@ -1,6 +1,4 @@
-//! What can be written into `config.yaml`. The schema for editors is made from these types, and so is the check.
-//!
-//! Not here: rules that look at more than one value (`rules`), and what the environment says instead.
+//! The format of `config.yaml`. The schema for editors and the check are generated from these types.
 
 use std::collections::BTreeMap;
 

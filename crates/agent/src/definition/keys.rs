@@ -1,25 +1,24 @@
-//! The keys of model servers: which variables hold them, and what tools and the journal must not see.
+//! The API keys of model servers: the variables that hold them, and the values that tools and the journal must not see.
 
 use super::{
     AgentDefinition,
     load::{API_KEY_VARIABLE, EnvironmentLookup},
 };
 
-/// The keys that the environment has for models, whether one of them is sent or not.
+/// All model keys in the environment, whether or not they are sent.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ModelKeys {
     variables: Vec<String>,
     values: Vec<String>,
 }
 
-/// A value of fewer characters is no key but a filler such as `none` or `EMPTY`, which may stand in other variables for
-/// other reasons.
+/// In characters. Shorter values are placeholders such as `none` or `EMPTY`, which may occur in other variables.
 const SHORTEST_KEY: usize = 6;
-/// A value of so many characters is looked for inside of other texts too.
+/// In characters. Values of at least this length are also searched inside other texts.
 const SHORTEST_PART: usize = 8;
 
 impl AgentDefinition {
-    /// The keys that are named by the definition or by Abide's own variable.
+    /// The keys in the variables that the definition names, and in Abide's own variable.
     pub fn keys(&self, environment: EnvironmentLookup<'_>) -> ModelKeys {
         let named = self.key_variable.iter().chain(&self.model.api_key_env);
         let variables: Vec<String> = named.cloned().chain([API_KEY_VARIABLE.to_owned()]).collect();
@@ -31,14 +30,14 @@ impl AgentDefinition {
 }
 
 impl ModelKeys {
-    /// Whether tools must not have this variable: it names a key, or has one as its value or in it.
+    /// Whether a variable must be withheld from tools: it holds a key, or its value contains one.
     pub fn are_in(&self, name: &str, value: &str) -> bool {
         let is_held =
             |key: &String| value.trim() == key || (key.len() >= SHORTEST_PART && value.contains(key));
         self.variables.iter().any(|variable| variable == name) || self.values.iter().any(is_held)
     }
 
-    /// The keys that are to be struck out of texts.
+    /// The keys that are removed from texts.
     pub fn to_strike(&self) -> Vec<String> {
         self.values.iter().filter(|key| key.len() >= SHORTEST_PART).cloned().collect()
     }

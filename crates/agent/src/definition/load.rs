@@ -1,4 +1,4 @@
-//! From a folder and the environment to a [`AgentDefinition`], or to everything that is wrong with it.
+//! Loads an [`AgentDefinition`] from a folder and the environment, or reports all problems.
 
 use std::io::{ErrorKind, Read as _};
 use std::path::{Path, PathBuf};
@@ -16,22 +16,22 @@ use super::{
 };
 use crate::model::{self, ApiKey};
 
-/// What the environment says, by the name of a variable. An empty variable is one that is not set.
+/// Looks up an environment variable by its name. An empty variable counts as unset.
 pub type EnvironmentLookup<'a> = &'a dyn Fn(&str) -> Option<String>;
 
-/// The file that holds model, limits and tools.
+/// The file with the model, the limits and the tools.
 pub const CONFIG: &str = "config.yaml";
-/// The file that holds the instructions.
+/// The file with the instructions.
 pub const SYSTEM_PROMPT: &str = "system_prompt.md";
 
-/// Goes over `model.base_url`.
+/// Overrides `model.base_url`.
 pub const BASE_URL_VARIABLE: &str = "ABIDE_MODEL_BASE_URL";
-/// Goes over `model.name`.
+/// Overrides `model.name`.
 pub const MODEL_VARIABLE: &str = "ABIDE_MODEL";
-/// Goes over the variable that `model.api_key_env` names.
+/// Overrides the variable that `model.api_key_env` names.
 pub const API_KEY_VARIABLE: &str = "ABIDE_MODEL_API_KEY";
 
-/// The longest file that is read.
+/// Maximum size of a file in bytes.
 const LONGEST: u64 = 1 << 20;
 
 impl AgentDefinition {
@@ -65,7 +65,7 @@ impl AgentDefinition {
         }
     }
 
-    /// The key for the model, if one is wanted. What is missing is told with how to give it.
+    /// The API key, if one is configured. The error for an unset variable contains the remedy.
     pub fn api_key(&self, environment: EnvironmentLookup<'_>) -> Result<Option<ApiKey>, DefinitionError> {
         let given = |name: &str| environment(name).filter(|key| !key.trim().is_empty());
         if let Some(key) = given(API_KEY_VARIABLE) {
@@ -94,11 +94,11 @@ fn parse(
     let document = YamlDocument::parse(path, text).map_err(|problem| vec![problem])?;
     let (value, mut problems) = check::check(&document, &file::schema());
     problems.extend(rules::check(&document));
-    // People read from the top.
+    // In the order of the file.
     problems.sort_by_key(|problem| problem.place.as_ref().map(|place| (place.line, place.column)));
     let file: DefinitionFile = match serde_json::from_value(value) {
         Ok(file) => file,
-        // What the check has told already is not said again in other words.
+        // The check has already reported the cause of this error.
         Err(error) if problems.is_empty() => {
             return Err(vec![DefinitionProblem::new(path, error.to_string())]);
         }
@@ -117,7 +117,7 @@ fn parse(
     {
         problems.push(DefinitionProblem::new(BASE_URL_VARIABLE, error));
     }
-    // A key is for the server that it was written with: elsewhere it would only be given away.
+    // The key belongs to the server in the file. It is not sent to another one.
     let elsewhere = base_url.is_some() && file.model.base_url.is_some() && base_url != file.model.base_url;
     let api_key_env = file.model.api_key_env.clone().filter(|_| !elsewhere);
     let base_url = base_url.or_else(|| file.model.base_url.clone());
@@ -224,7 +224,7 @@ fn read(path: &Path) -> Result<String, DefinitionProblem> {
     })
 }
 
-/// A file that is missing under this name may be there under another.
+/// Suggests a file with a similar name, if the expected one is missing.
 fn absent(folder: &Path, problem: DefinitionProblem) -> DefinitionProblem {
     let other =
         ["config.yml", "agent.yaml", "config.json"].into_iter().find(|name| folder.join(name).is_file());

@@ -1,9 +1,9 @@
-//! What an agent is: its model, its limits, its tools and its system prompt.
+//! The definition of an agent: model, limits, tools and system prompt.
 //!
-//! Reading order: the types here, `load` (from a folder and the environment to a definition), `file` (what can be
-//! written, and its schema), `check` and `rules` (what can be wrong), `yaml` and `problem` (where), `example`.
+//! Reading order: the types here, `load` (from a folder and the environment to a definition), `file` (the file format
+//! and its schema), `check` and `rules` (validation), `yaml` and `problem` (locations and messages), `example`.
 //!
-//! Not here: how a call of a tool becomes a process; that is [`crate::tool`].
+//! The execution of tools is in [`crate::tool`].
 
 mod check;
 mod example;
@@ -28,7 +28,7 @@ pub(crate) use nearest::nearest;
 pub use offer::{SESSION_ID, offer};
 pub use problem::{DefinitionError, DefinitionProblem, FileLocation};
 
-/// An agent's folder, read and checked.
+/// A loaded and checked agent folder.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AgentDefinition {
     pub model: ModelConfig,
@@ -36,11 +36,11 @@ pub struct AgentDefinition {
     pub tools: Vec<ToolDefinition>,
     pub system_prompt: String,
     pub folder: PathBuf,
-    /// The variable that `model.api_key_env` names, also if its key is for another server than the one that is asked.
+    /// The variable that `model.api_key_env` names, even if its key belongs to a server that is not used.
     pub key_variable: Option<String>,
 }
 
-/// Where the model is and how it is asked.
+/// The model server and its parameters.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ModelConfig {
     pub base_url: String,
@@ -53,12 +53,12 @@ pub struct ModelConfig {
     pub max_retries: u32,
 }
 
-/// What a run may use up.
+/// The limits of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AgentLimits {
     pub max_iterations: u64,
     pub max_total_tokens: Option<u64>,
-    /// How much of an observation the model is shown.
+    /// Size limit of an observation in bytes.
     pub observation_bytes: u64,
 }
 
@@ -72,20 +72,19 @@ pub struct ToolDefinition {
     pub timeout_sec: Option<u64>,
     pub stateful: bool,
     pub pty: Option<ToolPty>,
-    /// The one command string is given to `sh -c`; parameters reach it only as arguments or environment.
+    /// The single command string is passed to `sh -c`. Parameters reach it only as arguments or environment variables.
     pub shell: bool,
     pub env: BTreeMap<String, String>,
     pub cwd: Option<String>,
 }
 
-/// A terminal of this size instead of pipes.
+/// Size of the terminal that replaces pipes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ToolPty {
     pub cols: u16,
     pub rows: u16,
 }
 
-/// One parameter of a tool.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ToolParameter {
     pub name: String,
@@ -96,7 +95,7 @@ pub struct ToolParameter {
     pub option_name: Option<String>,
 }
 
-/// What a parameter's value is.
+/// The type of a parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ParameterKind {
     String,
@@ -105,7 +104,7 @@ pub enum ParameterKind {
     Boolean,
 }
 
-/// How a parameter's value reaches the program.
+/// The way in which a parameter's value is passed to the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ParameterInjection {
     Argument,

@@ -1,6 +1,6 @@
-//! The name that was perhaps meant by another one.
+//! Suggestions for misspelt names.
 
-/// The nearest of some names, if one is near.
+/// The most similar candidate, if its edit distance is at most a quarter of the name's length, or 1 for short names.
 pub(crate) fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let most = (name.chars().count() / 4).max(1);
     let near = candidates

@@ -1,12 +1,12 @@
-//! A tool as the model is told about it: a name, a description and a JSON Schema of its arguments.
+//! Describes a tool to the model: name, description and JSON Schema of the arguments.
 //!
-//! Not here: what becomes of the arguments that the model then sends; that is [`crate::tool`].
+//! The check of the arguments in a call is in [`crate::tool`].
 
 use serde_json::{Map, Value, json};
 
 use super::{ParameterInjection, ParameterKind, ToolDefinition, ToolParameter};
 
-/// The parameter by which a call of a stateful tool names its session.
+/// The parameter that names the session in a call of a stateful tool.
 pub const SESSION_ID: &str = "session_id";
 
 impl ToolDefinition {
@@ -15,7 +15,7 @@ impl ToolDefinition {
         offer(&self.name, &self.description, &self.schema())
     }
 
-    /// What its arguments must look like. A stateful tool can always be told which session is meant.
+    /// The JSON Schema of the arguments. Stateful tools always have the parameter `session_id`.
     pub fn schema(&self) -> Value {
         let mut properties: Map<String, Value> =
             self.parameters.iter().map(|parameter| (parameter.name.clone(), self.told(parameter))).collect();
@@ -32,8 +32,8 @@ impl ToolDefinition {
         })
     }
 
-    /// Whether a call without this parameter is refused. Of a stateful tool neither the session nor the text to send is
-    /// ever demanded: without them the default session is used, or started.
+    /// Whether a call without this parameter is refused. For stateful tools, neither the session nor the input is
+    /// required: by default a call uses the default session, and starts it if needed.
     pub fn demands(&self, parameter: &ToolParameter) -> bool {
         let implied = self.stateful
             && (parameter.name == SESSION_ID || parameter.inject_as == ParameterInjection::Stdin);
@@ -53,18 +53,18 @@ impl ToolDefinition {
     }
 }
 
-/// What a model is told about the sessions of any tool.
+/// Description of the parameter `session_id`.
 const SESSION_WORDS: &str = "The session to use, as an earlier result named it. Without it, the tool's default session, \
                              which is started when there is none; \"new\" starts another one beside it.";
 
-/// Any tool as one JSON object: those of a definition, and those that are built in.
+/// A defined or built-in tool as one JSON object.
 pub fn offer(name: &str, description: &str, parameters: &Value) -> String {
     let function = json!({ "name": name, "description": description, "parameters": parameters });
     json!({ "type": "function", "function": function }).to_string()
 }
 
 impl ParameterKind {
-    /// Its name in definitions and in JSON Schema.
+    /// The name in definitions and in JSON Schema.
     pub fn name(self) -> &'static str {
         match self {
             Self::String => "string",

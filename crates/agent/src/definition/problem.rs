@@ -1,35 +1,35 @@
-//! What is wrong with a definition: everything at once, each with its place, the line itself, and what was perhaps meant.
+//! Problems of a definition: all are reported together, each with its location, the line and a suggestion.
 //!
-//! Lines that look as if they held a secret are not shown.
+//! Values that look like secrets are masked in the shown lines.
 
 use std::{borrow::Cow, fmt, path::PathBuf};
 
-/// One thing that is wrong.
+/// One problem of a definition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DefinitionProblem {
-    /// The file, or the variable of the environment.
+    /// The file, or the environment variable.
     pub source: PathBuf,
-    /// Where in the file, if it is about a place.
+    /// `None` if the problem concerns the whole file.
     pub place: Option<FileLocation>,
-    /// What, as a fragment.
+    /// A lower-case fragment.
     pub message: String,
-    /// What to write instead, or to do.
+    /// The remedy.
     pub suggestion: Option<String>,
 }
 
-/// A place in a file; both numbers count from 1.
+/// A location in a file; line and column start at 1.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileLocation {
     pub line: usize,
-    /// The character in the line.
+    /// In characters.
     pub column: usize,
-    /// How many characters it is about.
+    /// Length of the marked text in characters.
     pub length: usize,
-    /// The line itself.
+    /// The complete line.
     pub text: String,
 }
 
-/// Everything that is wrong; never empty.
+/// All problems of a definition; never empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DefinitionError(pub Vec<DefinitionProblem>);
 
@@ -62,7 +62,7 @@ impl fmt::Display for DefinitionProblem {
         let margin = " ".repeat(number.len());
         let shown = masked(text);
         let (shown, column) = around(&shown, *column);
-        // A tab is as wide in the line below as in the line above.
+        // Tabs are copied, so that the marker has the same width as the line above.
         let before: String =
             shown.chars().take(column - 1).map(|c| if c == '\t' { '\t' } else { ' ' }).collect();
         let length = (*length).min(shown.chars().count().saturating_sub(column - 1)).max(1);
@@ -70,11 +70,11 @@ impl fmt::Display for DefinitionProblem {
     }
 }
 
-/// How much of a message is shown, in characters. Values from the file may be in it.
+/// Size limit of a message in characters, because it may contain values from the file.
 const LONGEST_MESSAGE: usize = 400;
-/// How much of a line is shown, in characters.
+/// Size limit of a shown line in characters.
 const LONGEST_LINE: usize = 160;
-/// How many problems are shown.
+/// Maximum number of shown problems.
 const MOST_PROBLEMS: usize = 50;
 
 fn cut(text: &str, most: usize) -> Cow<'_, str> {
@@ -84,7 +84,7 @@ fn cut(text: &str, most: usize) -> Cow<'_, str> {
     }
 }
 
-/// The part of a long line that is around a column, and where the column is in it.
+/// The part of a long line around a column, and the column's position in that part.
 fn around(line: &str, column: usize) -> (String, usize) {
     let count = line.chars().count();
     if count <= LONGEST_LINE {
@@ -114,7 +114,7 @@ impl fmt::Display for DefinitionError {
 
 impl std::error::Error for DefinitionError {}
 
-/// A line without the value of a key that sounds secret, and without what looks like a key of a model server.
+/// Masks the value of a key with a secret-like name, and texts that look like API keys.
 fn masked(line: &str) -> String {
     let Some((key, value)) = line.split_once(':') else { return line.to_owned() };
     let name = key.trim().trim_start_matches("- ").to_lowercase();
@@ -123,7 +123,7 @@ fn masked(line: &str) -> String {
     if sounds || looks_secret(value) { format!("{key}: ***") } else { line.to_owned() }
 }
 
-/// Whether a text looks like a key itself and not like the name of anything.
+/// Whether a text looks like an API key rather than a name.
 pub(super) fn looks_secret(text: &str) -> bool {
     let prefixed =
         ["sk-", "sk_", "gsk_", "xai-", "AIza", "hf_"].iter().any(|prefix| text.starts_with(prefix));

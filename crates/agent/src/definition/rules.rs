@@ -1,7 +1,7 @@
-//! What a definition must be beyond the kinds of its values: names that models take, parameters that make sense together,
-//! what a tool that stays can have.
+//! Checks of a definition beyond its schema: valid tool names, consistent parameters, and the settings of stateful
+//! tools.
 //!
-//! Looks at the tree and not at the finished values, so that everything that is wrong is told at once.
+//! The checks use the tree and not the converted values, so that all problems are reported together.
 
 use serde_saphyr::Location;
 
@@ -12,10 +12,10 @@ use super::{
 };
 use crate::model;
 
-/// Names of tools that are built in.
+/// Names of built-in tools.
 const BUILT_IN: [&str; 3] = ["ask_human", "session_end", "session.end"];
 
-/// Everything that is wrong.
+/// All violations.
 pub(super) fn check(document: &YamlDocument<'_>) -> Vec<DefinitionProblem> {
     let mut rules = RuleCheck { document, problems: Vec::new() };
     rules.model();
@@ -55,7 +55,7 @@ impl RuleCheck<'_> {
         }
     }
 
-    /// Names that models take, each once.
+    /// Checks that names are accepted by model servers and are unique.
     fn names(&mut self, what: &str, items: &[YamlNode]) {
         let mut seen: Vec<(&str, Location)> = Vec::new();
         for item in items {
@@ -227,7 +227,7 @@ fn flag(node: &YamlNode, key: &str) -> bool {
     node.get(key).is_some_and(YamlNode::is_true)
 }
 
-/// How a parameter is injected; nothing when what is written there is no way to do it.
+/// The injection of a parameter; `None` if the value is invalid.
 fn inject(parameter: &YamlNode) -> Option<ParameterInjection> {
     let Some(node) = parameter.get("inject_as") else { return Some(ParameterInjection::Argument) };
     match node.text()? {

@@ -1,4 +1,4 @@
-//! YAML as a tree in which everything knows its place. What it means is decided elsewhere.
+//! YAML as a tree in which each value has its location. The meaning of the values is not known here.
 
 use std::fmt;
 use std::path::Path;
@@ -8,7 +8,7 @@ use serde_saphyr::{Location, Spanned};
 
 use super::problem::{DefinitionProblem, FileLocation};
 
-/// A file's text and tree.
+/// The text and tree of a file.
 #[derive(Debug)]
 pub(super) struct YamlDocument<'a> {
     path: &'a Path,
@@ -16,7 +16,7 @@ pub(super) struct YamlDocument<'a> {
     pub(super) root: YamlNode,
 }
 
-/// A value and where it stands.
+/// A value and its location.
 #[derive(Debug)]
 pub(super) struct YamlNode {
     pub(super) value: YamlValue,
@@ -35,7 +35,7 @@ pub(super) enum YamlValue {
 }
 
 impl<'a> YamlDocument<'a> {
-    /// Reads the text of a file.
+    /// Parses the text of a file.
     pub(super) fn parse(path: &'a Path, text: &'a str) -> Result<Self, DefinitionProblem> {
         let options = serde_saphyr::options! { strict_booleans: true, with_snippet: false };
         match serde_saphyr::from_str_with_options::<YamlNode>(text, options) {
@@ -48,12 +48,12 @@ impl<'a> YamlDocument<'a> {
         }
     }
 
-    /// Something that is wrong at a place of this file.
+    /// A problem at a location of this file.
     pub(super) fn problem(&self, at: Location, message: impl Into<String>) -> DefinitionProblem {
         DefinitionProblem { place: Some(place(self.text, at)), ..DefinitionProblem::new(self.path, message) }
     }
 
-    /// What stands there, as it was written.
+    /// The original spelling of the value at a location.
     pub(super) fn written(&self, at: Location) -> &'a str {
         let whole = |number: Option<u64>| number.and_then(|number| usize::try_from(number).ok());
         let (start, length) = (whole(at.span().byte_offset()), whole(at.span().byte_len()));
@@ -63,13 +63,13 @@ impl<'a> YamlDocument<'a> {
 }
 
 impl YamlNode {
-    /// The value of a key, if this is a map that has it and it is not left empty.
+    /// The value of a key; `None` if it is absent or null, or if this is not a map.
     pub(super) fn get(&self, key: &str) -> Option<&YamlNode> {
         let found = self.entries().iter().find(|(name, _)| name.value == key).map(|(_, node)| node);
         found.filter(|node| !matches!(node.value, YamlValue::Null))
     }
 
-    /// The place of a key itself.
+    /// The location of a key.
     pub(super) fn key(&self, key: &str) -> Option<Location> {
         self.entries().iter().find(|(name, _)| name.value == key).map(|(name, _)| name.referenced)
     }
@@ -174,7 +174,7 @@ impl<'de> Visitor<'de> for YamlVisitor {
     }
 }
 
-/// The reader's words without those that are for programmers, and what to do in the commonest cases.
+/// The parser's message without hints for programmers, and a remedy for common mistakes.
 fn told(error: &serde_saphyr::Error) -> (String, Option<String>) {
     let message = error.without_snippet().to_string();
     let message = message.split(" at line ").next().unwrap_or(&message);

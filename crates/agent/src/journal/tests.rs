@@ -1,4 +1,4 @@
-//! What is repaired, what is refused, and that a refused file stays as it was.
+//! Repairs, refusals, and that a refused file is not changed.
 
 use serde_json::json;
 
@@ -23,15 +23,15 @@ fn batch(calls: u64) -> Vec<AgentEvent> {
     std::iter::once(thought).chain((0..calls).map(request)).collect()
 }
 
-/// The state folder in which this journal lies.
+/// The state folder of this journal.
 fn state(path: &Path) -> StateDirectory {
     let folder = path.parent().unwrap();
     StateDirectory::open(folder.parent().unwrap(), Path::new(folder.file_name().unwrap())).unwrap()
 }
 
-/// Opens a journal by its contents alone, as one of an earlier version.
+/// Opens a journal by its contents alone, like one of an earlier version.
 fn open(path: &Path) -> Result<(AgentJournal, Vec<AgentJournalEntry>, Option<PathBuf>), JournalError> {
-    // Its files stay open after the folder is gone.
+    // The open files remain usable after the folder is deleted.
     let folder = tempfile::tempdir().unwrap();
     let record = ProvenanceRecord::open(folder.path()).unwrap();
     let opened =
@@ -55,7 +55,7 @@ fn a_batch_that_is_cut_anywhere_was_never_there() {
     events.extend(batch(3));
     let (path, bytes) = written(folder.path(), events);
     let first = bytes.iter().position(|byte| *byte == b'\n').unwrap() + 1;
-    // The very last byte is the end of the last line: without it all is there.
+    // Without the final newline the last event is still complete.
     for cut in first + 1..bytes.len() - 1 {
         let found = parse(&path, &bytes[..cut]).unwrap();
         let offset = found.torn.map(|torn| torn.offset);
@@ -98,7 +98,7 @@ fn a_torn_line_is_put_aside_and_the_journal_goes_on() {
     assert!(folder.path().join("journal.torn-3").exists());
 }
 
-/// The error for a file with these bytes, which must stay as it is.
+/// The error for a file with these bytes, which must not be changed.
 fn refused(bytes: &[u8]) -> String {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("journal.jsonl");
@@ -137,7 +137,7 @@ fn a_journal_in_one_line_is_refused_with_the_reason() {
             assert!(error.starts_with("line 1: several events stand in one line"), "{error}");
         }
     }
-    // The events before are whole, and those after stand in one line.
+    // The first events are complete, and the others are in one line.
     let error = refused(format!("{}\n{}", lines[0], lines[1..].concat()).as_bytes());
     assert!(error.starts_with("line 2: several events stand in one line"), "{error}");
 }

@@ -1,14 +1,14 @@
-//! Calls of tools, put together from the pieces in which servers send them.
+//! Assembles tool calls from the pieces in which servers send them.
 //!
-//! The rule is that each piece names its call by an index, the first one has id and name, and the others add to the
-//! arguments. Servers that call themselves compatible leave out the index, send the id late, repeat id and name in every
-//! piece, or give several whole calls the same index; all of these are understood.
+//! By the specification each piece names its call by an index, the first piece has id and name, and the others extend
+//! the arguments. Servers that claim compatibility omit the index, send the id late, repeat id and name in each piece,
+//! or give several complete calls the same index. All of these are accepted.
 
 use serde_json::Value;
 
 use super::message::ModelToolCall;
 
-/// The calls of one answer so far.
+/// The calls of a reply so far.
 #[derive(Debug, Default)]
 pub(super) struct ToolCallAssembler(Vec<PartialToolCall>);
 
@@ -21,7 +21,7 @@ struct PartialToolCall {
 }
 
 impl ToolCallAssembler {
-    /// Takes one piece, and gives the name of the call that begins with it, if one does.
+    /// Adds a piece. Returns the name of the call if the piece begins one.
     pub(super) fn take(&mut self, piece: &Value) -> Option<&str> {
         let function = &piece["function"];
         let index = piece["index"].as_u64();
@@ -33,7 +33,7 @@ impl ToolCallAssembler {
             id.clone_into(&mut slot.id);
         }
         let begins = slot.name.is_empty() && !name.is_empty();
-        // A name comes whole, once or with every piece; a few servers send it in pieces.
+        // Most servers send the name completely, once or in each piece; a few send it in pieces.
         if slot.name != name {
             slot.name.push_str(name);
         }
@@ -52,7 +52,7 @@ impl ToolCallAssembler {
         self.0.is_empty()
     }
 
-    /// The calls, each with an id of its own: `fresh` makes one where the server sent none or the same twice.
+    /// The calls, each with a unique id. `fresh` creates an id if the server sent none or a duplicate.
     pub(super) fn finished(self, mut fresh: impl FnMut() -> String) -> Vec<ModelToolCall> {
         let mut calls: Vec<ModelToolCall> = Vec::new();
         for PartialToolCall { index: _, id, name, arguments } in self.0 {
@@ -62,13 +62,14 @@ impl ToolCallAssembler {
         calls
     }
 
-    /// The call that a piece belongs to; a new one when it begins one.
+    /// The index of the call that a piece belongs to; a new one if the piece begins a call.
     fn place(&mut self, index: Option<u64>, id: &str, name: &str) -> usize {
         let same_id = |slot: &PartialToolCall| !id.is_empty() && slot.id == id;
         let found = match index {
             Some(_) => self.0.iter().rposition(|slot| slot.index == index).filter(|at| {
                 let slot = &self.0[*at];
-                // Another id with a name under the same index is another call; an id alone is a whim of the server.
+                // A different id with a name under the same index is another call. A different id without a name is
+                // ignored.
                 id.is_empty() || slot.id.is_empty() || slot.id == id || name.is_empty()
             }),
             None => match self.0.iter().rposition(same_id) {

@@ -1,7 +1,7 @@
-//! Asking a model: one request after the other, each tried until there is a whole answer or no point in trying.
+//! The model client: sends a request and retries until it has a complete reply or a retry is pointless.
 //!
-//! It looks synchronous and is: a runtime of one thread hides inside, so that a wait can be bounded and interrupted. The
-//! flag is looked at often enough for a person who pressed ctrl-c.
+//! The interface is synchronous. A single-threaded runtime inside makes waits bounded and interruptible. The interrupt
+//! flag is polled every 20 ms.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ use crate::{
     definition::{ModelConfig, nearest},
 };
 
-/// A connection to a model server.
+/// A client for one model server.
 #[derive(Debug)]
 pub struct ModelClient {
     runtime: tokio::runtime::Runtime,
@@ -42,7 +42,7 @@ pub struct ModelClient {
     stop: Arc<AtomicBool>,
 }
 
-/// Why one attempt gave no answer.
+/// The reason why an attempt gave no reply.
 enum AttemptFailure {
     Final(ModelError),
     Again {
@@ -50,12 +50,12 @@ enum AttemptFailure {
         wait: Option<Duration>,
         limited: RateLimited,
     },
-    /// Ask at once in another way: it was the form that was refused.
+    /// Retry at once with a different form of the request.
     Otherwise,
 }
 
 impl ModelClient {
-    /// A client for this model. Whatever waits in it ends soon after `stop` is set. Nothing is sent yet.
+    /// A client for this model. Pending waits end soon after `stop` is set. Nothing is sent yet.
     pub fn new(model: &ModelConfig, key: Option<ApiKey>, stop: Arc<AtomicBool>) -> Result<Self, ModelError> {
         let wrong =
             |error: String| ModelError::Config(format!("model.base_url {:?}: {error}", model.base_url));
@@ -79,14 +79,14 @@ impl ModelClient {
         })
     }
 
-    /// The same with other waits.
+    /// Replaces the retry policy.
     #[must_use]
     pub fn with_patience(mut self, patience: RetryPolicy) -> Self {
         self.patience = patience;
         self
     }
 
-    /// Asks for an answer and waits until there is a whole one. What comes meanwhile is told to `said`, retries included.
+    /// Sends a request and waits for a complete reply. Pieces and retries are reported to `said`.
     pub fn ask(
         &mut self,
         request: &ModelRequest<'_>,
@@ -114,7 +114,7 @@ impl ModelClient {
             let wait = asked.or_else(|| waits.next()).unwrap_or(self.patience.longest_wait);
             attempt += 1;
             said(ReplyDelta::Retry { attempt, of: self.patience.retries + 1, wait, why: &why });
-            // The sleep is made inside: its clock is the runtime's.
+            // The timer must be created inside the runtime.
             let slept = self.runtime.block_on(until(&self.stop, async { tokio::time::sleep(wait).await }));
             slept.map_err(|StopRequested| ModelError::Interrupted)?;
         }
@@ -152,7 +152,7 @@ impl ModelClient {
         }
     }
 
-    /// One request and its answer.
+    /// One request and its response.
     async fn exchange(
         &self,
         body: String,
@@ -180,7 +180,7 @@ impl ModelClient {
         while progress != DecodeProgress::Over {
             let next = match progress {
                 DecodeProgress::Open | DecodeProgress::Over => self.patient(response.chunk()).await?,
-                // Only the cost is missing: neither a silent nor a broken connection spoils the answer now.
+                // Only the token usage is missing, so a timeout or connection error no longer invalidates the reply.
                 DecodeProgress::Whole => {
                     match tokio::time::timeout(self.patience.trailing, response.chunk()).await {
                         Ok(next @ Ok(_)) => next,
@@ -199,7 +199,7 @@ impl ModelClient {
         Ok(hearing.end(fresh_id, said)?)
     }
 
-    /// A refusal with what the server writes about it, as far as it writes anything.
+    /// The error for a refusal, with as much of its body as can be read.
     async fn refused(&self, mut response: Response) -> ExchangeError {
         let status = response.status().as_u16();
         let header = |name: &str| Some(response.headers().get(name)?.to_str().ok()?.to_owned());
@@ -262,7 +262,7 @@ impl ModelClient {
         }
     }
 
-    /// What could be meant by a model that is not there. The server's list is only asked for here, and briefly.
+    /// Similar names from the server's list of models, which is requested only here and with a short timeout.
     fn advice_on_models(&self) -> String {
         let mut asking = self.http.get(self.endpoint.models());
         if let Some(authorization) = &self.authorization {
@@ -295,7 +295,7 @@ impl ModelClient {
         format!("it has {}{more}; set model.name, or ABIDE_MODEL", some.join(", "))
     }
 
-    /// Waits for something for as long as a server may be silent.
+    /// Waits with the idle timeout.
     async fn patient<T>(&self, waited: impl Future<Output = T>) -> Result<T, ExchangeError> {
         let idle = self.patience.idle;
         let silent =
@@ -335,7 +335,7 @@ impl ModelClient {
     }
 }
 
-/// What went wrong in an exchange.
+/// The failure of one exchange.
 enum ExchangeError {
     Fault(DecodeFault),
     Refused { status: u16, body: String, wait: Option<Duration> },
@@ -344,13 +344,13 @@ enum ExchangeError {
 
 struct ResponseStatus(u16);
 
-/// A refusal is read no further than this.
+/// Maximum number of bytes of a refusal.
 const MOST_OF_REFUSAL: usize = 64 << 10;
-/// A list of models is read no further than this.
+/// Maximum number of bytes of a list of models.
 const MOST_OF_LIST: usize = 4 << 20;
-/// How long the list of models may take.
+/// Timeout of the request for the list of models.
 const BRIEFLY: Duration = Duration::from_secs(5);
-/// How many models are named.
+/// Maximum number of suggested models.
 const SOME: usize = 8;
 
 impl From<DecodeFault> for ExchangeError {
@@ -363,7 +363,7 @@ fn broken(why: String) -> ExchangeError {
     ExchangeError::Fault(DecodeFault::Broken(why))
 }
 
-/// Whether a page for people came: whatever is there, it is no model server.
+/// Whether the response is an HTML page, so that the server is not a model server.
 fn is_page(response: &Response) -> bool {
     let kind = response.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
     kind.is_some_and(|kind| kind.starts_with("text/html"))
@@ -373,10 +373,10 @@ fn fresh_id() -> String {
     format!("call_{}", clock::fresh(16))
 }
 
-/// The flag was raised.
+/// The interrupt flag was set.
 struct StopRequested;
 
-/// Waits for something, or for the flag.
+/// Waits for a future or for the interrupt flag.
 async fn until<T>(stop: &AtomicBool, waited: impl Future<Output = T>) -> Result<T, StopRequested> {
     let raised = async {
         while !stop.load(Ordering::Relaxed) {
@@ -390,5 +390,5 @@ async fn until<T>(stop: &AtomicBool, waited: impl Future<Output = T>) -> Result<
     }
 }
 
-/// How often the flag is looked at.
+/// Polling interval of the interrupt flag.
 const GLANCE: Duration = Duration::from_millis(20);

@@ -1,14 +1,14 @@
-//! From a base URL, as people write it, to the addresses of chat completions and of the list of models.
+//! Derives the URLs of chat completions and of the list of models from a base URL.
 //!
-//! Some providers want `/v1` in the base URL and some documents leave it out. A URL with a version in its path is taken
-//! as it is; for one without, both are tried and the one that answers is kept.
+//! Some providers require `/v1` in the base URL and some documents omit it. A URL with a version in its path is used as
+//! it is. For one without, both forms are tried and the one that responds is kept.
 
 use reqwest::Url;
 
-/// The addresses that a base URL may mean.
+/// The candidate URLs of a base URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ModelEndpoint {
-    /// Bases, the likeliest first.
+    /// The most likely one first.
     bases: Vec<Url>,
     chosen: usize,
 }
@@ -16,7 +16,7 @@ pub(super) struct ModelEndpoint {
 const COMPLETIONS: &str = "/chat/completions";
 
 impl ModelEndpoint {
-    /// Reads a base URL, with or without a version, a trailing slash, or the whole path of chat completions.
+    /// Parses a base URL, with or without a version, a trailing slash, or the complete path of chat completions.
     pub(super) fn parse(base_url: &str) -> Result<Self, String> {
         let example = "such as https://api.openai.com/v1";
         let written = base_url.trim();
@@ -47,41 +47,41 @@ impl ModelEndpoint {
         Ok(Self { bases, chosen: 0 })
     }
 
-    /// Where chat completions are asked for.
+    /// The URL of chat completions.
     pub(super) fn completions(&self) -> Url {
         self.with("chat/completions")
     }
 
-    /// Where the names of models are.
+    /// The URL of the list of models.
     pub(super) fn models(&self) -> Url {
         self.with("models")
     }
 
-    /// Turns to the next meaning, if there is one.
+    /// Selects the next candidate. Returns whether there is one.
     pub(super) fn next(&mut self) -> bool {
         let more = self.chosen + 1 < self.bases.len();
         self.chosen += usize::from(more);
         more
     }
 
-    /// Back to the likeliest meaning: none of them has answered.
+    /// Selects the first candidate again, because none has responded.
     pub(super) fn reset(&mut self) {
         self.chosen = 0;
     }
 
-    /// The first of its meanings is the one: it has answered, or refused in its own words.
+    /// Keeps only the selected candidate, because it has responded.
     pub(super) fn keep(&mut self) {
         self.bases = vec![self.bases[self.chosen].clone()];
         self.chosen = 0;
     }
 
-    /// Whether traffic stays on this machine, where no proxy has any business.
+    /// Whether the server is on this machine, so that no proxy is used.
     pub(super) fn is_local(&self) -> bool {
         let host = self.bases[0].host_str().unwrap_or_default().trim_matches(['[', ']']);
         host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
     }
 
-    /// Whether it is spoken to in the clear.
+    /// Whether the connection is unencrypted.
     pub(super) fn is_plain(&self) -> bool {
         self.bases[0].scheme() == "http"
     }
@@ -93,12 +93,12 @@ impl ModelEndpoint {
     }
 }
 
-/// What is wrong with a base URL, if anything.
+/// Checks a base URL.
 pub(crate) fn check(base_url: &str) -> Result<(), String> {
     ModelEndpoint::parse(base_url).map(|_| ())
 }
 
-/// `v1`, `v3`, `v1beta`: a path with such a part is whole.
+/// Whether a path segment is a version, such as `v1`, `v3` or `v1beta`.
 fn is_version(part: &str) -> bool {
     let mut chars = part.chars();
     chars.next() == Some('v') && chars.next().is_some_and(|c| c.is_ascii_digit())

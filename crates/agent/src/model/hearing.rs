@@ -1,7 +1,7 @@
-//! An answer while it is heard: bytes in, a whole [`ModelReply`] out, or the reason why there is none.
+//! Decodes a response incrementally: bytes in, a complete [`ModelReply`] or a fault out.
 //!
-//! No connection and no clock. The bytes may be a stream of events or, from servers that do not care what they were asked
-//! for, one JSON object. An answer counts only when the server has said that it is whole.
+//! It uses neither a connection nor a clock. The bytes are a stream of events or, from servers that ignore the request
+//! for a stream, one JSON object. A reply is accepted only after the server has marked it as complete.
 
 use serde_json::Value;
 
@@ -12,7 +12,7 @@ use super::{
     sse::SseParser,
 };
 
-/// An answer that is being heard.
+/// Decodes one response. Call [`Self::feed`] for each chunk, then [`Self::end`].
 #[derive(Debug, Default)]
 pub(super) struct StreamDecoder {
     form: BodyFormat,
@@ -24,7 +24,7 @@ pub(super) struct StreamDecoder {
     done: bool,
 }
 
-/// What the bytes are, known from the first that is no blank.
+/// The format of the body, detected from its first byte that is not white space.
 #[derive(Debug, Default)]
 enum BodyFormat {
     #[default]
@@ -33,36 +33,36 @@ enum BodyFormat {
     Whole(Vec<u8>),
 }
 
-/// Why what was heard is no answer.
+/// The reason why a response is not a reply.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum DecodeFault {
-    /// It broke off or makes no sense; asking again may help.
+    /// The response is truncated or invalid; a retry may help.
     Broken(String),
-    /// The server says, in the place of an answer, that something is wrong.
+    /// The server sent an error object instead of a reply.
     Told(Value),
-    /// It has no end.
+    /// The response exceeds [`MOST_BYTES`].
     TooLarge,
 }
 
-/// How far an answer has come.
+/// The progress of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum DecodeProgress {
     Open,
-    /// Everything is there but, perhaps, its cost.
+    /// The reply is complete, except perhaps for its token usage.
     Whole,
-    /// The server has said that nothing more comes.
+    /// The server has sent its end marker.
     Over,
 }
 
-/// Deeper parts of an answer are taken as text. The parser would refuse the whole answer at 128 levels. It is more than
-/// arguments may have, so that arguments which a server sends as an object are refused for their depth.
+/// Deeper parts of a response are kept as text, because the parser refuses more than 128 levels. The limit is above the
+/// one for arguments, so that arguments which a server sends as an object are refused for their depth.
 const MAX_DEPTH: usize = 100;
 
-/// The longest answer, in bytes on the wire. A stream spends some two hundred bytes on each token.
+/// Size limit of a response in bytes. A stream uses about 200 bytes per token.
 pub(super) const MOST_BYTES: usize = 64 << 20;
 
 impl StreamDecoder {
-    /// Takes more bytes, and tells what they say.
+    /// Consumes bytes and reports the pieces in them.
     pub(super) fn feed(
         &mut self,
         bytes: &[u8],
@@ -102,7 +102,7 @@ impl StreamDecoder {
         })
     }
 
-    /// Nothing more comes: the answer, if it is one.
+    /// Ends the response and returns the reply, if it is complete.
     pub(super) fn end(
         mut self,
         fresh: impl FnMut() -> String,
@@ -139,7 +139,7 @@ impl StreamDecoder {
         }
         match serde_json::from_str::<Value>(&flattened(data, MAX_DEPTH)) {
             Ok(value) => self.chunk(&value, said),
-            // Some servers forget the empty line between events.
+            // Some servers omit the empty line between events.
             Err(_) if data.contains('\n') => data.lines().try_for_each(|line| self.event(line, said)),
             Err(error) => Err(DecodeFault::Broken(format!("an event of the answer is no JSON: {error}"))),
         }
@@ -156,7 +156,8 @@ impl StreamDecoder {
         let nothing_yet = self.text.is_empty() && self.calls.is_empty();
         let message = match (&choice["delta"], &choice["message"]) {
             (delta @ Value::Object(_), _) => delta,
-            // A message in the place of a delta repeats all that was said, if anything was.
+            // A `message` instead of a `delta` repeats the complete text, so it is used only if nothing was received
+            // before.
             (_, message) if nothing_yet => message,
             (_, _) => &Value::Null,
         };
@@ -198,14 +199,14 @@ impl StreamDecoder {
             Some("length" | "max_tokens") => FinishReason::Length,
             Some("content_filter") => FinishReason::ContentFilter,
             Some("error") => return Err(DecodeFault::Broken("the server broke the answer off".to_owned())),
-            // Servers say stop, or tool_calls, whatever they did; what they did counts.
+            // Servers report `stop` or `tool_calls` inconsistently, so the presence of calls decides.
             _ if !calls.is_empty() => FinishReason::ToolCalls,
             Some("stop" | "tool_calls" | "function_call") | None => FinishReason::Stop,
             Some(other) => FinishReason::Other(other.to_owned()),
         };
         match finish {
             FinishReason::Length | FinishReason::ContentFilter => {
-                // Half a call must not be carried out, and no arguments at all may be half of some.
+                // A truncated call must not be executed, and empty arguments may be truncated ones.
                 calls.retain(|call| !call.arguments.trim().is_empty() && call.parsed().is_ok());
             }
             FinishReason::Stop | FinishReason::ToolCalls | FinishReason::Other(_) => {

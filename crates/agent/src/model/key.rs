@@ -1,34 +1,33 @@
-//! The key that a model server wants. It prints as `***`, and is struck out of whatever servers say about it.
+//! The API key of a model server. It is printed as `***` and removed from texts of servers.
 
 use std::fmt;
 
-/// A key and the variable it was read from.
+/// A key, and the environment variable that it was read from.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ApiKey {
     text: String,
     variable: String,
 }
 
-/// What is shown instead.
 const MASK: &str = "***";
 
 impl ApiKey {
-    /// A key from a variable of the environment. Blanks and line ends around it are a slip of whoever copied it.
+    /// A key from an environment variable. Surrounding white space, which copying often adds, is removed.
     pub fn new(text: &str, variable: impl Into<String>) -> Self {
         Self { text: text.trim().to_owned(), variable: variable.into() }
     }
 
-    /// The key itself: to send, never to print.
+    /// The key itself, for sending only.
     pub(super) fn expose(&self) -> &str {
         &self.text
     }
 
-    /// Where it came from, for people.
+    /// The variable's name, for messages.
     pub fn variable(&self) -> &str {
         &self.variable
     }
 
-    /// A text without the key in it: some servers repeat what they were sent.
+    /// The text with the key replaced by `***`. Some servers echo the request in their errors.
     pub(super) fn struck_from(&self, text: &str) -> String {
         if self.text.is_empty() { text.to_owned() } else { text.replace(&self.text, MASK) }
     }

@@ -1,8 +1,8 @@
-//! One message of a conversation, and how it is written on the wire.
+//! A message of a conversation, and its serialisation.
 //!
-//! Writing is forgiving where models are not careful: a call whose arguments are no JSON object, or whose name no server
-//! accepts, would make every later request of the run fail, so the wire gets the nearest thing that passes. The journal
-//! keeps what was really said.
+//! The serialisation repairs invalid calls. A call whose arguments are not a JSON object, or whose name servers refuse,
+//! would make each later request of the run fail. The request therefore contains a similar valid call. The journal
+//! keeps the original.
 
 use std::borrow::Cow;
 
@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 
 use crate::tool::RawArguments;
 
-/// One message of a conversation with the model.
+/// A message of a conversation with the model.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ChatMessage {
     System(String),
@@ -20,12 +20,12 @@ pub enum ChatMessage {
     Tool { call_id: String, text: String },
 }
 
-/// A call that the model wants carried out.
+/// A tool call of the model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ModelToolCall {
     pub id: String,
     pub name: String,
-    /// JSON text as the model sent it, maybe broken.
+    /// JSON text as the model sent it; it may be invalid.
     pub arguments: String,
 }
 
@@ -51,7 +51,7 @@ impl ChatMessage {
     }
 }
 
-/// A message on the wire. It borrows, because conversations are long and each of their texts is written only once.
+/// A message during serialisation. It borrows, because conversations are long.
 #[derive(Serialize)]
 struct WireMessage<'a> {
     role: &'static str,
@@ -78,7 +78,7 @@ struct WireFunction<'a> {
 
 impl<'a> WireToolCall<'a> {
     fn of(call: &'a ModelToolCall) -> Self {
-        // Several servers parse the arguments of earlier calls and refuse the whole request when they cannot.
+        // Several servers parse the arguments of earlier calls and refuse the complete request if they are invalid.
         let arguments = match RawArguments::parse(&call.arguments) {
             Ok(RawArguments { values, exact }) if exact.is_empty() => Value::Object(values).to_string(),
             Ok(_) => call.arguments.clone(),
@@ -90,13 +90,13 @@ impl<'a> WireToolCall<'a> {
 }
 
 impl ModelToolCall {
-    /// The arguments, if they are what they should be: a JSON object. No text at all is a call without arguments.
+    /// The arguments as a JSON object. An empty text is a call without arguments.
     pub fn parsed(&self) -> Result<Map<String, Value>, serde_json::Error> {
         parse_arguments(&self.arguments)
     }
 }
 
-/// Arguments as a JSON object, of at most [`MAX_DEPTH`] levels.
+/// Parses arguments as a JSON object of at most [`MAX_DEPTH`] levels.
 pub(crate) fn parse_arguments(text: &str) -> Result<Map<String, Value>, serde_json::Error> {
     if text.trim().is_empty() {
         return Ok(Map::new());
@@ -108,19 +108,18 @@ pub(crate) fn parse_arguments(text: &str) -> Result<Map<String, Value>, serde_js
     serde_json::from_str(text)
 }
 
-/// The deepest arguments that are taken. Parsers have limits (serde_json's is 127); with this bound, the journal and
-/// everything else that the arguments are nested in stays readable.
+/// Maximum nesting of arguments. Parsers have limits (serde_json's is 127), and the journal nests arguments further.
 const MAX_DEPTH: usize = 64;
 
-/// The longest name of a tool that servers take.
+/// Maximum length of a tool name, in characters.
 pub const LONGEST_NAME: usize = 64;
 
-/// Whether servers take this as the name of a tool.
+/// Whether servers accept this as the name of a tool.
 pub fn is_wire_name(name: &str) -> bool {
     (1..=LONGEST_NAME).contains(&name.len()) && name.chars().all(is_wire_char)
 }
 
-/// The nearest name that servers take.
+/// The most similar name that servers accept.
 pub(crate) fn wire_name(name: &str) -> Cow<'_, str> {
     if is_wire_name(name) {
         return Cow::Borrowed(name);

@@ -1,11 +1,11 @@
-//! What is said to a model and what it says back: chat completions on any OpenAI-compatible server.
+//! The client for chat completions on OpenAI-compatible servers.
 //!
-//! Reading order: [`ChatMessage`] and [`ModelRequest`] (what is sent), [`ModelReply`] (what comes back), [`ModelError`] (what goes
-//! wrong, by what can be done about it), [`ModelClient`] (asking, with retries); then how the client does it: `endpoint`,
-//! `connect`, `hearing` with `sse` and `calls`, `refusal`, `patience`.
+//! Reading order: [`ChatMessage`] and [`ModelRequest`] (the request), [`ModelReply`] (the reply), [`ModelError`]
+//! (failures, by the possible reaction), [`ModelClient`] (requests with retries); then the parts of the client:
+//! `endpoint`, `connect`, `hearing` with `sse` and `calls`, `refusal`, `patience`.
 //!
-//! Not here: which messages are sent; those are built from the journal. And no knowledge of any one provider beyond the
-//! habits of servers that call themselves compatible.
+//! The messages are built from the journal, in `context`. There is no code for a single provider, except for deviations
+//! of servers that claim compatibility.
 
 mod calls;
 mod client;

@@ -1,12 +1,12 @@
-//! How deeply JSON text is nested, found without a parser: parsers give up at a depth of their own.
+//! Measures the nesting of JSON text without a parser, because parsers fail at their own limit.
 //!
-//! Text that is no JSON gets an answer too; what it means is for the parser to say.
+//! Invalid JSON gets a result too; the parser reports the error.
 
 use std::borrow::Cow;
 
 use serde_json::Value;
 
-/// The greatest number of lists and objects around any place of the text.
+/// The maximum nesting of lists and objects in the text.
 pub(super) fn depth(text: &str) -> usize {
     let mut depth = 0_usize;
     let mut deepest = 0;
@@ -20,14 +20,14 @@ pub(super) fn depth(text: &str) -> usize {
     deepest
 }
 
-/// The text with each list or object below `most` levels replaced by a string of its JSON text.
+/// Replaces each list or object below `most` levels by a string with its JSON text.
 pub(super) fn flattened(text: &str, most: usize) -> Cow<'_, str> {
     if depth(text) <= most {
         return Cow::Borrowed(text);
     }
     let mut flat = String::with_capacity(text.len());
     let mut depth = 0_usize;
-    // Where the text begins that was not copied yet.
+    // Start of the text that has not been copied yet.
     let mut rest = 0;
     for (at, bracket) in brackets(text) {
         match bracket {
@@ -57,7 +57,7 @@ enum JsonBracket {
     Close,
 }
 
-/// The brackets of a JSON text that are not in strings, each with its place.
+/// The brackets of a JSON text outside of strings, with their offsets.
 fn brackets(text: &str) -> impl Iterator<Item = (usize, JsonBracket)> {
     let (mut in_string, mut is_escaped) = (false, false);
     text.bytes().enumerate().filter_map(move |(at, byte)| {

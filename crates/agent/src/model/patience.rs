@@ -1,4 +1,4 @@
-//! How long is waited for what, and how often.
+//! Timeouts and retries of the model client.
 
 use std::time::Duration;
 
@@ -6,26 +6,26 @@ use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
 
 use crate::definition::ModelConfig;
 
-/// The waits of a client.
+/// The timeouts, retries and backoff of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RetryPolicy {
-    /// How long a server may be silent, before its answer begins or in the middle of it.
+    /// Maximum silence of a server, before or during its response.
     pub idle: Duration,
-    /// How often a request is made again.
+    /// Maximum number of retries.
     pub retries: u32,
-    /// The wait before the first retry; each later one is twice as long, give or take.
+    /// Wait before the first retry. It doubles with each retry, with jitter.
     pub first_wait: Duration,
-    /// The longest wait that we choose ourselves.
+    /// Maximum wait of the backoff.
     pub longest_wait: Duration,
-    /// The longest wait that a server may ask for. A run can be gone on with at any time, so there is no point in
-    /// holding a process for an hour.
+    /// Maximum wait that a server may request. A run can be continued at any time, so a longer wait in the process is
+    /// not useful.
     pub longest_asked: Duration,
-    /// How long the cost of an answer is waited for when everything else is there.
+    /// Maximum wait for the token usage after a complete reply.
     pub trailing: Duration,
 }
 
 impl RetryPolicy {
-    /// As a definition wants it.
+    /// The policy of a definition.
     pub fn of(model: &ModelConfig) -> Self {
         Self {
             idle: Duration::from_secs(model.timeout_sec),
@@ -37,7 +37,7 @@ impl RetryPolicy {
         }
     }
 
-    /// The waits that we choose, one after the other; a bit of chance keeps many agents from coming back at once.
+    /// The waits of the backoff. Jitter prevents many agents from retrying at the same time.
     pub(super) fn waits(&self) -> ExponentialBackoff {
         ExponentialBuilder::new()
             .with_min_delay(self.first_wait)

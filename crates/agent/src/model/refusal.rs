@@ -1,7 +1,7 @@
-//! What a server means when it says no: by its status, its headers and what it writes.
+//! Classifies a refusal of a server by its status, headers and body.
 //!
-//! Servers agree on the status codes and on little else, so unknown models and too long conversations are also recognised
-//! by their wording. Nothing is sent from here.
+//! Servers agree on status codes and on little else, so unknown models and too long conversations are also recognised
+//! by their wording. This file sends no requests.
 
 use std::time::Duration;
 
@@ -9,57 +9,57 @@ use serde_json::Value;
 
 use super::error::ModelError;
 
-/// What the next step is.
+/// The reaction to a refusal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ErrorVerdict {
-    /// It would be the same again.
+    /// A retry is pointless.
     Final(ModelError),
-    /// It may be better after a while.
+    /// A retry may succeed after a wait.
     Again { why: String, wait: Option<Duration>, limited: RateLimited },
-    /// There is no model of this name; `message` is the server's.
+    /// The model does not exist; `message` is the server's.
     UnknownModel { message: String },
-    /// Nothing is at this address.
+    /// The URL does not exist.
     NotFound { message: String },
     /// The key was refused.
     Unauthorised { message: String },
-    /// The server does not know a field that we can do without, or calls by another name.
+    /// The server does not support an optional field, or uses another name for it.
     Dialect(FieldSupport),
 }
 
-/// Whether the rate was the reason.
+/// Whether the refusal is due to a rate limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RateLimited {
     Yes,
     No,
 }
 
-/// A field that not every server takes.
+/// A field that some servers refuse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FieldSupport {
     /// `stream_options` is refused.
     NoUsage,
-    /// `max_completion_tokens` is wanted for `max_tokens`.
+    /// `max_completion_tokens` is required instead of `max_tokens`.
     MaxCompletionTokens,
 }
 
-/// Judges an answer that is none. `wait` is what its headers ask for.
+/// Classifies a response that is not a reply. `wait` is the wait that its headers request.
 pub(super) fn judge(status: u16, body: &str, wait: Option<Duration>) -> ErrorVerdict {
     let value: Value = serde_json::from_str(body).unwrap_or_default();
     judged(status, &message(&value, body), &code(&value), wait)
 }
 
-/// Judges an error that came where an answer should have been, after a status that was fine.
+/// Classifies an error object in a response with a success status.
 pub(super) fn judge_told(value: &Value) -> ErrorVerdict {
     let told = value["error"]["code"].as_u64().or_else(|| value["error"]["status"].as_u64());
     let status = told.and_then(|status| u16::try_from(status).ok()).filter(|status| *status >= 400);
-    // Without a number it is the server that could not go on.
+    // An error without a number is treated as a server error.
     judged(status.unwrap_or(500), &message(value, ""), &code(value), None)
 }
 
 fn judged(status: u16, message: &str, code: &str, wait: Option<Duration>) -> ErrorVerdict {
     let message = message.to_owned();
     let lower = message.to_lowercase();
-    // A rate may be told in tokens too.
+    // A rate limit may be expressed in tokens too.
     if status != 429 && is_too_long(&lower, code) {
         return ErrorVerdict::Final(ModelError::ContextLength { message });
     }
@@ -74,7 +74,7 @@ fn judged(status: u16, message: &str, code: &str, wait: Option<Duration>) -> Err
         }
         401 | 403 => ErrorVerdict::Unauthorised { message },
         402 => ErrorVerdict::Final(ModelError::Quota { message }),
-        // A success that is none: a page where an answer should be.
+        // A success status with an HTML page instead of a reply.
         200..300 | 404 | 405 | 410 => ErrorVerdict::NotFound { message },
         429 if code == "insufficient_quota" => ErrorVerdict::Final(ModelError::Quota { message }),
         429 => again(RateLimited::Yes),
@@ -115,14 +115,14 @@ fn is_unknown_model(status: u16, lower: &str, code: &str) -> bool {
     code == "model_not_found" || (matches!(status, 400 | 404 | 422) && worded)
 }
 
-/// The short name that some servers give to an error.
+/// The error code of the server, if it has one.
 fn code(value: &Value) -> String {
     let error = &value["error"];
     let named = [&error["code"], &error["type"], &value["code"], &value["type"]];
     named.into_iter().find_map(Value::as_str).unwrap_or_default().to_owned()
 }
 
-/// What the server says, in one line of bearable length.
+/// The server's message in one line of bounded length.
 fn message(value: &Value, body: &str) -> String {
     let error = &value["error"];
     let places = [&error["message"], error, &value["message"], &value["detail"], &value["title"]];
@@ -142,13 +142,13 @@ fn message(value: &Value, body: &str) -> String {
 
 const LONGEST_MESSAGE: usize = 600;
 
-/// A proxy's page is known by its title.
+/// The title of an HTML page, for instance of a proxy.
 fn page(html: &str) -> String {
     let title = html.split_once("<title>").and_then(|(_, after)| after.split_once("</title>"));
     title.map_or_else(|| "an HTML page".to_owned(), |(title, _)| format!("an HTML page, {title:?}"))
 }
 
-/// How long the headers ask to wait. A date is compared with the server's own clock, which it came with.
+/// The wait that the headers request. A date is compared with the `date` header of the same response.
 pub(super) fn asked_wait(header: impl Fn(&str) -> Option<String>) -> Option<Duration> {
     let number = |text: String| text.trim().parse::<f64>().ok().filter(|number| *number >= 0.0);
     if let Some(milliseconds) = header("retry-after-ms").and_then(number) {

@@ -1,4 +1,4 @@
-//! What a model answered, and the pieces in which it was told while it came.
+//! A reply of a model, and the pieces that are shown while it arrives.
 
 use std::time::Duration;
 
@@ -6,60 +6,58 @@ use serde::{Deserialize, Serialize};
 
 use super::message::ModelToolCall;
 
-/// A whole answer. It says something, or calls something, or both.
+/// A complete reply. It has a text, calls or both.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ModelReply {
     pub text: Option<String>,
-    /// In the order in which the model made them, each with a name and an id that is unique in this answer. An answer
-    /// that was cut short ([`FinishReason::Length`], [`FinishReason::ContentFilter`]) has only those whose arguments are whole.
+    /// In the order of the model, each with a name and an id that is unique in this reply. A truncated reply
+    /// ([`FinishReason::Length`], [`FinishReason::ContentFilter`]) has only calls with complete arguments.
     pub calls: Vec<ModelToolCall>,
     pub finish: FinishReason,
-    /// What it has cost, if the server says so.
+    /// `None` if the server does not report it.
     pub usage: Option<TokenUsage>,
 }
 
-/// Why the model stopped.
+/// The reason why the reply ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FinishReason {
-    /// It said all that it wanted to say.
+    /// The reply is complete.
     Stop,
-    /// It wants something carried out.
+    /// The model requests tool calls.
     ToolCalls,
-    /// The limit of output tokens was reached in the middle. What there is may end anywhere.
+    /// The limit of output tokens was reached. The text may end anywhere.
     Length,
     /// The provider suppressed the rest.
     ContentFilter,
-    /// A reason that is not known here; the answer is whole.
+    /// An unknown reason; the reply is complete.
     Other(String),
 }
 
-/// Tokens, as counted by the server.
+/// Token counts of the server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TokenUsage {
-    /// What was sent.
     pub input_tokens: u64,
-    /// What was answered, reasoning included.
+    /// Includes reasoning.
     pub output_tokens: u64,
-    /// The part of the input that the server had seen before, where it says so.
+    /// The cached part of the input, if the server reports it.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub cached_tokens: u64,
 }
 
-/// Something to show while an answer is under way. None of it counts: only the [`ModelReply`] does.
+/// A piece of a reply for display. Only the [`ModelReply`] is used for decisions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplyDelta<'a> {
-    /// More of the text.
     Text(&'a str),
-    /// More of what the model thinks to itself, where the server shows it.
+    /// A part of the model's reasoning, if the server sends it.
     Reasoning(&'a str),
-    /// The model begins a call of this tool.
+    /// A call of this tool begins.
     Call(&'a str),
-    /// It did not work and is tried again after a wait; all pieces before this one are void.
+    /// The attempt failed and is repeated after a wait. All earlier pieces are void.
     Retry { attempt: u32, of: u32, wait: Duration, why: &'a str },
 }
 
 impl TokenUsage {
-    /// All tokens of the exchange.
+    /// The sum of input and output tokens.
     pub fn total(&self) -> u64 {
         self.input_tokens.saturating_add(self.output_tokens)
     }

@@ -1,13 +1,12 @@
-//! What is asked of a model: messages and tools, already as JSON.
+//! A request to a model: messages and tools, already serialised.
 //!
-//! A conversation grows at its end, so whoever keeps it keeps each message serialised; a request then costs one copy of
-//! the bytes and no more.
+//! A conversation only grows at its end, so the caller keeps each message serialised. A request then costs one copy of
+//! the bytes.
 
 use serde_json::json;
 
 use crate::definition::ModelConfig;
 
-/// One request for an answer.
 #[derive(Clone, Copy, Debug)]
 pub struct ModelRequest<'a> {
     /// The messages in order, each a JSON object as [`ChatMessage::json`](super::ChatMessage::json) writes it.
@@ -39,7 +38,7 @@ impl ModelRequest<'_> {
             body.push_str(&format!(r#","{name}":{most}"#));
         }
         list(&mut body, "messages", self.messages);
-        // An empty list of tools is refused by several servers.
+        // Several servers refuse an empty list of tools.
         if !self.tools.is_empty() {
             list(&mut body, "tools", self.tools);
         }
@@ -48,29 +47,29 @@ impl ModelRequest<'_> {
     }
 }
 
-/// What servers do not agree on.
+/// The fields on which servers differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct RequestFields {
     pub(super) usage: UsageField,
     pub(super) most: MaxTokensField,
 }
 
-/// How the limit of an answer is called.
+/// The name of the field that limits the length of a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum MaxTokensField {
     MaxTokens,
-    /// Only newer models of one provider want it so, and want nothing else.
+    /// Required by newer models of one provider, which refuse the other name.
     MaxCompletionTokens,
 }
 
-/// Whether the server is asked what the answer has cost. A few servers refuse the question.
+/// Whether token usage is requested. A few servers refuse the field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum UsageField {
     Yes,
     No,
 }
 
-/// What the rest of a body takes, about.
+/// Approximate size of a body without messages and tools, in bytes.
 const ROOM: usize = 256;
 
 fn list(body: &mut String, name: &str, items: &[&str]) {

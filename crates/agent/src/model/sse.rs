@@ -1,21 +1,21 @@
-//! Server-sent events out of bytes that come in any pieces.
+//! An incremental parser for server-sent events.
 //!
-//! Only what chat completions need: the data of each event. Names, ids and retry times are passed over. It holds at most
-//! one event; how long that may be is bounded by whoever feeds it.
+//! It returns the data of each event. Names, ids and retry times are ignored, because chat completions do not use them.
+//! It buffers at most one event; the caller bounds the number of bytes.
 
-/// A reader of events.
+/// Parses server-sent events from chunks of any size.
 #[derive(Debug, Default)]
 pub(super) struct SseParser {
-    /// The line that has no end yet.
+    /// The current line, still without its end.
     line: Vec<u8>,
-    /// The data of the event that has no end yet; nothing when it has none.
+    /// The data of the current event; `None` if it has none so far.
     data: Option<String>,
-    /// The last byte was a carriage return, so a line feed right after it is part of the same line end.
+    /// Whether the last byte was a carriage return, so that a line feed after it belongs to the same line end.
     after_return: bool,
 }
 
 impl SseParser {
-    /// Takes more bytes, and gives the data of every event that is now complete.
+    /// Consumes bytes and returns the data of each event that they complete.
     pub(super) fn feed(&mut self, bytes: &[u8]) -> Vec<String> {
         let mut complete = Vec::new();
         for &byte in bytes {
@@ -29,8 +29,7 @@ impl SseParser {
         complete
     }
 
-    /// No more bytes come. An event whose lines are whole counts even without the empty line that should end it; half a
-    /// line never does.
+    /// Returns the data of an event that lacks only its empty line. A partial line is discarded.
     pub(super) fn end(mut self) -> Option<String> {
         self.data.take()
     }

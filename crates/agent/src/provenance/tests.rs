@@ -1,8 +1,8 @@
-//! Which journals are Abide's own, wherever a crash has left them, and which are not.
+//! Recognition of Abide's own journals after a crash at any point, and of foreign ones.
 
 use super::*;
 
-/// A state folder and its records, in a folder of their own.
+/// A state folder and its records in a temporary folder.
 fn state(folder: &Path) -> StateFolder {
     fs::create_dir(folder.join("work")).unwrap();
     StateFolder {
@@ -20,7 +20,7 @@ fn locate(state: &StateFolder, on_foreign: ForeignStatePolicy) -> (PathBuf, Stat
     (located.record, located.standing)
 }
 
-/// A record that announced the second of these lines after it had confirmed the first.
+/// A record that has confirmed the first line and announced the second.
 fn announced(folder: &Path) -> ProvenanceRecord {
     let mut record = ProvenanceRecord::open(folder).unwrap();
     record.restart(b"").unwrap();
@@ -84,7 +84,7 @@ fn a_slot_that_a_power_failure_tore_is_passed_over() {
     let mut torn = slots.clone();
     torn[place + 40] ^= 1;
     fs::write(&path, torn).unwrap();
-    // The announcement is lost, so nothing of it can be in the journal.
+    // The announcement is lost, so no part of the line can be in the journal.
     assert_eq!(
         ProvenanceRecord::open(folder.path()).unwrap().compare(FIRST),
         JournalVerdict::Ours { length: FIRST.len() }
@@ -98,11 +98,11 @@ fn a_state_folder_is_known_by_device_inode_and_id() {
     let (record, standing) = locate(&state, ForeignStatePolicy::Refuse);
     assert_eq!(standing, StateStanding::New);
     assert_eq!(locate(&state, ForeignStatePolicy::Refuse), (record.clone(), StateStanding::Recorded));
-    // Moved, it is the same.
+    // A moved folder keeps its record.
     let moved = StateFolder { root: folder.path().join("elsewhere"), ..state.clone() };
     fs::rename(folder.path().join("work"), folder.path().join("elsewhere")).unwrap();
     assert_eq!(locate(&moved, ForeignStatePolicy::Refuse), (record.clone(), StateStanding::Recorded));
-    // A copy has the id, and is another folder.
+    // A copy has the same id but is a different folder.
     fs::create_dir_all(state.path()).unwrap();
     fs::copy(moved.path().join(ID), state.path().join(ID)).unwrap();
     assert!(matches!(state.locate(ForeignStatePolicy::Refuse), Err(StateFolderError::Foreign { name: ID })));

@@ -1,4 +1,4 @@
-//! Carrying out a batch: everything that is for tools in the order in which it was wanted, then the person's questions.
+//! Executes a batch of calls: tools in the order of their requests, then questions to the person.
 
 use serde_json::{Map, Value, json};
 
@@ -14,7 +14,7 @@ use crate::{
 };
 
 impl AgentRunner<'_> {
-    /// Carries out the first request that has no result. Something comes of it if a person is waited for.
+    /// Executes the first request without a result. Returns an outcome if the run has to wait for a person.
     pub(super) fn act(&mut self) -> Result<Option<AgentOutcome>, AgentRunError> {
         let open: Vec<&ActionRequest> = self.memory.story.open().collect();
         let tools = open.iter().find(|request| request.tool_name != human::TOOL);
@@ -30,7 +30,7 @@ impl AgentRunner<'_> {
     }
 
     fn carry_out(&mut self, request: &ActionRequest) -> ActionOutcome {
-        // Carried out is what the journal says, with the secrets put back: after a crash it would be no different.
+        // The recorded request is executed, with secrets revealed. After a crash the same one would be executed.
         let request = self.revealed(request);
         let arguments = match arguments(&request) {
             Ok(arguments) => arguments,
@@ -66,7 +66,7 @@ impl AgentRunner<'_> {
         format!("there is no tool {name}{meant}; the tools are {}", names.join(", "))
     }
 
-    /// Puts a question to the person. Something comes of it if nobody answers now.
+    /// Asks the person. Returns an outcome if there is no answer now.
     fn ask(&mut self, request: &ActionRequest) -> Result<Option<AgentOutcome>, AgentRunError> {
         let meant = self.revealed(request);
         let question = match arguments(&meant).and_then(|_| HumanQuestion::of(&meant)) {
@@ -91,10 +91,10 @@ impl AgentRunner<'_> {
         }
     }
 
-    /// A person answered.
+    /// Records the answer of a person.
     pub(crate) fn answer(&mut self, question: &HumanQuestion, answer: &str) -> Result<(), AgentRunError> {
         if question.sensitive {
-            // From here on, a token stands for the answer in whatever is recorded.
+            // Must precede the record: from here on, a token replaces the answer in all records.
             self.memory.keep_secret(&question.interaction_id, answer)?;
             self.around.hands.keep_out(self.memory.secrets.texts());
         }
@@ -111,7 +111,7 @@ impl AgentRunner<'_> {
         Ok(self.memory.withdraw_question()?)
     }
 
-    /// The person stopped the run: what was not begun gets a result that says so. Their own questions stay open.
+    /// Gives each request that has not started an interrupted result. Questions to the person remain open.
     pub(super) fn give_up_open(&mut self) -> Result<(), AgentRunError> {
         let open: Vec<ActionRequest> =
             self.memory.story.open().filter(|request| request.tool_name != human::TOOL).cloned().collect();
@@ -144,7 +144,7 @@ impl AgentRunner<'_> {
     }
 }
 
-/// The arguments of a call, or what to tell the model about them.
+/// The arguments of a call, or an error text for the model.
 fn arguments(request: &ActionRequest) -> Result<RawArguments, String> {
     let raw = request.tool_args_raw.as_deref();
     match (raw.map(RawArguments::parse), &request.tool_args) {
@@ -162,19 +162,19 @@ fn arguments(request: &ActionRequest) -> Result<RawArguments, String> {
     }
 }
 
-/// What a model is told that asks although nobody is there.
+/// The result of `ask_human` if no person is available.
 const NOBODY: &str = "Nobody is there to answer. Decide for yourself: choose what changes the least and can be undone, \
                       go on, and say in your final answer what you decided and why.";
 
-/// As much of broken arguments as a model is shown of its own mistake.
+/// Maximum number of bytes of invalid arguments in the error text for the model.
 const LONGEST_SHOWN: usize = 500;
 
-/// The built-in tool that ends a session, as the journal names it (B5).
+/// The built-in tool that ends a session, as it is named in the journal (B5).
 const SESSION_END: &str = "session.end";
-/// The same as models are told it: services take no dot in a name.
+/// The name of the same tool in requests, because services refuse names with a dot.
 const SESSION_END_OFFERED: &str = "session_end";
 
-/// The name by which the journal knows a tool.
+/// The journal's name of a tool.
 pub(super) fn own_name(name: String) -> String {
     if name == SESSION_END_OFFERED { SESSION_END.to_owned() } else { name }
 }

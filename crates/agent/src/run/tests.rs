@@ -1,4 +1,4 @@
-//! The loop with a scripted model and tools that only say what they were told.
+//! The agent loop with a scripted model and tools that only record their calls.
 
 mod foreign;
 
@@ -21,7 +21,7 @@ use crate::{
     tool::RawArguments,
 };
 
-/// A state folder, a script, and everything that was heard.
+/// A state folder, a script, and the recorded requests and calls.
 struct AgentLoopFixture {
     folder: tempfile::TempDir,
     /// The home's records.
@@ -29,17 +29,17 @@ struct AgentLoopFixture {
     origin: Cell<StateOrigin>,
     definition: AgentDefinition,
     replies: RefCell<VecDeque<Result<ModelReply, ModelError>>>,
-    /// The messages of every request.
+    /// The messages of each request.
     heard: RefCell<Vec<Vec<Value>>>,
-    /// What was carried out.
+    /// The executed calls.
     done: RefCell<Vec<String>>,
-    /// Numbers that were carried out as they were written.
+    /// Numbers in executed calls, in their original spelling.
     exact: RefCell<Vec<String>>,
     living: RefCell<HashSet<String>>,
-    /// What a person at the terminal answers.
+    /// The answer of the person at the terminal.
     person: RefCell<Option<String>>,
     interrupted: InterruptFlag,
-    /// The number of the action at which the person stops everything.
+    /// The number of the action at which the person interrupts the run.
     stop_at: Cell<usize>,
 }
 
@@ -99,7 +99,7 @@ impl AgentLoopFixture {
         self.folder.path()
     }
 
-    /// The question that waits in the state folder.
+    /// The open question in the state folder.
     fn question(&self) -> Option<HumanQuestion> {
         let state = self.state();
         let opened = StateDirectory::open(state.parent().unwrap(), Path::new(state.file_name().unwrap()));
@@ -298,7 +298,7 @@ fn a_question_in_a_batch_waits_until_the_rest_of_it_is_done_and_sessions_stay() 
     assert_eq!((question.question.as_str(), question.options.len()), ("which?", 2));
     assert_eq!(stage.question(), Some(question));
     assert_eq!(stage.living.borrow().len(), 1);
-    // Asked again without an answer, it waits on and the model is not asked.
+    // Repeated without an answer, the run still waits and the model gets no request.
     assert!(matches!(stage.message("go"), AgentOutcome::Waiting { .. }));
     assert_eq!(stage.heard.borrow().len(), 1);
     stage.then(says("b it is"));
@@ -310,7 +310,7 @@ fn a_question_in_a_batch_waits_until_the_rest_of_it_is_done_and_sessions_stay() 
     assert!(heard[6].starts_with("tool: not carried out: the arguments are no JSON object"), "{heard:?}");
     assert_eq!(stage.living.borrow().len(), 0);
     assert!(stage.question().is_none());
-    // The same command again: its answer was taken.
+    // The same command again: the answer was already recorded.
     assert_eq!(stage.answer("b").unwrap(), completed("b it is"));
     assert!(matches!(stage.answer("a"), Err(AgentRunError::Usage(_))));
 }
@@ -355,11 +355,11 @@ fn a_sensitive_answer_reaches_model_and_tools_and_never_the_journal() {
     let id = std::fs::read_to_string(stage.state().join("id")).unwrap();
     let record = stage.records.path().join(id.trim());
     assert!(record.join("written").exists() && !record.join("secrets").exists());
-    // Whether it is the same cannot be known any more, and does not matter.
+    // The answer was deleted, so it cannot be compared; any answer is accepted.
     assert!(matches!(stage.answer("hunter2").unwrap(), AgentOutcome::Completed { .. }));
 }
 
-/// Cuts the journal before its first event of this kind, as if the process had died there.
+/// Truncates the journal before its first event of this kind, like a crash at that point.
 fn die_before(stage: &AgentLoopFixture, kind: &str, skip: usize) {
     let journal = stage.journal();
     let lines: Vec<&str> = journal.split_inclusive('\n').collect();
@@ -374,7 +374,7 @@ fn a_call_without_a_result_is_told_to_be_unknown_before_a_lost_session_is() {
     let batch = [("shell", json!({ "session_id": "shell_1" })), ("look", json!({}))];
     stage.then(calls(&[("shell", json!({}))])).then(calls(&batch)).then(says("done"));
     stage.message("go");
-    // Both results of the second batch are gone, and so is the session.
+    // Both results of the second batch and the session are lost.
     die_before(&stage, "ACTION_RESULT", 1);
     stage.living.borrow_mut().clear();
     stage.then(says("recovered"));
@@ -438,7 +438,7 @@ fn a_model_that_fails_fails_the_run_and_another_message_goes_on_with_it() {
 
 #[test]
 fn sessions_that_ended_with_a_run_are_told_to_the_model_before_it_goes_on() {
-    // The model fails, and after that the run is completed: both end the session of the part before.
+    // The model fails, and afterwards the run is completed: in both cases the session of the earlier part is ended.
     for (last, next) in [(None, "more"), (Some(says("done")), "more"), (None, "go")] {
         let stage = AgentLoopFixture::new();
         stage.then(calls(&[("shell", json!({}))]));
@@ -460,10 +460,10 @@ fn sessions_that_ended_with_a_run_are_told_to_the_model_before_it_goes_on() {
             crate::context::NOTICE
         );
         assert_eq!(notices, [&expected], "{texts:#?}");
-        // After the result of the call, and before what the person says now.
+        // After the result of the call, and before the new message of the person.
         let last = if next == "more" { "more" } else { expected.as_str() };
         assert_eq!(texts.last(), Some(&last), "{texts:#?}");
-        // Once is enough.
+        // The notice is sent only once.
         stage.then(says("again"));
         assert_eq!(stage.message("and more"), completed("again"));
         assert_eq!(stage.journal().matches("was ended when the run stopped").count(), 1);
@@ -494,7 +494,7 @@ fn a_number_that_no_machine_word_holds_is_journalled_carried_out_and_shown_as_it
     stage.then(call).then(says("done"));
     stage.message("go");
     assert_eq!(*stage.exact.borrow(), ["123456789012345678901234567890"]);
-    // The next process reads it back as it was.
+    // The next process reads the same values from the journal.
     stage.then(says("again"));
     stage.message("more");
     let heard = stage.heard.borrow();

@@ -1,4 +1,4 @@
-//! Asking the model, and writing down what it wants done before any of it is done.
+//! Sends the conversation to the model, and journals its reply before any call is executed.
 
 use std::collections::HashSet;
 
@@ -26,7 +26,7 @@ impl AgentRunner<'_> {
                 Err(error) => error,
             };
             match error {
-                // The loop sees the flag.
+                // The loop polls the flag.
                 ModelError::Interrupted => {
                     self.around.interrupt.store(true, std::sync::atomic::Ordering::Relaxed);
                     return Ok(());
@@ -55,7 +55,7 @@ impl AgentRunner<'_> {
         }
     }
 
-    /// Why a conversation that cannot be shortened any further does not fit, and what to change.
+    /// The error for a conversation that cannot be shortened further, with the remedy.
     fn too_long(&self, error: &ModelError) -> String {
         let (system, tools) = self.memory.window.fixed();
         let context = self.definition.model.context_tokens;
@@ -66,7 +66,7 @@ impl AgentRunner<'_> {
         )
     }
 
-    /// Writes down an answer with all its calls, in one go (decision 0013).
+    /// Journals a reply with all of its calls in one append (decision 0013).
     fn heard(&mut self, reply: ModelReply) -> Result<(), AgentRunError> {
         let ModelReply { text, calls, finish, usage } = reply;
         let is_estimated = usage.is_none();
@@ -78,7 +78,7 @@ impl AgentRunner<'_> {
         let mut events = vec![AgentEvent::Thought(thought)];
         for (seq, call) in (first..).zip(calls) {
             let ModelToolCall { mut id, name, arguments: _ } = call.clone();
-            // An id that a model gave twice would tie a result to the wrong call.
+            // With a repeated id, a result would be attributed to the wrong call.
             if id.is_empty() || self.memory.story.knows_call(&id) || !used.insert(id.clone()) {
                 id = format!("call_{seq}_{}", clock::fresh(6));
             }
@@ -98,7 +98,7 @@ impl AgentRunner<'_> {
         Ok(self.record(events)?)
     }
 
-    /// What an answer has cost, about, when the server does not say: a budget of tokens holds there too.
+    /// Estimated token usage of a reply, if the server does not report it. The token budget applies there too.
     fn guess(&self, text: Option<&str>, calls: &[ModelToolCall]) -> TokenUsage {
         let said = text.map_or(0, str::len) + calls.iter().map(|call| call.arguments.len()).sum::<usize>();
         TokenUsage {

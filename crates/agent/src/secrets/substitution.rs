@@ -1,18 +1,18 @@
-//! Replacing many texts at once: from left to right, the longest that fits, and never in what was put in.
+//! Replaces many texts in one pass: from left to right, longest match first, without processing inserted text.
 
 use std::{cmp::Reverse, fmt};
 
-/// What stands for what. It prints neither.
+/// Pairs of texts. `Debug` prints none of them.
 #[derive(Clone)]
 pub(super) struct Substitution {
-    /// The longest first.
+    /// Longest first.
     pairs: Vec<(String, String)>,
-    /// Which bytes a text to be replaced begins with.
+    /// Whether a text to be replaced begins with this byte.
     first: [bool; 256],
 }
 
 impl Substitution {
-    /// Replaces the first of each pair by the second. Empty texts are passed over.
+    /// Replaces the first text of each pair by the second. Empty texts are ignored.
     pub(super) fn new(mut pairs: Vec<(String, String)>) -> Self {
         pairs.retain(|(from, _)| !from.is_empty());
         pairs.sort_by_key(|(from, _)| Reverse(from.len()));
@@ -26,7 +26,7 @@ impl Substitution {
     pub(super) fn apply(&self, text: &str) -> String {
         let bytes = text.as_bytes();
         let mut replaced = String::with_capacity(text.len());
-        // Where the text begins that was not copied yet, and the place that is looked at.
+        // Start of the text that has not been copied, and the current position.
         let (mut rest, mut at) = (0, 0);
         while at < bytes.len() {
             let fits = |(from, _): &&(String, String)| bytes[at..].starts_with(from.as_bytes());

@@ -1,4 +1,4 @@
-//! Every answer is hidden wherever words are, and every event comes back exactly as it was.
+//! Each answer is hidden in all texts, and each event is restored exactly.
 
 use serde_json::json;
 
@@ -19,7 +19,7 @@ fn said(text: &str) -> AgentEvent {
     AgentEvent::UserMessage(UserMessage { text: text.to_owned() })
 }
 
-/// Hides an event, and checks that another process with the same files reveals it as it was.
+/// Hides an event, and checks that another process with the same files restores it.
 #[track_caller]
 fn hidden(secrets: &SecretStore, state: &Path, meant: &AgentEvent) -> AgentEvent {
     let mut event = meant.clone();
@@ -86,7 +86,7 @@ fn answers_come_back_exactly_whatever_they_are() {
         for (number, answer) in answers.iter().enumerate() {
             secrets.keep(&format!("act_{number}"), answer).unwrap();
         }
-        // What the journal has already may come back in what a program prints or a person types.
+        // Text that is already in the journal may reappear in output of programs or input of persons.
         let tokens: Vec<String> = secrets.kept.iter().map(|kept| kept.token(PLAIN)).collect();
         let openings: Vec<String> = secrets.kept.iter().map(|kept| format!("{OPEN}{}", kept.name)).collect();
         let parts = [

@@ -1,5 +1,4 @@
-//! A call of a tool whose program stays: which session is meant, whether it has to be started, what is said to it, and
-//! what the model sees of that.
+//! A call to a stateful tool: selects or starts the session, sends the input, and composes the observation.
 
 use abide_keeper::launch::KeeperConnection;
 use abide_keeper::protocol::OutputStream;
@@ -21,27 +20,26 @@ use crate::tool::observation::{OutputView, ToolCallResult, ToolSessionChange, To
 use crate::tool::recorder::OutputRecorder;
 use crate::tool::workbench::{ProgramState, ToolError, ToolSetup};
 
-/// The session that is asked for when another one is wanted beside the default one.
+/// The session id with which a model requests an additional session.
 const NEW_SESSION: &str = "new";
 
-/// What came of something that was said to a session.
+/// The result of sending input to a session.
 #[derive(Debug, Default)]
 pub(crate) struct SessionReply {
-    /// The exit code of the command, where there are commands.
+    /// The exit code of the command, for shells that report it.
     pub(crate) exit_code: Option<i32>,
-    /// The session is over; with its exit code, if that is known.
+    /// Set if the session has ended; the inner value is its exit code, if known.
     pub(crate) ended: Option<Option<i32>>,
     pub(crate) timed_out: bool,
     pub(crate) interrupted: bool,
-    /// Why it did not go as it should.
+    /// The reason of a failure, for the model.
     pub(crate) trouble: Option<String>,
-    /// What the model has to know besides.
+    /// An additional remark for the model.
     pub(crate) remark: Option<String>,
-    /// What is shown before the answer: output that belongs to an earlier call.
+    /// Output that belongs to an earlier call; shown before the answer.
     pub(crate) before: String,
 }
 
-/// A call.
 #[derive(Debug)]
 pub(crate) struct SessionCall<'a> {
     pub(crate) setup: &'a ToolSetup,
@@ -50,11 +48,11 @@ pub(crate) struct SessionCall<'a> {
     pub(crate) arguments: &'a ToolArguments,
 }
 
-/// What a call leaves to whoever made it.
+/// The observation of a call, and the keeper if one was started.
 #[derive(Debug)]
 pub(crate) struct CallResult {
     pub(crate) observation: ToolCallResult,
-    /// The keeper that was started for it.
+    /// Set if the call started the session.
     pub(crate) keeper: Option<KeeperConnection>,
 }
 
@@ -64,7 +62,7 @@ impl From<ToolCallResult> for CallResult {
     }
 }
 
-/// The session that is meant.
+/// The session that a call refers to.
 enum SessionTarget {
     Living(Box<LiveSession>),
     Start { default: bool },
@@ -85,7 +83,7 @@ impl SessionCall<'_> {
             SessionTarget::Living(living) => {
                 let job = living.record.shell.is_some().then_some(living.status.jobs + 1);
                 self.begin(&execution, &living.id, Vec::new(), job, text.as_deref())?;
-                // The folder of a session that an earlier version started is its keeper's own.
+                // The folder of a session that an earlier version started belongs to its keeper.
                 if living.origin == SessionOrigin::Own {
                     recorder.copy_to(SessionCopies::open(&self.setup.state, &living.id).ok());
                 }
@@ -101,7 +99,7 @@ impl SessionCall<'_> {
         living.own()?;
         let is_new = started.is_some();
         let spoken = match started {
-            // What ended at once, or was stopped, hears nothing more.
+            // A session that ended at once or was interrupted gets no further input.
             Some(first) if first.ended.is_some() || first.interrupted || text.is_none() => first,
             Some(_) | None => self.say(&mut living, text.as_deref(), &mut recorder),
         };
@@ -145,7 +143,8 @@ impl SessionCall<'_> {
                     all(&place).into_iter().find(|(_, record)| record.default && self.is_ours(record));
                 match default.map(|(id, _)| (find(&place, &id), id)) {
                     Some((SessionLookup::Living(living), _)) => SessionTarget::Living(living),
-                    // What it had in mind is lost. Going on in another one as if nothing were would be a lie.
+                    // The state of the dead session is lost. The model has to know, so no new session is started
+                    // silently.
                     Some((SessionLookup::Dead(code), id)) => SessionTarget::None(Box::new(dead(&id, code))),
                     Some((SessionLookup::Unknown, _)) | None => SessionTarget::Start { default: true },
                 }
@@ -195,7 +194,7 @@ impl SessionCall<'_> {
         execution.begin(&call).map_err(|error| ToolError::system("cannot record a call", error))
     }
 
-    /// Starts a session and waits until it is ready. What it prints by then belongs to this call.
+    /// Starts a session and waits until it is ready. Its output until then belongs to this call.
     fn start(
         &self,
         default: bool,
@@ -247,17 +246,17 @@ impl SessionCall<'_> {
                 return Ok(Err(Box::new(observation)));
             }
         };
-        // The session runs, whatever becomes of what people can read about it.
+        // The copies are for people only; the session works without them.
         let copies = SessionCopies::open(&self.setup.state, &living.id).ok();
         copies.as_ref().and_then(|copies| copies.write_pid(living.status.child.pid).ok());
         recorder.copy_to(copies);
         if living.record.shell.is_some() {
             return Ok(Ok((living, SessionReply::default())));
         }
-        // How long an answer may take says nothing about how long a program takes to begin.
+        // The tool's timeout limits answers, not the start of the program.
         let saying = SessionInput { action: self.action, text: None, timeout_ms: talk::FIRST_MS };
         let spoken = talk::say(&mut living, saying, recorder, &self.setup.stop);
-        // Whether all of it has come before anything was said is a guess that nobody minds; that it goes on is no guess.
+        // A remark that the start may be incomplete is only a guess and is dropped, unless the start timed out.
         let remark = spoken.remark.filter(|_| spoken.timed_out);
         Ok(Ok((living, SessionReply { remark, timed_out: false, ..spoken })))
     }
@@ -289,8 +288,8 @@ impl SessionCall<'_> {
         }
     }
 
-    /// Says something to a program that is no shell. What it still printed for an earlier call, whose result was given
-    /// before it had finished, is shown as that call's.
+    /// Sends input to a program that is not a shell. Output that still belongs to an earlier call, which timed out, is
+    /// shown as that call's.
     fn talk(
         &self,
         living: &mut LiveSession,
@@ -345,9 +344,9 @@ impl SessionCall<'_> {
     }
 }
 
-/// How long a command in a shell may take if the tool does not say: then it is stopped.
+/// Default timeout of a shell command in seconds; the command is then stopped.
 const COMMAND_SEC: u64 = 600;
-/// How long another program is waited for: then it goes on, and the model is told.
+/// Default timeout of other programs in seconds; the program continues and the model is told.
 const TALK_SEC: u64 = 60;
 
 fn dead(id: &str, code: Option<i32>) -> ToolCallResult {

@@ -1,7 +1,7 @@
-//! What people find about a session in the state folder: `sessions/<id>/` with `pid.txt` and copies of what the program
-//! printed (B4).
+//! Copies of a session's output for people: `sessions/<id>/` in the state folder, with `pid.txt` (B4).
 //!
-//! Nothing is read back from here, because tools can write in the state folder. An error is ignored: the session runs, whatever becomes of its copies.
+//! They are never read back, because tools can write in the state folder. Errors are ignored, because the session works
+//! without its copies.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -14,7 +14,7 @@ use super::record::is_id;
 use crate::state::{StateDirectory, StateSubfolder};
 use crate::tool::recorder::file_name;
 
-/// How much of each stream is copied. The folders of the calls have the rest.
+/// Size limit of each copied stream. The folders of the calls have the rest.
 const MAX_COPY_BYTES: u64 = 32 << 20;
 
 const MAX_REMOVAL_TIME: Duration = Duration::from_secs(1);
@@ -29,7 +29,7 @@ pub(crate) struct SessionCopies {
 }
 
 impl SessionCopies {
-    /// Opens the folder of a session, which is made if there is none.
+    /// Opens the folder of a session, and creates it if it is missing.
     pub(crate) fn open(state: &StateDirectory, id: &str) -> io::Result<Self> {
         if !is_id(id) {
             return Err(io::ErrorKind::InvalidInput.into());
@@ -43,7 +43,7 @@ impl SessionCopies {
         self.folder.replace(PID, format!("{pid}\n").as_bytes())
     }
 
-    /// Appends what a program printed.
+    /// Appends output of the program.
     pub(crate) fn append(&mut self, stream: OutputStream, bytes: &[u8]) -> io::Result<()> {
         if self.streams[stream.index()].is_none() {
             self.streams[stream.index()] = Some(self.folder.append(file_name(stream))?);
@@ -55,7 +55,7 @@ impl SessionCopies {
         file.write_all(bytes)
     }
 
-    /// Removes what this module makes for a session, and nothing else: the folder goes if it is empty then.
+    /// Removes the files that this module creates for a session, and the folder if it is then empty.
     pub(crate) fn remove(state: &StateDirectory, id: &str) -> io::Result<()> {
         if !is_id(id) {
             return Ok(());

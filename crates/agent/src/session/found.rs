@@ -1,9 +1,10 @@
-//! Sessions as they really are: asked of their keepers, who are known by a secret.
+//! Looks up sessions by asking their keepers, which authenticate with a secret.
 //!
-//! A pid on disk is never believed. A keeper that answers to the secret in its directory is the one that was started
-//! there; what it holds, it says itself. Where none answers, leftovers are ended only if pid, start time and boot all
-//! are those that the keeper recorded. All of that lies in the home. A session that an earlier version started in the state
-//! folder is one only if [`abide_keeper::former`] says so. It is told to end and nothing else is done to it.
+//! A pid on disk is never trusted. A keeper that knows the secret in its directory is the one that was started there,
+//! and it reports the state of its child. If no keeper answers, leftover processes are ended only if pid, start time
+//! and boot id match the keeper's record. All of these files are in the home. A session of an earlier version, in the
+//! state folder, is accepted only if [`abide_keeper::former`] verifies its keeper. Such a keeper is asked to end, and
+//! nothing else is signalled.
 
 use std::path::PathBuf;
 
@@ -20,44 +21,44 @@ use crate::tool::execution::mark_entry;
 use crate::tool::once::{attach, reap};
 use crate::tool::workbench::ToolError;
 
-/// A session as it is.
+/// The state of a session.
 #[derive(Debug)]
 pub(crate) enum SessionLookup {
-    /// Its program runs.
+    /// The program runs.
     Living(Box<LiveSession>),
-    /// Its program has ended, or its keeper is gone. The exit code is known if the keeper lived to see it.
+    /// The program has ended, or its keeper is gone. The exit code is known if the keeper recorded it.
     Dead(Option<i32>),
-    /// There is none of this name.
+    /// No session has this name.
     Unknown,
 }
 
-/// A session that runs, and the connection to it.
+/// A running session and the connection to its keeper.
 #[derive(Debug)]
 pub(crate) struct LiveSession {
     pub(crate) id: String,
     pub(crate) keeper: KeeperConnection,
     pub(crate) status: KeeperStatus,
     pub(crate) record: SessionRecord,
-    /// Where it is noted how far the session was heard.
+    /// The folder that stores which output has been shown.
     pub(crate) notes: PathBuf,
     pub(crate) origin: SessionOrigin,
 }
 
-/// Which version started a session.
+/// The version that started a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SessionOrigin {
-    /// One that keeps sessions in the home, as this one does.
+    /// A version that keeps sessions in the home, as this one does.
     Own,
-    /// One that kept them in the state folder.
+    /// An earlier version, which kept them in the state folder.
     Former,
 }
 
-/// How long a keeper may take to answer.
+/// Timeout for a response of a keeper.
 pub(crate) const PATIENCE_MS: u64 = 10_000;
-/// How long a keeper may take to end everything: longer than its own ladder.
+/// Timeout for the end of a session; longer than the keeper's own sequence of signals.
 const END_MS: u64 = 20_000;
 
-/// Looks for a session.
+/// Looks up a session.
 pub(crate) fn find(sessions: &SessionFolders, id: &str) -> SessionLookup {
     let place = sessions.place(id);
     if !is_id(id) {
@@ -92,13 +93,13 @@ fn found(
     SessionLookup::Living(Box::new(LiveSession { id: id.to_owned(), keeper, status, record, notes, origin }))
 }
 
-/// All names of sessions, with what is known about each.
+/// The ids of all sessions, with their records.
 pub(crate) fn all(sessions: &SessionFolders) -> Vec<(String, SessionRecord)> {
     let told = |id: &str| match find(sessions, id) {
         SessionLookup::Living(living) => Some(living.record),
         SessionLookup::Dead(_) | SessionLookup::Unknown => None,
     };
-    // The process that started it may have died before it wrote the record.
+    // The process that started the session may have crashed before it wrote the record.
     let own = |id: String| {
         let record = SessionRecord::read(sessions.place(&id).path()).or_else(|| told(&id));
         Some((id, record?))
@@ -112,7 +113,7 @@ pub(crate) fn all(sessions: &SessionFolders) -> Vec<(String, SessionRecord)> {
 }
 
 impl LiveSession {
-    /// Makes this process answer for it, if whoever did is dead.
+    /// Makes this process the owner of the session, if the previous owner is dead.
     pub(crate) fn own(&mut self) -> Result<(), ToolError> {
         let own = KeeperOwner::Process(ProcessIdentity::own());
         if self.status.owner == own {
@@ -140,22 +141,22 @@ impl LiveSession {
 const OWN: u64 = 100;
 const END: u64 = 101;
 
-/// What was done about the end of a session.
+/// The result of ending a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct EndedSession {
-    /// Nothing of it is left.
+    /// Whether no process or file of it remains.
     pub(crate) wholly: bool,
-    /// The pid of its keeper, which may be our child.
+    /// The pid of the keeper, which may be a child of this process.
     pub(crate) keeper: Option<u32>,
 }
 
-/// Whether there is a session of this name, living or not. Of an earlier version's, only those that live count.
+/// Whether a session has this id, running or not. Of sessions of earlier versions only running ones count.
 pub(crate) fn exists(sessions: &SessionFolders, id: &str) -> bool {
     is_id(id) && (sessions.place(id).path().is_dir() || sessions.former(id).is_some())
 }
 
-/// Ends sessions and everything of them, however they are. Every keeper is told before any is waited for, so that many
-/// stubborn sessions take no longer than one.
+/// Ends sessions in any state. All keepers are asked before the first one is awaited, so that many slow sessions take
+/// no longer than one.
 pub(crate) fn end(sessions: &SessionFolders, ids: &[String]) -> Vec<EndedSession> {
     let told: Vec<(&String, EndingSession)> =
         ids.iter().filter_map(|id| Some((id, tell_to_end(sessions, id)?))).collect();
@@ -171,7 +172,7 @@ pub(crate) fn end(sessions: &SessionFolders, ids: &[String]) -> Vec<EndedSession
     told.into_iter().map(finished).collect()
 }
 
-/// A session that was told to end, or whose keeper is dead.
+/// A session that was asked to end, or whose keeper is dead.
 enum EndingSession {
     Own { place: KeeperDir, record: SessionRecord, keeper: Option<KeeperConnection> },
     Former { keeper: KeeperConnection, status: Box<KeeperStatus> },
@@ -179,7 +180,7 @@ enum EndingSession {
 
 fn tell_to_end(sessions: &SessionFolders, id: &str) -> Option<EndingSession> {
     let end = |keeper: &mut KeeperConnection| {
-        // One that is gone by now needs no order.
+        // A keeper that is gone needs no request.
         keeper.link.send(&TaggedRequest { tag: END, act: KeeperRequest::End { force: false } }).ok();
     };
     let place = sessions.place(id);
@@ -189,7 +190,7 @@ fn tell_to_end(sessions: &SessionFolders, id: &str) -> Option<EndingSession> {
         return Some(EndingSession::Former { keeper, status: Box::new(status) });
     }
     let record = SessionRecord::read(place.path()).unwrap_or_default();
-    // What a session runs can stop its keeper (SECURITY 10).
+    // A program in a session can suspend its keeper with SIGSTOP (SECURITY 10).
     resume(&place);
     let mut keeper = attach(&place);
     if let Some(keeper) = &mut keeper {
@@ -205,7 +206,7 @@ fn wait_for_end(keeper: &mut KeeperConnection) {
     reap(keeper);
 }
 
-/// Waits until a session that was told to end is gone, and clears away what is left of one whose keeper is dead.
+/// Waits until a session that was asked to end is gone, or removes the remains of one whose keeper is dead.
 fn finish(place: &KeeperDir, record: &SessionRecord, keeper: Option<KeeperConnection>) -> EndedSession {
     let mut pid = None;
     if let Some(mut keeper) = keeper {

@@ -1,5 +1,5 @@
-//! What an earlier process of ours was saying to a session when it died: a command is stopped, another program is left at
-//! work, and what either has printed is taken.
+//! Recovers a call to a session that a crash interrupted. A shell command is stopped, another program continues, and
+//! the output of both is stored.
 
 use abide_keeper::protocol::{JobId, KeeperRequest, KeeperResponse, TaggedRequest, TaggedResponse};
 
@@ -11,16 +11,16 @@ use crate::tool::once::{RecoveredCommand, take_rest};
 use crate::tool::recorder::OutputRecorder;
 use crate::tool::workbench::ProgramState;
 
-/// What was found of a call to a session that lives.
+/// The recovered state of a call to a running session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum InterruptedCall {
-    /// A command of a shell: how it had ended, or that it ran and was stopped.
+    /// A shell command: it had ended, or it ran and was stopped.
     Command(RecoveredCommand),
-    /// Something that was said to another program, which was left at its work.
+    /// Input to another program, which continues.
     Talk(ProgramState),
 }
 
-/// Leaves off whatever the call was about. `job` is the command that it was to be.
+/// Recovers the call `action`. `job` is the number of its shell command, if it has one.
 pub(crate) fn leave_off(
     living: &mut LiveSession,
     action: &str,
@@ -41,7 +41,7 @@ pub(crate) fn leave_off(
         return InterruptedCall::Talk(progress);
     }
     let nothing = RecoveredCommand { exit_code: None, was_running: false };
-    // A shell that has had fewer commands never heard of this one.
+    // The shell has received fewer commands, so this one was never sent.
     let Some(job) = job.filter(|job| *job <= living.status.jobs) else {
         return InterruptedCall::Command(nothing);
     };
@@ -57,10 +57,10 @@ pub(crate) fn leave_off(
 
 const FOLLOW: u64 = 1;
 const INTERRUPT: u64 = 2;
-/// Longer than the ladder by which a command is stopped.
+/// Longer than the keeper's sequence of signals for stopping a command.
 const LADDER_MS: u64 = 15_000;
 
-/// Stops a running command and waits until it has ended.
+/// Stops a running command and waits for its end. Returns whether it has ended.
 fn stop(living: &mut LiveSession, job: JobId) -> bool {
     let link = &mut living.keeper.link;
     let orders = [
@@ -70,7 +70,7 @@ fn stop(living: &mut LiveSession, job: JobId) -> bool {
     if orders.iter().any(|order| link.send(order).is_err()) {
         return false;
     }
-    // The ladder ends whatever it is, so this does too.
+    // The keeper's sequence of signals always ends the command, so this loop ends.
     while let Ok(answer) = link.wait::<TaggedResponse>(LADDER_MS) {
         match answer {
             Some(TaggedResponse { tag: FOLLOW, news: KeeperResponse::Ended(_) }) => return true,

@@ -1,12 +1,11 @@
-//! Programs that stay between calls, held by keepers.
+//! Stateful tools: programs that run across calls, held by keepers.
 //!
-//! Reading order: which kind of program a tool is (`program`), where its sessions lie and who they are (`record`,
-//! `found`), how one is started (`start`), how it is spoken to (`shell` for shells that take commands, `talk` for
-//! everything else), what a call makes of all that (`call`), and what is done about one that nobody heard the end of
-//! (`leaving`). A session belongs to nobody's memory: each call finds it again by its directory, so the next process goes
-//! on where this one ended.
+//! Reading order: `program` (the kind of program), `record` and `found` (where sessions are stored and how they are
+//! looked up), `start`, `shell` (shells with command tracking) and `talk` (all other programs), `call` (a complete
+//! call), and `leaving` (calls that a crash interrupted). No session state is kept in memory. Each call looks the
+//! session up by its directory, so the next process continues where this one ended.
 //!
-//! Not here: programs that are started for one call; those are [`crate::tool`].
+//! Programs that are started for one call are in [`crate::tool`].
 
 pub(crate) mod call;
 pub(crate) mod copies;

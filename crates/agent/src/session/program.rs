@@ -1,27 +1,27 @@
-//! Which kind of program a session holds: a shell that takes commands, or anything else that reads and prints.
+//! Classifies the program of a session: a shell whose commands are tracked, or any other program.
 //!
-//! Pure, except that a shell is looked for.
+//! Pure, except for the lookup of the shell.
 
 use abide_terminal::{ShellProgram, TerminalError};
 
-/// A program for a session.
+/// The program of a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum SessionProgram {
-    /// The end and exit code of each command are known.
+    /// A shell: the end and exit code of each command are known.
     Shell(ShellProgram),
-    /// Its answer ends when it reads again.
+    /// Another program: its answer ends when it reads its input again.
     Other(Vec<String>),
 }
 
 impl SessionProgram {
-    /// What these words start. Flags of a shell that takes commands are dropped: it has its own.
+    /// Classifies a command line. Flags of a tracked shell are dropped, because the keeper sets its own.
     pub(crate) fn of(
         argv: Vec<String>,
         env: &[(String, String)],
         on_terminal: bool,
     ) -> Result<Self, TerminalError> {
         let program = argv.first().cloned().unwrap_or_default();
-        // Who asks for a terminal wants to type into it, also into what a shell there starts.
+        // On a terminal the input is typed, also into programs that a shell starts there.
         if on_terminal {
             return Ok(Self::Other(argv));
         }
@@ -33,10 +33,10 @@ impl SessionProgram {
     }
 }
 
-/// Options of shells that are followed by a value.
+/// Options of shells that take a value.
 const SHELL_VALUES: &[&str] = &["-o", "+o", "-O", "+O", "--rcfile", "--init-file"];
 
-/// On a pipe these read to the end of their input before they do anything, unless they are told not to.
+/// Adds the option for interactive mode to interpreters that would otherwise read their whole input first.
 fn made_interactive(mut argv: Vec<String>) -> Vec<String> {
     let name = argv.first().and_then(|program| program.rsplit('/').next()).unwrap_or_default();
     let python = name
@@ -55,7 +55,7 @@ fn made_interactive(mut argv: Vec<String>) -> Vec<String> {
     argv
 }
 
-/// Whether these words are flags only: no script, and none of the flags that stand for one.
+/// Whether the words are only flags, without a script and without a flag that takes one.
 fn is_bare(words: &[String], values: &[&str], scripts: &[&str]) -> bool {
     let mut words = words.iter().map(String::as_str);
     while let Some(word) = words.next() {

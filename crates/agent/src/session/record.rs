@@ -1,6 +1,6 @@
-//! What is written down about a session: for its keeper to remember, for people, and for the next process.
+//! The records of a session: for its keeper, for people, and for the next process.
 //!
-//! Nothing here is believed about who lives: that is asked of the keeper, see [`super::found`].
+//! They do not tell whether a session runs. The keeper is asked for that, see [`super::found`].
 
 use std::fs;
 use std::io;
@@ -19,43 +19,43 @@ use crate::state::StateSubfolder;
 use crate::tool::execution::write;
 use crate::tool::workbench::ToolSetup;
 
-/// What a session is, as its keeper and its directory remember it.
+/// The description of a session, stored by its keeper and in its directory.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct SessionRecord {
-    /// The tool whose session it is.
+    /// The tool that the session belongs to.
     pub(crate) tool: String,
     /// The run that started it.
     pub(crate) run: String,
-    /// Whether calls without a session id go here.
+    /// Whether calls without a session id use this session.
     pub(crate) default: bool,
-    /// The path of the shell, if it is one that takes commands.
+    /// Path of the shell, if its commands are tracked.
     pub(crate) shell: Option<String>,
-    /// The terminal's size, rows and columns, if it has one.
+    /// Rows and columns of the terminal, if it has one.
     pub(crate) pty: Option<(u16, u16)>,
-    /// When it was started.
+    /// RFC 3339.
     pub(crate) started_at: String,
-    /// What its processes have in their environment. Empty in records of earlier versions.
+    /// The mark in the environment of its processes. Empty in records of earlier versions.
     #[serde(default)]
     pub(crate) mark: String,
 }
 
-/// How far a program that is spoken to has been heard.
+/// The output that was read from a program, and its prompt.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct OutputProgress {
-    /// How much of each stream has been shown.
+    /// Offset in each stream up to which output was shown.
     pub(crate) seen: [u64; 2],
-    /// What it prints when it wants more.
+    /// The prompt of the program; empty if unknown.
     pub(crate) prompt: String,
-    /// The stream on which it prints its prompt. None in records of earlier versions.
+    /// The stream of the prompt. `None` in records of earlier versions.
     pub(crate) prompt_stream: Option<OutputStream>,
-    /// How many lines were sent since the program was last seen waiting for input: it may prompt once for each.
+    /// Number of lines sent since the program last waited for input. It may prompt once for each.
     pub(crate) lines_sent: u64,
-    /// The call on which the program was still at work when it was last heard.
+    /// The call that the program was still busy with when its output was last read.
     pub(crate) unfinished: Option<String>,
 }
 
-/// Where the keepers of a state folder's sessions lie.
+/// The locations of the keepers of a state folder's sessions.
 #[derive(Debug, Clone)]
 pub(crate) struct SessionFolders {
     /// In the home's record of the state folder.
@@ -63,21 +63,21 @@ pub(crate) struct SessionFolders {
     former: Option<FormerFolder>,
 }
 
-/// Where an earlier version kept sessions: in the state folder. Its keepers are served until they end.
+/// The location of sessions of an earlier version, in the state folder. They are used until they end.
 #[derive(Debug, Clone)]
 struct FormerFolder {
     sessions: StateSubfolder,
     keepers: FormerKeepers,
-    /// What this version notes about them, in the home.
+    /// The notes of this version about them, in the home.
     notes: PathBuf,
 }
 
-/// A session that an earlier version started, and that lives.
+/// A running session that an earlier version started.
 #[derive(Debug)]
 pub(crate) struct FormerSession {
     pub(crate) keeper: KeeperConnection,
     pub(crate) status: KeeperStatus,
-    /// Where this version notes how far the session was heard.
+    /// The folder that stores which output of the session has been shown.
     pub(crate) notes: PathBuf,
 }
 
@@ -91,27 +91,27 @@ impl SessionFolders {
         Self { former, ..Self::in_record(&setup.record) }
     }
 
-    /// Those in a record of the home alone.
+    /// Only the sessions in a record of the home.
     pub(crate) fn in_record(record: &Path) -> Self {
         Self { own: record.join("sessions"), former: None }
     }
 
-    /// Where new sessions are started.
+    /// The folder of new sessions.
     pub(crate) fn own(&self) -> &Path {
         &self.own
     }
 
-    /// The place of a session in the home, whether or not there is one of this name.
+    /// The directory of a session in the home, whether or not it exists.
     pub(crate) fn place(&self, id: &str) -> KeeperDir {
         KeeperDir::new(&self.own, id)
     }
 
-    /// The names of the sessions in the home.
+    /// The ids of the sessions in the home.
     pub(crate) fn own_ids(&self) -> Vec<String> {
         KeeperDir::all(&self.own).into_iter().map(|(id, _)| id).collect()
     }
 
-    /// The session of this name that an earlier version started, if it lives.
+    /// The session of this id that an earlier version started, if it runs.
     pub(crate) fn former(&self, id: &str) -> Option<FormerSession> {
         let former = self.former.as_ref().filter(|_| is_id(id))?;
         let place = former.sessions.open().ok()?.directory(id).ok()?;
@@ -127,7 +127,7 @@ impl SessionFolders {
         Some(FormerSession { keeper, status, notes })
     }
 
-    /// The names of the sessions that an earlier version started and that may live.
+    /// The ids of sessions of an earlier version that may run.
     pub(crate) fn former_ids(&self) -> Vec<String> {
         let folder = self.former.as_ref().and_then(|former| former.sessions.open().ok());
         let entries = folder.and_then(|folder| folder.entries().ok());
@@ -136,10 +136,10 @@ impl SessionFolders {
         names.filter(|id| is_id(id) && !self.place(id).path().exists()).collect()
     }
 
-    /// Forgets what was noted about a session of an earlier version.
+    /// Deletes the notes about a session of an earlier version.
     pub(crate) fn forget_former(&self, id: &str) {
         if let Some(former) = self.former.as_ref().filter(|_| is_id(id)) {
-            // What stays is deleted with the record.
+            // Files that remain are deleted with the record.
             remove_path(&former.notes.join(id), MAX_REMOVAL_TIME).ok();
         }
     }
@@ -161,20 +161,20 @@ impl OutputProgress {
         serde_json::from_slice(&text).unwrap_or_default()
     }
 
-    /// Lost with a crash, it only shows something twice.
+    /// Writes the record without a sync. If it is lost, some output is shown twice.
     pub(crate) fn write(&self, place: &Path) {
-        let _shown_twice_then = write(&place.join(HEARD), self);
+        write(&place.join(HEARD), self).ok();
     }
 }
 
 const SESSION: &str = "session.json";
 const HEARD: &str = "heard.json";
 const MAX_HEARD_BYTES: u64 = 1 << 20;
-/// How many folders of sessions of an earlier version are looked at.
+/// Maximum number of session folders of an earlier version.
 const MAX_FORMER: usize = 1_000;
 const MAX_REMOVAL_TIME: Duration = Duration::from_secs(10);
 
-/// A new name for a session of this tool: the tool's and six letters or digits.
+/// A new session id: the tool's name and six random letters or digits.
 pub(crate) fn new_id(tool: &str, taken: impl Fn(&str) -> bool) -> String {
     let tool = crate::model::wire_name(tool);
     loop {
@@ -188,7 +188,7 @@ pub(crate) fn new_id(tool: &str, taken: impl Fn(&str) -> bool) -> String {
     }
 }
 
-/// Whether this can be the name of a directory of ours, and of nothing else.
+/// Whether an id is safe as the name of a directory.
 pub(crate) fn is_id(id: &str) -> bool {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
     !id.is_empty() && id.len() <= 80 && id.bytes().all(allowed)

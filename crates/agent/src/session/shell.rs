@@ -1,4 +1,4 @@
-//! A command in a session whose shell takes commands: its output, its exit code and its end are known exactly.
+//! Runs a command in a tracked shell: its output, exit code and end are known exactly.
 
 use abide_keeper::protocol::{
     CommandInput, ExecOutcome, KeeperRequest, KeeperResponse, ShellCommand, TaggedRequest, TaggedResponse,
@@ -15,11 +15,11 @@ const RUN: u64 = 1;
 const INTERRUPT: u64 = 2;
 const LOOK_MS: u64 = 50;
 
-/// Shown to the model when its command made the shell ignore the stop.
+/// Told to the model if its command prevented the shell from being stopped.
 const SHELL_REPLACED: &str = "the shell could not be stopped and was replaced by a new one in the same directory; its \
      variables, functions and options are lost";
 
-/// Runs a command; its time and how it is stopped are the keeper's matter.
+/// Runs a command. The keeper enforces its timeout.
 pub(crate) fn run(
     living: &mut LiveSession,
     shell: &ShellProgram,

@@ -1,4 +1,4 @@
-//! A new session: its keeper, its directory, and what people can read there.
+//! Starts a session: its keeper, its directory and its record.
 
 use std::path::{Path, PathBuf};
 
@@ -17,7 +17,7 @@ use crate::tool::execution::mark_entry;
 use crate::tool::once::{clear, group_name, reap, why_not};
 use crate::tool::workbench::ToolError;
 
-/// What a session is started with.
+/// The parameters of a new session.
 #[derive(Debug)]
 pub(crate) struct SessionStart {
     pub(crate) id: String,
@@ -29,12 +29,12 @@ pub(crate) struct SessionStart {
     pub(crate) record: SessionRecord,
 }
 
-/// A session, or why there is none, for the model.
+/// The session, or the reason of the failure for the model.
 pub(crate) type SessionStartResult = Result<LiveSession, String>;
 
-/// How long a program or shell may take to begin.
+/// Timeout for the start of a program or shell.
 const START_MS: u64 = 30_000;
-/// How much of a session's output is kept on disk while nobody takes it.
+/// Maximum size of unread output on disk, in bytes.
 const SPOOL: u64 = 32 << 20;
 
 impl SessionStart {
@@ -77,7 +77,7 @@ impl SessionStart {
                 reap(&mut keeper);
                 return Ok(Err(why_not(&refusal)));
             }
-            // It was started and does not answer, so it was killed; what it had started must not stay.
+            // The keeper was started and does not respond, so it was killed. Processes that it started must not remain.
             Err(
                 KeeperError::Gone { .. }
                 | KeeperError::Silent { .. }
@@ -90,7 +90,7 @@ impl SessionStart {
                 return Ok(Err("the process that supervises the session was killed".to_owned()));
             }
         };
-        // The keeper has the record too; what is on disk is for people. The session runs, whatever the disk says.
+        // The keeper holds the record too; the file is for people. The session works without it.
         self.record.write(keeper.place.path()).ok();
         let notes = keeper.place.path().to_owned();
         let (id, record, origin) = (self.id, self.record, SessionOrigin::Own);

@@ -1,6 +1,7 @@
-//! Something is said to a program that is no shell of ours, and what it answers is taken until it reads again.
+//! Sends input to a program that is not a tracked shell, and reads its output until it waits for input again.
 //!
-//! When that is so, the keeper knows from the kernel, or says that it is a guess. Not here: what a model is shown.
+//! The keeper learns from the kernel whether the program waits for input, or reports that it can only guess. The
+//! presentation to the model is not here.
 
 use abide_keeper::protocol::{
     IdleState, InputConsumed, JobOutputRange, KeeperRefusal, KeeperRequest, KeeperResponse, OutputStream,
@@ -20,38 +21,37 @@ const SAY: u64 = 2;
 const SCREEN: u64 = 3;
 const TAIL: u64 = 4;
 const LOOK_MS: u64 = 50;
-/// How long a program has to be silent where the kernel does not tell.
+/// Silence after which a program counts as waiting, if the kernel does not tell.
 const QUIET_MS: u64 = 1_000;
-/// The same for one whose prompt is known and was not seen: it has probably not finished.
+/// The same for a program whose known prompt was not printed, because it has probably not finished.
 const QUIET_WITHOUT_PROMPT_MS: u64 = 3_000;
-/// How much longer than its own limit a keeper may take to answer.
+/// Additional time for the keeper's response after its own timeout.
 const SLACK_MS: u64 = 5_000;
-/// How long the last output may take to arrive after the program has settled.
+/// Timeout for the last output after the program has settled.
 const REST_MS: u64 = 5_000;
-/// How long a program may take to be ready for the first time.
+/// Timeout until a new program waits for input for the first time.
 pub(crate) const FIRST_MS: u64 = 20_000;
-/// How long a program is looked at that may still be at work, and how long it has to be silent then where the kernel does
-/// not tell.
+/// Timeout and silence when a program that may still be busy is only observed.
 const GLANCE_MS: u64 = 500;
 const GLANCE_QUIET_MS: u64 = 200;
-/// How much of a terminal's output is drawn.
+/// Maximum number of bytes of terminal output that are rendered.
 const DRAWN: u64 = abide_keeper::protocol::MAX_PAGE_BYTES;
-/// What interpreters prompt with in the middle of a block.
+/// The prompt of interpreters inside an unfinished block.
 const CONTINUATION: &str = "... ";
-/// The longest end of a line that is taken for a prompt.
+/// Maximum length of a prompt, in bytes.
 const MOST_PROMPT: usize = 64;
 
-/// What a call says to a session, and how long its answer is waited for.
+/// Input of a call to a session.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SessionInput<'a> {
-    /// The call.
+    /// The id of the call.
     pub(crate) action: &'a str,
-    /// The text; with none, the program is only waited for.
+    /// `None` only waits for the program.
     pub(crate) text: Option<&'a str>,
     pub(crate) timeout_ms: u64,
 }
 
-/// Says something, or with no text only waits, and takes everything that was printed since the last time.
+/// Sends the text, if there is one, and records all output since the last call.
 pub(crate) fn say(
     living: &mut LiveSession,
     saying: SessionInput<'_>,
@@ -89,7 +89,7 @@ pub(crate) fn say(
     if let Some(settled) = settled {
         conclude(&mut spoken, &settled, timeout_ms);
     }
-    // Its continuation prompt is not shown, so what it means is said.
+    // The continuation prompt is not shown, so a remark replaces it.
     if spoken.remark.is_none() && continues {
         spoken.remark = Some(
             "the program waits for the rest of what was begun; send the rest, or an empty line to end a block"
@@ -99,7 +99,7 @@ pub(crate) fn say(
     spoken
 }
 
-/// Looks for a moment at what a program does, without saying anything, and takes what it has printed.
+/// Observes briefly what a program does, without sending input, and records its output.
 pub(crate) fn look(living: &mut LiveSession, recorder: &mut OutputRecorder) -> ProgramState {
     let place = living.notes.clone();
     let mut heard = OutputProgress::read(&place);
@@ -109,7 +109,8 @@ pub(crate) fn look(living: &mut LiveSession, recorder: &mut OutputRecorder) -> P
     let SessionExchange { settled, spoken } = exchange(living, say, &mut heard.seen, recorder, None);
     let progress = match settled.map(|settled| settled.rest) {
         Some(IdleState::Reads | IdleState::Prompts) => ProgramState::Finished,
-        // One that waits for several things, or that cannot be seen, prints its prompt when it has finished.
+        // A program that waits for several events, or that cannot be inspected, shows by its prompt that it has
+        // finished.
         Some(IdleState::Waits | IdleState::Silent) if heard.prompt.is_empty() => ProgramState::Unclear,
         Some(IdleState::Waits | IdleState::Silent) if is_at_prompt(living, &heard) => ProgramState::Finished,
         Some(IdleState::Waits | IdleState::Silent | IdleState::Busy) => ProgramState::AtWork,
@@ -125,24 +126,25 @@ pub(crate) fn look(living: &mut LiveSession, recorder: &mut OutputRecorder) -> P
     progress
 }
 
-/// Notes on which call a program is at work, so that what it prints later is not taken for the answer to another.
+/// Records which call a program is busy with, so that later output is not attributed to another call.
 pub(crate) fn note_unfinished(living: &LiveSession, action: &str) {
     let place = &living.notes;
     OutputProgress { unfinished: Some(action.to_owned()), ..OutputProgress::read(place) }.write(place);
 }
 
-/// The call on which the program of a session was still at work when it was last heard.
+/// The call that the program was still busy with when its output was last read.
 pub(crate) fn unfinished(living: &LiveSession) -> Option<String> {
     OutputProgress::read(&living.notes).unfinished
 }
 
-/// What came back of something that was said.
+/// The raw result of sending input.
 struct SessionExchange {
     settled: Option<InputConsumed>,
     spoken: SessionReply,
 }
 
-/// Says something and records what is printed until the program has settled. `at` is how far each stream has been heard.
+/// Sends input and records the output until the program has settled. `at` is the offset of each stream up to which
+/// output was read.
 fn exchange(
     living: &mut LiveSession,
     say: WriteAndWait,
@@ -172,7 +174,7 @@ fn exchange(
         match answer {
             Some(TaggedResponse { tag: FOLLOW, news: KeeperResponse::Output(output) }) => {
                 let seen = &mut at[output.stream.index()];
-                // What was followed before on this connection may come once more.
+                // Output that was followed earlier on this connection may be repeated.
                 let known = usize::try_from(seen.saturating_sub(output.offset)).unwrap_or(usize::MAX);
                 let Some(fresh) = output.bytes.get(known..).filter(|fresh| !fresh.is_empty()) else {
                     continue;
@@ -185,7 +187,7 @@ fn exchange(
                 settled = Some(news);
                 rest_by = ticks_ms() + REST_MS;
             }
-            // It had ended before it heard us; what it printed is still taken.
+            // The program had ended before it received the input; its output is still recorded.
             Some(TaggedResponse { tag: SAY, news: KeeperResponse::Refused(KeeperRefusal::Ended) }) => {
                 refused = true
             }
@@ -193,7 +195,7 @@ fn exchange(
                 spoken.trouble = Some(refusal.to_string());
                 break;
             }
-            // Nothing more will come, whatever was announced.
+            // No output follows, even if more was announced.
             Some(TaggedResponse { tag: FOLLOW, news: KeeperResponse::Ended(outcome) }) => {
                 spoken.ended = Some(Some(outcome.code))
             }
@@ -210,7 +212,7 @@ fn exchange(
             None => {}
         }
     }
-    // What was announced and never came is gone from the disk.
+    // Announced output that did not arrive was dropped from the spool.
     if let Some(settled) = &settled {
         for stream in OutputStream::ALL {
             let seen = &mut at[stream.index()];
@@ -227,9 +229,9 @@ pub(super) fn keeper_lost() -> SessionReply {
     SessionReply { ended: Some(None), trouble, ..SessionReply::default() }
 }
 
-/// Leaves out of what is shown the prompts at which a program that rests now waits: by their place at the end of the stream
-/// on which it prompts, never because something looks like one. Of the prompts for the lines that were sent together, those
-/// before the last are left out only where there is nothing else. Says whether the last one asks for the rest of a block.
+/// Removes the prompts at which an idle program waits from the shown output. They are identified by their position at
+/// the end of the prompt stream, never by their text alone. If several lines were sent together, earlier prompts are
+/// removed only if there is no other output. Returns whether the last prompt continues a block.
 fn withhold_prompts(heard: &OutputProgress, from: [u64; 2], recorder: &mut OutputRecorder) -> bool {
     if heard.prompt.is_empty() {
         return false;
@@ -255,7 +257,7 @@ fn withhold_prompts(heard: &OutputProgress, from: [u64; 2], recorder: &mut Outpu
     continues
 }
 
-/// How many of these texts follow each other here, if there is nothing else.
+/// The number of these texts that `bytes` is a sequence of; `None` if there is anything else.
 fn consists_of(mut bytes: &[u8], texts: &[&[u8]]) -> Option<u64> {
     let mut count = 0;
     while !bytes.is_empty() {
@@ -265,7 +267,7 @@ fn consists_of(mut bytes: &[u8], texts: &[&[u8]]) -> Option<u64> {
     Some(count)
 }
 
-/// Whether the last thing that a program printed is its prompt.
+/// Whether the output of a program ends with its prompt.
 fn is_at_prompt(living: &mut LiveSession, heard: &OutputProgress) -> bool {
     let prompt = heard.prompt.as_bytes();
     let mut ends_with_prompt = |stream: OutputStream| {
@@ -281,7 +283,7 @@ fn is_at_prompt(living: &mut LiveSession, heard: &OutputProgress) -> bool {
     }
 }
 
-/// What the state of the program means for whoever said something to it.
+/// Translates the state of the program into the result of the call.
 fn conclude(spoken: &mut SessionReply, settled: &InputConsumed, timeout_ms: u64) {
     match settled.rest {
         IdleState::Reads | IdleState::Prompts => {}
@@ -304,19 +306,19 @@ fn conclude(spoken: &mut SessionReply, settled: &InputConsumed, timeout_ms: u64)
     }
 }
 
-/// A text as it is typed: as a line, unless it ends with a key of its own such as ctrl-c.
+/// The bytes of a text as typed: a line, unless it ends with a control character such as ctrl-c.
 fn keys(text: &str, on_terminal: bool) -> Vec<u8> {
     if !on_terminal {
         let end = if text.ends_with('\n') { "" } else { "\n" };
         return format!("{text}{end}").into_bytes();
     }
-    // Enter sends a carriage return; a program that reads lines gets it as the end of one.
+    // The enter key sends a carriage return, which the terminal translates to a line end.
     let typed = text.replace("\r\n", "\r").replace('\n', "\r");
     let end = if typed.ends_with(|last: char| last.is_control()) { "" } else { "\r" };
     format!("{typed}{end}").into_bytes()
 }
 
-/// What a program prints when it wants something, and where: the end of a line that is not finished.
+/// The prompt of a program and its stream: the last line of the output, if it is unfinished.
 fn prompt(recorder: &OutputRecorder) -> (String, Option<OutputStream>) {
     let unfinished = |stream| {
         let all = recorder.stream(stream).all();
@@ -327,7 +329,7 @@ fn prompt(recorder: &OutputRecorder) -> (String, Option<OutputStream>) {
     unfinished(OutputStream::Stdout).or_else(|| unfinished(OutputStream::Stderr)).unwrap_or_default()
 }
 
-/// What the terminal of a session shows now.
+/// The present content of the session's terminal.
 pub(crate) fn screen(living: &mut LiveSession) -> Option<ScreenText> {
     let (rows, cols) = living.record.pty?;
     let mut read = |offset| {

@@ -1,7 +1,7 @@
-//! What a model sent as arguments, checked against the tool's parameters.
+//! Checks the arguments of a model's call against the parameters of the tool.
 //!
-//! Everything that is wrong is said at once, in words that a model can act on. The session's id is ours, whether a tool
-//! declares it or not. Not here: how a value reaches the program; that is [`super::invocation`].
+//! All errors are reported together, in words that a model can act on. `session_id` is defined here, whether or not a
+//! tool declares it. The injection of values into the program is in [`super::invocation`].
 
 use std::collections::BTreeMap;
 
@@ -10,13 +10,13 @@ use serde_json::{Map, Value, value::RawValue};
 use super::bad_call::{InvalidToolCall, suggestion};
 use crate::definition::{ParameterInjection, ParameterKind, SESSION_ID, ToolDefinition, ToolParameter};
 
-/// Arguments as a model sent them.
+/// The arguments of a call as the model sent them.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct RawArguments {
-    /// By name.
+    /// By the parameter's name.
     pub values: Map<String, Value>,
-    /// Numbers as they were written, by name, where `values` does not hold them exactly: integers beyond 64 bits, long
-    /// fractions, exponents. Parameters have no inner structure, so neither has this.
+    /// The text of numbers that `values` does not hold exactly, by name: integers beyond 64 bits, long fractions,
+    /// exponents. Only top-level values are listed, because parameters have no inner structure.
     pub exact: BTreeMap<String, String>,
 }
 
@@ -27,7 +27,7 @@ impl From<Map<String, Value>> for RawArguments {
 }
 
 impl RawArguments {
-    /// Reads the text of a JSON object. No text at all is an empty one.
+    /// Parses the text of a JSON object. An empty text is an empty object.
     pub fn parse(text: &str) -> Result<Self, serde_json::Error> {
         let values = crate::model::parse_arguments(text)?;
         if !values.values().any(Value::is_number) {
@@ -44,21 +44,21 @@ impl RawArguments {
     }
 }
 
-/// Arguments that fit a tool.
+/// Arguments that are valid for a tool.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ToolArguments {
-    /// By the parameter's name; what was left out or null is not there.
+    /// By the parameter's name; omitted and null values are absent.
     pub values: BTreeMap<String, Value>,
-    /// Numbers as they were written, where `values` does not hold them exactly.
+    /// The text of numbers that `values` does not hold exactly.
     pub exact: BTreeMap<String, String>,
-    /// Which session, if the tool has sessions and one was named.
+    /// The session id, if the tool has sessions and the call names one.
     pub session: Option<String>,
-    /// What is missing before a session of the tool can be started.
+    /// Names of parameters that are needed to start a session and are absent.
     pub missing_to_start: Vec<String>,
 }
 
 impl ToolArguments {
-    /// The value of a parameter as a program reads it, if one was given.
+    /// The value of a parameter as a program reads it; `None` if it is absent.
     pub(crate) fn text(&self, parameter: &ToolParameter) -> Option<String> {
         let value = self.values.get(&parameter.name)?;
         Some(match self.exact.get(&parameter.name) {
@@ -69,7 +69,7 @@ impl ToolArguments {
     }
 }
 
-/// Checks what a model sent.
+/// Checks the arguments that a model sent.
 pub fn check(tool: &ToolDefinition, sent: &RawArguments) -> Result<ToolArguments, InvalidToolCall> {
     let RawArguments { values, exact } = sent;
     let mut problems = Vec::new();
@@ -104,9 +104,9 @@ pub fn check(tool: &ToolDefinition, sent: &RawArguments) -> Result<ToolArguments
             format!("missing required parameter \"{}\" ({})", parameter.name, parameter.kind.name());
         match (tool.stateful, parameter.inject_as) {
             (false, _) => problems.push(missing),
-            // A session is started with nothing to say to it.
+            // A session can be started without input.
             (true, ParameterInjection::Stdin) => {}
-            // What a program is started with is not needed once it runs.
+            // Arguments of the command line are needed only at the start of a session.
             (true, ParameterInjection::Argument | ParameterInjection::Option) => {
                 arguments.missing_to_start.push(missing)
             }
@@ -116,7 +116,7 @@ pub fn check(tool: &ToolDefinition, sent: &RawArguments) -> Result<ToolArguments
     Ok(arguments)
 }
 
-/// The parameters that are the tool's own matter.
+/// The parameters without the session id.
 pub(crate) fn own_parameters(tool: &ToolDefinition) -> impl Iterator<Item = &ToolParameter> {
     tool.parameters.iter().filter(|parameter| !(tool.stateful && parameter.name == SESSION_ID))
 }
@@ -138,7 +138,7 @@ fn fits(parameter: &ToolParameter, value: &Value, written: Option<&String>) -> R
     let right = match (parameter.kind, value) {
         (ParameterKind::String, Value::String(_)) | (ParameterKind::Boolean, Value::Bool(_)) => true,
         (ParameterKind::Number, Value::Number(_)) => true,
-        // 3.0 is what some models write for 3.
+        // Some models write 3.0 for 3.
         (ParameterKind::Integer, Value::Number(number)) => match written {
             Some(written) => integer_text(written).is_some(),
             None => integer_text(&number.to_string()).is_some(),
@@ -160,7 +160,7 @@ fn fits(parameter: &ToolParameter, value: &Value, written: Option<&String>) -> R
     Err(format!("\"{}\" must be {}, not {described}", parameter.name, article(parameter.kind)))
 }
 
-/// The digits of an integer that is written as a JSON number, also with a fraction of zeros or an exponent.
+/// The digits of an integer in JSON notation, which may have a fraction of zeros or an exponent.
 fn integer_text(written: &str) -> Option<String> {
     let (sign, number) = written.strip_prefix('-').map_or(("", written), |number| ("-", number));
     let (mantissa, exponent) = number.split_once(['e', 'E']).unwrap_or((number, "0"));
@@ -168,7 +168,7 @@ fn integer_text(written: &str) -> Option<String> {
     let exponent: i64 =
         exponent.parse().ok().filter(|exponent| (-MOST_EXPONENT..=MOST_EXPONENT).contains(exponent))?;
     let mut digits = format!("{whole}{fraction}");
-    // How many of the digits stand before the point.
+    // Number of digits before the decimal point.
     let point = i64::try_from(whole.len()).ok()? + exponent;
     let before = usize::try_from(point.max(0)).ok()?;
     if before >= digits.len() {
@@ -183,7 +183,7 @@ fn integer_text(written: &str) -> Option<String> {
     Some(if digits.is_empty() { "0".to_owned() } else { format!("{sign}{digits}") })
 }
 
-/// The largest exponent that a JSON number of this machine can have.
+/// The largest exponent of an `f64`.
 const MOST_EXPONENT: i64 = 308;
 
 /// A value as a program reads it.

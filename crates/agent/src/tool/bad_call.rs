@@ -1,24 +1,23 @@
-//! Why a call was not carried out, said so that a model can do better the next time.
+//! The error for a call that was not executed, worded so that a model can correct it.
 //!
-//! Not here: what went wrong while it was carried out; that is an observation.
+//! Failures during the execution are observations.
 
 use std::fmt;
 
 use crate::definition::nearest;
 
-/// A call that cannot be carried out as it is. Everything that is wrong with it is said at once.
+/// A call that cannot be executed, with all of its problems.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InvalidToolCall {
     problems: Vec<String>,
 }
 
 impl InvalidToolCall {
-    /// One problem.
     pub fn new(problem: impl Into<String>) -> Self {
         Self { problems: vec![problem.into()] }
     }
 
-    /// Nothing if there is no problem.
+    /// `Ok` if there are no problems.
     pub fn unless_empty(problems: Vec<String>) -> Result<(), Self> {
         if problems.is_empty() { Ok(()) } else { Err(Self { problems }) }
     }
@@ -32,7 +31,7 @@ impl fmt::Display for InvalidToolCall {
 
 impl std::error::Error for InvalidToolCall {}
 
-/// The known name that somebody may have meant, in brackets for a sentence.
+/// The known name that is most similar, as a parenthesis for an error text; empty if none is similar.
 pub(crate) fn suggestion<'a>(meant: &str, known: impl IntoIterator<Item = &'a str>) -> String {
     nearest(meant, known).map(|name| format!(" (did you mean \"{name}\"?)")).unwrap_or_default()
 }

@@ -1,8 +1,8 @@
-//! The directory of one call: what was called, what it printed, how it ended.
+//! The files of one call: the record of the call, its output and the record of its exit.
 //!
-//! It is made before anything is started, so that whoever comes after a crash finds what there is to find. The directory
-//! in the state folder is for people and for the model. What recovery goes by, the record of the call and its keeper, lies
-//! in the home, where tools have no business. Not here: starting anything.
+//! They are created before a process is started, so that recovery after a crash finds them. The folder in the state
+//! folder is for people and for the model. The files for recovery, which are the record of the call and its keeper, are
+//! in the home, where tools cannot write. This file starts no processes.
 
 use std::fs;
 use std::io::{self, Write};
@@ -19,91 +19,87 @@ use super::workbench::ToolSetup;
 use crate::private;
 use crate::state::StateSubfolder;
 
-/// Where a call's things lie.
+/// The locations of a call's files.
 #[derive(Debug, Clone)]
 pub struct ToolExecution {
     /// The folder for people and for the model, in the state folder.
     pub folder: StateSubfolder,
-    /// Its path, relative to the state directory.
+    /// Path of `folder`, relative to the state folder.
     pub reference: String,
-    /// Its path, as a tool of the agent can read it.
+    /// Path of `folder` as a tool of the agent can read it.
     pub shown: String,
     /// The call's directory in the home.
     private: PathBuf,
-    /// The directory of that one and of calls before it.
+    /// The parent of `private`, which also has earlier calls.
     calls: PathBuf,
-    /// Whether an earlier version began the call, which had everything in the state folder.
+    /// Whether an earlier version started the call. Its files are all in the state folder.
     is_former: bool,
 }
 
-/// What was called.
+/// The contents of `call.json`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CallRecord {
-    /// The tool's name.
     pub tool: String,
-    /// Program and arguments; empty for what was said to a session.
+    /// Program and arguments; empty for input to an existing session.
     pub argv: Vec<String>,
-    /// The working directory.
     pub cwd: String,
-    /// How many bytes it was given to read.
+    /// Size of the program's input.
     pub stdin_bytes: u64,
-    /// The session that it was said to.
+    /// The session that received the input.
     pub session: Option<String>,
-    /// Which command of that session it was to be, if its shell takes commands.
+    /// The number of the command in the session, if its shell tracks commands.
     pub job: Option<u64>,
-    /// When.
+    /// RFC 3339.
     pub started_at: String,
-    /// What its processes have in their environment, see `MARK_VARIABLE`. Empty in records of earlier versions, and for
-    /// what was said to a session that was there already.
+    /// Value of `MARK_VARIABLE` in the environment of the call's processes. Empty in records of earlier versions and
+    /// for input to an existing session.
     #[serde(default)]
     pub mark: String,
 }
 
-/// The variable by which the processes of a call or of a session are found again when their keeper was killed.
+/// The environment variable that identifies the processes of a call or session after their keeper was killed.
 pub(crate) const MARK_VARIABLE: &str = "ABIDE_TOOL_CALL";
 
-/// A new mark, unlike any other.
+/// A new random mark.
 pub(crate) fn new_mark() -> String {
     crate::clock::fresh(24)
 }
 
-/// A mark as it stands in the environment of a process.
+/// The environment entry with this mark.
 pub(crate) fn mark_entry(mark: &str) -> String {
     format!("{MARK_VARIABLE}={mark}")
 }
 
-/// How it ended.
+/// The contents of `exit.json`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExitRecord {
-    /// 128 + n for death by signal n; none if it was not started or is not known.
+    /// 128 + n for death by signal n; `None` if the program was not started or its exit is unknown.
     pub exit_code: Option<i32>,
-    /// Its time was over.
     pub timed_out: bool,
-    /// Somebody stopped us.
+    /// Whether a person stopped the run during the call.
     pub interrupted: bool,
-    /// How many bytes it printed: stdout, stderr.
+    /// Number of bytes printed: stdout, stderr.
     pub printed: [u64; 2],
-    /// How long it took.
     pub duration_ms: u64,
-    /// When.
+    /// RFC 3339.
     pub ended_at: String,
 }
 
 const EXECUTIONS: &str = "executions";
-/// How many calls before the one at work the home has a record of.
+/// Number of earlier calls whose records are kept in the home.
 const MAX_KEPT_CALLS: usize = 16;
 /// The folder of calls in the home's record.
 const CALLS: &str = "calls";
 const MAX_REMOVAL_TIME: Duration = Duration::from_secs(60);
-/// How long a record of an earlier version may be: the arguments of a call stand in it.
+/// Size limit of a record of an earlier version, which includes the arguments of the call.
 const MAX_RECORD_BYTES: u64 = 64 << 20;
 const CALL: &str = "call.json";
 const EXIT: &str = "exit.json";
-/// The keeper's place below an execution.
+/// The keeper's directory below a call's directory.
 const HELD: &str = "held";
 
 impl ToolExecution {
-    /// The call of this id.
+    /// The files of the call with this id; none is created yet.
     pub(crate) fn new(setup: &ToolSetup, action: &str) -> Self {
         let reference = format!("{EXECUTIONS}/{action}");
         let path = setup.state.path().join(&reference);
@@ -116,7 +112,7 @@ impl ToolExecution {
         Self { folder, reference, shown, private, calls, is_former }
     }
 
-    /// Makes the directories and says what is about to be called.
+    /// Creates the directories and writes `call.json`.
     pub fn begin(&self, call: &CallRecord) -> io::Result<()> {
         self.forget_old_calls();
         private::folder(&self.private)?;
@@ -125,8 +121,8 @@ impl ToolExecution {
         self.folder.replace(CALL, &text(call)?)
     }
 
-    /// Deletes what the home has about old calls: they have their results in the journal. What cannot be deleted now is
-    /// deleted later.
+    /// Deletes records of old calls from the home; their results are in the journal. Failures are retried at the next
+    /// call.
     fn forget_old_calls(&self) {
         let entries = fs::read_dir(&self.calls).into_iter().flatten().flatten();
         let dated = |entry: fs::DirEntry| Some((entry.metadata().ok()?.modified().ok()?, entry.path()));
@@ -138,30 +134,30 @@ impl ToolExecution {
         }
     }
 
-    /// Says how it ended.
+    /// Writes `exit.json`.
     pub fn end(&self, exit: &ExitRecord) -> io::Result<()> {
         write(&self.private.join(EXIT), exit)?;
         self.folder.replace(EXIT, &text(exit)?)
     }
 
-    /// What was called, if it got so far. What an earlier version recorded lies where tools can write: it names the session
-    /// that the call was about, and nothing is ended by its mark.
+    /// The record of the call, if it was written. Tools can write records of earlier versions. Such a record only tells
+    /// which session the call used, and its mark is not used to end processes.
     pub fn call(&self) -> Option<CallRecord> {
         let call: CallRecord = serde_json::from_slice(&self.read(CALL)?).ok()?;
         Some(if self.is_former { CallRecord { mark: String::new(), ..call } } else { call })
     }
 
-    /// How it ended, if that was recorded.
+    /// The record of the exit, if it was written.
     pub fn exit(&self) -> Option<ExitRecord> {
         serde_json::from_slice(&self.read(EXIT)?).ok()
     }
 
-    /// Where the keeper of its program lies while it runs.
+    /// The directory of the keeper while the program runs.
     pub fn held(&self) -> PathBuf {
         self.private.join(HELD)
     }
 
-    /// The keeper of its program, if an earlier version started it and it lives.
+    /// The keeper of the call, if an earlier version started it and it runs.
     pub(crate) fn former_keeper(&self, setup: &ToolSetup) -> Option<(KeeperConnection, KeeperStatus)> {
         let keepers = setup.former_keepers().filter(|_| self.is_former)?;
         keepers.attach(&self.folder.open().ok()?.directory(HELD).ok()?)
@@ -175,7 +171,7 @@ impl ToolExecution {
     }
 }
 
-/// Ends the programs of calls whose keepers lie in a record of the home.
+/// Ends the programs of all calls in a record of the home.
 pub(crate) fn end_held(record: &Path) {
     let calls = fs::read_dir(record.join(CALLS)).into_iter().flatten().flatten();
     for call in calls {
@@ -189,7 +185,7 @@ fn text(record: &impl Serialize) -> io::Result<Vec<u8>> {
     Ok(text)
 }
 
-/// Writes so that a crash leaves the whole record or none.
+/// Writes a record atomically: a crash leaves the complete record or none.
 pub(crate) fn write(path: &Path, record: &impl Serialize) -> io::Result<()> {
     let temporary = path.with_extension("tmp");
     let mut file = private::open(private::options().write(true).create(true).truncate(true), &temporary)?;

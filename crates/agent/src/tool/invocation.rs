@@ -1,33 +1,33 @@
-//! What a call asks to be started: a pure function of a tool and its arguments.
+//! Builds the command line, environment and input of a call, as a pure function of a tool and its arguments.
 //!
-//! No value ever passes through a shell, unless the tool is a shell command; and then as an argument of it, never as
-//! part of its text. Not here: starting anything.
+//! Values never pass through a shell, unless the tool itself is a shell command. Even then a value is an argument of
+//! the command and never part of its text. This file starts no processes.
 
 use super::arguments::{ToolArguments, own_parameters};
 use super::bad_call::InvalidToolCall;
 use super::script::DashGuard;
 use crate::definition::{ParameterInjection, ParameterKind, ToolDefinition, ToolParameter};
 
-/// What is started, and what it reads.
+/// The program to start, and its input.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ToolInvocation {
     /// Program and arguments.
     pub argv: Vec<String>,
-    /// On top of the environment of all tools.
+    /// In addition to the environment of all tools.
     pub env: Vec<(String, String)>,
-    /// What it reads; with nothing, its input is at its end from the beginning.
+    /// With `None`, the program's standard input is at its end.
     pub stdin: Option<Vec<u8>>,
 }
 
-/// The longest value of a single argument. The kernel takes words of 128 KiB; some stand in one with their option.
+/// Maximum size of one argument in bytes. The kernel's limit is 128 KiB; an option may share the word with its value.
 const MOST_ARGUMENT: usize = 120 << 10;
-/// The most that all arguments together may take: well below what any system gives.
+/// Maximum size of all arguments in bytes; well below the limits of all supported systems.
 const MOST_ARGUMENTS: usize = 1 << 20;
-/// The most that a program is given to read: what a keeper takes in one order.
+/// Maximum size of the input in bytes; the limit of one keeper request.
 const MOST_STDIN: usize = 8 << 20;
 
 impl ToolInvocation {
-    /// What these arguments ask of this tool.
+    /// The invocation of this tool with these arguments.
     pub fn new(
         tool: &ToolDefinition,
         arguments: &ToolArguments,
@@ -38,11 +38,11 @@ impl ToolInvocation {
             .collect();
         check_sizes(&given)?;
         let (mut argv, env) = beginning(tool, &given)?;
-        // What follows the text of `sh -c` and the name after it is never an option of the shell.
+        // Words after the text of `sh -c` and `$0` are never options of the shell.
         let guards = !tool.shell && !argv.iter().any(|word| word == "--") && guard == DashGuard::Needed;
         let guarded = guards && given.iter().any(|(parameter, value)| is_dashed(parameter, value));
         if guarded {
-            // Nothing after `--` is an option, so our own options come before it.
+            // Words after `--` are not options, so our own options precede it.
             push_words(&mut argv, &given, |parameter| parameter.inject_as == ParameterInjection::Option);
             argv.push("--".to_owned());
             push_words(&mut argv, &given, |parameter| parameter.inject_as == ParameterInjection::Argument);
@@ -58,7 +58,7 @@ impl ToolInvocation {
     }
 }
 
-/// The text for a program that is running already.
+/// The input for a program that is already running.
 pub fn text_to_send(
     tool: &ToolDefinition,
     arguments: &ToolArguments,
@@ -79,7 +79,7 @@ fn stdin(given: &[(&ToolParameter, String)]) -> Option<Vec<u8>> {
 
 type CommandAndEnv = (Vec<String>, Vec<(String, String)>);
 
-/// The command of the tool itself, and its environment.
+/// The tool's own command and its environment.
 fn beginning(
     tool: &ToolDefinition,
     given: &[(&ToolParameter, String)],
@@ -92,7 +92,7 @@ fn beginning(
         }
         return Ok((tool.command.clone(), env));
     }
-    // The prefix keeps a parameter from being PATH or LD_PRELOAD.
+    // The prefix prevents a parameter from setting PATH or LD_PRELOAD.
     for (parameter, value) in
         given.iter().filter(|(parameter, _)| parameter.inject_as != ParameterInjection::Stdin)
     {
@@ -127,7 +127,7 @@ fn push_option(argv: &mut Vec<String>, parameter: &ToolParameter, value: &str) {
             argv.push(option);
         }
     } else if option.ends_with('=') || option.starts_with("--") && value.starts_with('-') {
-        // In one word with its option, a value cannot be taken for another option.
+        // Joined with its option in one word, a value cannot be parsed as another option.
         argv.push(format!("{}={value}", option.trim_end_matches('=')));
     } else {
         argv.push(option);

@@ -1,9 +1,8 @@
-//! A call's arguments become an invocation, and what came of it a bounded observation.
+//! Executes tool calls: arguments become an invocation, and its result becomes a bounded observation.
 //!
-//! Reading order: what the model asked for ([`arguments`], [`script`], [`invocation`]), how that is
-//! carried out once and kept ([`once`], [`execution`], [`recorder`]), and what the model sees of it ([`observation`]).
-//! [`workbench`] is the one door for the loop. Not here: programs that stay between calls; those are
-//! [`crate::session`].
+//! Reading order: [`arguments`], [`script`] and [`invocation`] (from the call to the command), [`once`], [`execution`]
+//! and [`recorder`] (the execution and its records), and [`observation`] (the text for the model). [`workbench`] is the
+//! interface for the loop. Programs that run across calls are in [`crate::session`].
 
 pub mod arguments;
 pub mod bad_call;

@@ -1,55 +1,52 @@
-//! What a model sees of a call: within bounds, cut between characters, with the way to the rest.
+//! Renders the result of a call for the model: bounded, cut between characters, with the path of the complete output.
 //!
-//! Pure: bytes and figures in, text out.
+//! Pure: bytes and numbers in, text out.
 
 use abide_keeper::protocol::OutputStream;
 use abide_terminal::whole_characters;
 
 use super::recorder::{OutputRecorder, RecordedStream, file_name};
 
-/// What came of a call.
+/// The result of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ToolCallResult {
-    /// For the model, within bounds.
+    /// The text for the model, within the size limit.
     pub text: String,
-    /// How it went.
     pub status: ToolStatus,
-    /// Exit code of the program or command, 128 + n for death by signal n; none if there was none.
+    /// Exit code of the program or command, 128 + n for death by signal n; `None` if there is none.
     pub exit_code: Option<i32>,
-    /// Its time was over. A session stays all the same.
+    /// Whether the timeout elapsed. A session continues to run.
     pub timed_out: bool,
-    /// Somebody stopped us while it ran.
+    /// Whether a person stopped the run during the call.
     pub interrupted: bool,
-    /// Where everything of it lies, relative to the state directory; none if nothing was carried out.
+    /// Folder with all files of the call, relative to the state folder; `None` if it was not executed.
     pub execution_ref: Option<String>,
-    /// The session that it was about.
+    /// The session that the call used.
     pub session_id: Option<String>,
-    /// What became of that session by it.
+    /// The effect of the call on that session.
     pub session_event: Option<ToolSessionChange>,
 }
 
-/// How a call went.
+/// The status of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ToolStatus {
-    /// Carried out, with exit code 0 or none.
+    /// Executed, with exit code 0 or none.
     Success,
-    /// Not carried out, or with another exit code.
+    /// Not executed, or with another exit code.
     Error,
-    /// Stopped, or not waited for any longer, because its time was over.
+    /// Stopped or no longer awaited, because the timeout elapsed.
     TimedOut,
 }
 
-/// What became of a session.
+/// The effect of a call on a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ToolSessionChange {
-    /// It began.
     Started,
-    /// It is over.
     Ended,
 }
 
 impl ToolCallResult {
-    /// A call that was not carried out.
+    /// The result of a call that was not executed.
     pub fn refused(text: impl Into<String>) -> Self {
         Self {
             text: text.into(),
@@ -63,22 +60,22 @@ impl ToolCallResult {
         }
     }
 
-    /// Adds that the call was carried out although its record could not be written.
+    /// Adds a note that the call was executed although its record could not be written.
     pub(crate) fn note_missing_record(&mut self, error: &std::io::Error) {
         self.text.push_str(&format!("\n[the record of this call could not be written to disk: {error}]"));
     }
 }
 
-/// How a record is shown.
+/// The parameters of [`view`].
 #[derive(Debug, Clone, Copy)]
 pub struct OutputView<'a> {
-    /// About how many bytes at most.
+    /// Approximate size limit in bytes.
     pub budget: usize,
-    /// What the model can read the rest by.
+    /// Path at which the model can read the complete output.
     pub path: &'a str,
 }
 
-/// What was printed, as text.
+/// Renders the recorded output as text.
 pub fn view(recorder: &OutputRecorder, view: OutputView<'_>) -> String {
     let OutputView { budget, path: shown_path } = view;
     let streams = OutputStream::ALL.map(|stream| recorder.stream(stream));
@@ -104,7 +101,7 @@ pub fn view(recorder: &OutputRecorder, view: OutputView<'_>) -> String {
     text
 }
 
-/// How much of the budget each stream gets: what it needs, or half and what the other leaves.
+/// Splits the budget between the streams: each gets its size, or half plus the unused part of the other.
 fn shares(budget: usize, printed: [u64; 2]) -> [usize; 2] {
     let wants = printed.map(|count| usize::try_from(count).unwrap_or(usize::MAX));
     let half = budget / 2;
@@ -150,16 +147,16 @@ fn kept(recorded: &RecordedStream, path: &str) -> String {
     }
 }
 
-/// What begins with a whole character: continuation bytes of one that was cut are left out.
+/// The bytes without leading continuation bytes of a character that was cut.
 fn from_character(bytes: &[u8]) -> &[u8] {
     let continued = bytes.iter().take(3).take_while(|byte| matches!(byte, 0x80..=0xbf)).count();
     bytes.get(continued..).unwrap_or_default()
 }
 
-/// How much is looked at to tell text from anything else.
+/// Number of bytes that decide whether output is text.
 const SAMPLE: usize = 8 << 10;
 
-/// Text has no NUL, and hardly anything that is no character.
+/// Whether the output contains NUL bytes, or more than 10 % of its bytes are invalid UTF-8.
 fn is_binary(head: &[u8]) -> bool {
     let sample = whole_characters(head.get(..SAMPLE.min(head.len())).unwrap_or_default());
     if sample.contains(&0) {

@@ -1,7 +1,7 @@
-//! A program that is started for one call, under a keeper, and of which nothing is left afterwards.
+//! Runs a program for one call under a keeper, and leaves no process behind.
 //!
-//! The keeper outlives us, so whoever comes after a crash can still end it and read what it printed. Not here: programs
-//! that stay; those are [`crate::session`].
+//! The keeper outlives this process. After a crash, recovery can still end the program and read its output. Programs
+//! that run across calls are in [`crate::session`].
 
 use std::path::{Path, PathBuf};
 
@@ -21,56 +21,53 @@ use super::recorder::{OutputRecorder, file_name};
 use super::workbench::{StopFlag, ToolError};
 use crate::state::StateSubfolder;
 
-/// What is started and how long it may take.
+/// A program to run, and its limits.
 #[derive(Debug)]
 pub struct OneShotCommand<'a> {
     /// Program and arguments.
     pub argv: Vec<String>,
-    /// The whole environment.
+    /// The complete environment.
     pub env: Vec<(String, String)>,
-    /// Where it begins.
     pub cwd: PathBuf,
-    /// On pipes or on a terminal.
+    /// Pipes or a terminal.
     pub shape: ChildMode,
-    /// What it reads.
     pub stdin: Vec<u8>,
-    /// When it is stopped.
     pub timeout_ms: u64,
-    /// How it is confined ([`KeeperSpec::confinement`]).
+    /// See [`KeeperSpec::confinement`].
     pub confinement: Vec<Vec<u8>>,
-    /// Where its keeper lies.
+    /// The keeper's directory.
     pub place: &'a Path,
 }
 
-/// How it ended.
+/// The end of a program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CommandEnd {
-    /// By itself, or because it was stopped.
+    /// The program exited by itself or was stopped.
     Exit {
         /// 128 + n for death by signal n.
         code: i32,
-        /// Its time was over.
         timed_out: bool,
-        /// Somebody stopped us.
+        /// Whether a person stopped the run.
         interrupted: bool,
     },
-    /// It could not be started, and why.
+    /// The program could not be started; the text is the reason.
     NotStarted(String),
-    /// Its keeper was killed, so nobody knows.
+    /// The keeper was killed, so the exit status is unknown.
     Lost,
 }
 
-/// How long a keeper may take for its first word.
+/// Timeout for the first response of a keeper.
 const START_MS: u64 = 20_000;
-/// How long a keeper may take to end everything: longer than its own ladder.
+/// Timeout for the end of all processes; longer than the keeper's own sequence of signals.
 const END_MS: u64 = 20_000;
-/// How often we look up while nothing happens.
+/// Interval of the polls for timeout and interruption.
 const LOOK_MS: u64 = 50;
-/// How many bytes of output a keeper holds on disk. They are for recovery after a crash, and for a program that prints
-/// faster than a loaded machine lets us begin to follow it.
+/// Size of the keeper's spool in bytes. It serves recovery after a crash, and programs that print faster than a loaded
+/// machine lets this process start to read.
 const SPOOL: u64 = 64 << 20;
 
-/// The name of the control group in which the tools and sessions of this agent share limits. Those of a run are in the run's.
+/// The name of the control group with the limits of this agent's tools and sessions. Under a daemon, they are in the
+/// group of the run.
 pub(crate) fn group_name() -> String {
     format!("agent-{}", std::process::id())
 }
@@ -80,7 +77,7 @@ const INPUT: u64 = 2;
 const END: u64 = 3;
 
 impl OneShotCommand<'_> {
-    /// Runs it to its end, records what it prints, and sees to it that nothing of it is left.
+    /// Runs the program to its end, records its output, and ends all processes that it left.
     pub fn run(
         self,
         launcher: &KeeperLauncher,
@@ -117,7 +114,7 @@ impl OneShotCommand<'_> {
                 reap(&mut keeper);
                 return Ok(CommandEnd::NotStarted(why_not(&refusal)));
             }
-            // It was started and does not answer: whether its program began is not known.
+            // The keeper was started and does not respond, so it is unknown whether the program began.
             Err(
                 KeeperError::Gone { .. }
                 | KeeperError::Silent { .. }
@@ -131,8 +128,8 @@ impl OneShotCommand<'_> {
     }
 }
 
-/// Gives it what it reads, takes what it prints until it has ended, and then ends whatever it left behind. A connection
-/// that breaks means that the keeper is gone.
+/// Sends the input, records the output until the program has ended, and ends the processes that it left. A broken
+/// connection means that the keeper is gone.
 fn watch(
     keeper: &mut KeeperConnection,
     input: KeeperRequest,
@@ -141,7 +138,7 @@ fn watch(
     deadline: u64,
 ) -> CommandEnd {
     let follow = TaggedRequest { tag: FOLLOW, act: KeeperRequest::FollowClosely { job: 0, from: [0; 2] } };
-    // A program that leaves without reading is no trouble of ours.
+    // The program may exit without reading its input.
     if [follow, TaggedRequest { tag: INPUT, act: input }].iter().any(|order| keeper.link.send(order).is_err())
     {
         return CommandEnd::Lost;
@@ -157,7 +154,7 @@ fn watch(
         }
         if given_up_at.is_none() && (timed_out || interrupted || code.is_some()) {
             given_up_at = Some(now + END_MS);
-            // A tool can stop its keeper (SECURITY 10).
+            // A tool can suspend its keeper with SIGSTOP (SECURITY 10).
             resume(&keeper.place);
             if keeper
                 .link
@@ -200,7 +197,7 @@ fn watch(
     }
 }
 
-/// Waits until the keeper is gone and takes its exit code, so that no zombie is left.
+/// Waits until the keeper has exited and reaps it, so that no zombie remains.
 pub(crate) fn reap(keeper: &mut KeeperConnection) {
     let give_up_at = ticks_ms() + END_MS;
     while !keeper.link.is_closed() && ticks_ms() < give_up_at {
@@ -211,22 +208,23 @@ pub(crate) fn reap(keeper: &mut KeeperConnection) {
     if keeper.link.is_closed()
         && let Some(mut process) = keeper.take_process()
     {
-        // Its connections close with it and not before.
-        let _gone = process.wait();
+        // The keeper's connections close only when it exits, so this does not block.
+        process.wait().ok();
         keeper.clear_group();
     }
 }
 
-/// Clears away what a keeper left that is gone.
+/// Removes the files and processes of a keeper that is gone.
 pub(crate) fn clear(keeper: &KeeperConnection) {
     let place = &keeper.place;
-    // One that was killed before it recorded its child cannot be told from one that begins, unless its end was seen.
+    // A keeper that was killed before it recorded its child looks like one that is starting, unless its connection is
+    // closed.
     if place.path().exists() && !sweep(place) && keeper.link.is_closed() {
         place.remove().ok();
     }
 }
 
-/// Connects to the keeper in a place, also to one that is only just beginning; none if there is none and never will be.
+/// Connects to the keeper in a directory, also while it starts. `None` if there is none and none can start.
 pub(crate) fn attach(place: &KeeperDir) -> Option<KeeperConnection> {
     let give_up_at = ticks_ms() + START_MS;
     loop {
@@ -235,19 +233,20 @@ pub(crate) fn attach(place: &KeeperDir) -> Option<KeeperConnection> {
         }
         match stage(place) {
             StartupState::Alive if ticks_ms() < give_up_at && place.path().exists() => {}
-            // Told what to hold by somebody who is dead by now, or only meant to be: it must not begin behind our back.
+            // No keeper has claimed the directory, and the process that wanted one is gone. A late keeper must not
+            // start.
             StartupState::Unclaimed if place.path().exists() => prevent(place),
             StartupState::Alive | StartupState::Unclaimed | StartupState::Dead | StartupState::Never => {
                 return None;
             }
         }
         let moment = rustix::event::Timespec { tv_sec: 0, tv_nsec: 5_000_000 };
-        let _looked_at_again = rustix::event::poll(&mut [], Some(&moment));
+        // An interrupted wait only makes the next attempt earlier.
+        rustix::event::poll(&mut [], Some(&moment)).ok();
     }
 }
 
-/// Ends what an earlier process of ours started for a call, if it still runs, after taking what it has printed into the
-/// files of `folder`. Returns its exit code, if it had ended by itself.
+/// Ends the program that an earlier process started for a call, if it still runs, after copying its output to `folder`.
 pub(crate) fn recover(place: &Path, folder: &StateSubfolder) -> Option<RecoveredCommand> {
     if !place.exists() {
         return None;
@@ -263,14 +262,14 @@ pub(crate) fn recover(place: &Path, folder: &StateSubfolder) -> Option<Recovered
     Some(left)
 }
 
-/// Ends what a keeper holds, after taking what it has printed.
+/// Ends the program of a keeper, after reading its output.
 pub(crate) fn end_after(
     keeper: &mut KeeperConnection,
     status: &KeeperStatus,
     folder: &StateSubfolder,
 ) -> RecoveredCommand {
     take_rest(keeper, 0, [0; 2], folder);
-    // One that is gone has nothing to end.
+    // A keeper that is gone has no program to end.
     keeper.ask(END, KeeperRequest::End { force: false }, END_MS).ok();
     reap(keeper);
     RecoveredCommand {
@@ -279,7 +278,7 @@ pub(crate) fn end_after(
     }
 }
 
-/// Ends what the keeper in a place of the home holds, and clears the place away.
+/// Ends the program of the keeper in a directory of the home, and removes the directory.
 pub(crate) fn end(place: &Path) {
     if !place.exists() {
         return;
@@ -295,8 +294,8 @@ pub(crate) fn end(place: &Path) {
     }
 }
 
-/// Takes what a job has printed and its files lack; `base` is where in the job's streams the files begin. Says how far the
-/// streams have come.
+/// Appends the output of a job that its files lack. `base` is the offset of the files in the job's streams. Returns the
+/// end of each stream.
 pub(crate) fn take_rest(
     keeper: &mut KeeperConnection,
     job: JobId,
@@ -314,7 +313,7 @@ pub(crate) fn take_rest(
             else {
                 break;
             };
-            // What lies between was dropped; the file goes on with what is there.
+            // The spool has dropped the bytes in between; the file continues with those that are available.
             *offset = piece.offset + piece.bytes.len() as u64;
             if piece.bytes.is_empty() {
                 break;
@@ -327,16 +326,16 @@ pub(crate) fn take_rest(
 
 const REST: u64 = 10;
 
-/// What was found of a call.
+/// The recovered state of a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RecoveredCommand {
-    /// How its program ended, if it had.
+    /// `None` if the program had not ended.
     pub exit_code: Option<i32>,
-    /// It still ran.
+    /// Whether the program still ran.
     pub was_running: bool,
 }
 
-/// Why a program could not be started, for a model and for whoever wrote the tool.
+/// The reason why a program could not be started, for the model and for the author of the tool.
 pub(crate) fn why_not(refusal: &KeeperRefusal) -> String {
     match refusal {
         KeeperRefusal::Program(program) if program.contains("os error 2") => {

@@ -1,6 +1,6 @@
-//! What a call prints, as it comes: whole on disk up to a bound, and its beginning and end in memory for the model.
+//! Records the output of a call: on disk up to a limit, and its head and tail in memory for the model.
 //!
-//! Memory stays the same however much is printed. Not here: how it is shown; that is [`super::observation`].
+//! Memory use does not depend on the amount of output. The rendering is in [`super::observation`].
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -11,43 +11,44 @@ use abide_keeper::protocol::OutputStream;
 use crate::session::copies::SessionCopies;
 use crate::state::StateSubfolder;
 
-/// How many bytes of each stream are kept on disk. Of what is beyond, only the last [`OutputRecorder::new`] `window` bytes.
+/// Size limit of each stream on disk, in bytes. Of the rest, only the last `window` bytes ([`OutputRecorder::new`]) are
+/// kept.
 pub const MOST_ON_DISK: u64 = 256 << 20;
 
-/// The two streams of one call.
+/// Records both streams of a call. Call [`Self::finish`] after the last bytes.
 #[derive(Debug)]
 pub struct OutputRecorder {
     streams: [RecordedStream; 2],
     copies: Option<SessionCopies>,
 }
 
-/// One stream.
+/// The recorded output of one stream.
 #[derive(Debug)]
 pub struct RecordedStream {
-    /// None if nothing is written.
+    /// `None` if no file is written.
     folder: Option<StateSubfolder>,
     name: &'static str,
     file: Option<File>,
     window: usize,
-    /// The first bytes.
+    /// The first bytes, at most `window`.
     pub head: Vec<u8>,
     tail: VecDeque<u8>,
-    /// How many bytes came.
+    /// Number of bytes printed.
     pub printed: u64,
-    /// How many of them are in the file.
+    /// Number of bytes in the file.
     pub kept: u64,
-    /// How many were lost before they reached us.
+    /// Number of bytes that were lost before they were received.
     pub dropped: u64,
 }
 
 impl OutputRecorder {
-    /// Records into `stdout` and `stderr` of this folder, which are made when something comes. `window` is how much of the
-    /// beginning and of the end is held in memory.
+    /// Records into the files `stdout` and `stderr` of this folder, which are created with the first bytes. `window` is
+    /// the size of head and tail in memory.
     pub fn new(folder: &StateSubfolder, window: usize) -> Self {
         Self::with(Some(folder), window)
     }
 
-    /// Writes nothing.
+    /// A recorder without files.
     pub(crate) fn in_memory(window: usize) -> Self {
         Self::with(None, window)
     }
@@ -67,57 +68,56 @@ impl OutputRecorder {
         Self { streams: OutputStream::ALL.map(recorded), copies: None }
     }
 
-    /// Everything that comes from now on is also copied to the folder of a session.
+    /// Copies all later output to the folder of a session as well.
     pub(crate) fn copy_to(&mut self, copies: Option<SessionCopies>) {
         self.copies = copies;
     }
 
-    /// Takes bytes. A disk that refuses is no reason to stop: the model still sees what fits into its window.
+    /// Records bytes. Disk errors are ignored, because the model still receives head and tail.
     pub fn push(&mut self, stream: OutputStream, bytes: &[u8]) {
         self.streams[stream.index()].push(bytes);
         if let Some(copies) = &mut self.copies {
-            // The call's own folder has it too.
+            // The call's own folder has the same bytes.
             copies.append(stream, bytes).ok();
         }
     }
 
-    /// Bytes that came from the program and are gone.
+    /// Counts bytes that were lost before they were received.
     pub fn lost(&mut self, stream: OutputStream, count: u64) {
         self.streams[stream.index()].dropped += count;
     }
 
-    /// Leaves the newest bytes of a stream out of what is shown. The file keeps them.
+    /// Removes the newest bytes of a stream from the shown output. The file keeps them.
     pub fn withhold(&mut self, stream: OutputStream, count: usize) {
         self.streams[stream.index()].withhold(count);
     }
 
-    /// Writes the last bytes of what was too much, beside the rest.
+    /// Writes the last bytes of output beyond the size limit to a separate file.
     pub fn finish(&mut self) {
         for recorded in &mut self.streams {
             if recorded.kept < recorded.printed {
                 let name = format!("{}.tail", recorded.name);
                 let tail: Vec<u8> = recorded.tail.iter().copied().collect();
-                // It is shown without the file too.
+                // The tail is shown to the model even without the file.
                 recorded.create(&name).and_then(|mut file| file.write_all(&tail)).ok();
             }
             recorded.file = None;
         }
     }
 
-    /// What was pushed came from the files themselves.
+    /// Marks all recorded bytes as present in the files, because they were read from there.
     pub fn is_on_disk(&mut self) {
         for recorded in &mut self.streams {
             recorded.kept = recorded.printed;
         }
     }
 
-    /// A stream.
     pub fn stream(&self, stream: OutputStream) -> &RecordedStream {
         &self.streams[stream.index()]
     }
 }
 
-/// The file of a stream in an execution's directory.
+/// Name of a stream's file in the folder of a call.
 pub fn file_name(stream: OutputStream) -> &'static str {
     match stream {
         OutputStream::Stdout => "stdout",
@@ -131,7 +131,7 @@ impl RecordedStream {
             return;
         }
         let room = usize::try_from(MOST_ON_DISK.saturating_sub(self.kept)).unwrap_or(usize::MAX);
-        // After a gap the file must not go on, or its bytes would stand where others did.
+        // After a gap nothing is appended, because the file's offsets would no longer match the stream.
         if self.kept == self.printed && room > 0 {
             let part = bytes.get(..room.min(bytes.len())).unwrap_or_default();
             if self.write(part).is_ok() {
@@ -170,17 +170,16 @@ impl RecordedStream {
         self.kept = self.kept.saturating_sub(withheld);
     }
 
-    /// The last bytes, after those of the head.
+    /// The last bytes, without those of the head.
     pub fn tail(&self) -> Vec<u8> {
         self.tail.iter().copied().collect()
     }
 
-    /// Head and tail.
     pub fn all(&self) -> Vec<u8> {
         [self.head.as_slice(), &self.tail()].concat()
     }
 
-    /// Whether head and tail are everything.
+    /// Whether head and tail are the complete output.
     pub fn is_whole(&self) -> bool {
         (self.head.len() + self.tail.len()) as u64 == self.printed && self.dropped == 0
     }
@@ -193,7 +192,7 @@ mod tests {
     use super::*;
     use crate::state::StateDirectory;
 
-    /// A folder of this name in a state folder below `root`.
+    /// A subfolder of this name in a state folder below `root`.
     fn subfolder(root: &Path, name: &str) -> StateSubfolder {
         let folder = StateDirectory::create(root, Path::new("state")).unwrap().subfolder(name);
         folder.create().unwrap();

@@ -1,23 +1,23 @@
-//! Whether a command runs a script, whose words are its own: a script reads `$1` as it is, and would take a `--` for it.
+//! Decides whether the command of a tool runs a script. Scripts receive their arguments unchanged, including a `--`.
 //!
-//! A program that parses options needs `--` before a value that begins with a dash. A script that is given to an
-//! interpreter, and one that the tool names by its path, gets its values as they are and decides itself what a dash means.
+//! A program that parses options needs `--` before a value that begins with a dash. A script that is passed to an
+//! interpreter, or that the tool names by its path, would read the `--` as a value.
 
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-/// Whether a value that begins with a dash must stand behind `--`.
+/// Whether values that begin with a dash must follow a `--`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DashGuard {
     /// The program parses options.
     Needed,
-    /// The words belong to a script.
+    /// The arguments belong to a script.
     NotNeeded,
 }
 
 impl DashGuard {
-    /// What a command that is started in `cwd` needs.
+    /// The guard for a command that is started in `cwd`.
     pub(crate) fn of(command: &[String], cwd: &Path) -> Self {
         let words: Vec<&str> = command.iter().map(String::as_str).collect();
         if runs_script(&words) || words.first().is_some_and(|program| names_script(program, cwd)) {
@@ -28,18 +28,18 @@ impl DashGuard {
     }
 }
 
-/// An interpreter: its options that are followed by a value, and those whose value is the script itself.
+/// The options of an interpreter that take a value, and those whose value is the script itself.
 struct ScriptInterpreter {
     with_value: &'static [&'static str],
     with_script: &'static [&'static str],
-    /// Options that make of the words after them something else than a script and its words.
+    /// Options after which the next word is neither a script nor its argument.
     with_module: &'static [&'static str],
-    /// Whether several options of one letter may stand in one word.
+    /// Whether one-letter options can be combined in one word.
     takes_clusters: bool,
 }
 
 impl ScriptInterpreter {
-    /// Whether this word is one of these options, or ends with one.
+    /// Whether the word is one of these options, or a cluster that ends with one.
     fn is_option(&self, word: &str, options: &[&str]) -> bool {
         let ends_with = |option: &&str| {
             self.takes_clusters
@@ -75,7 +75,7 @@ fn interpreter(program: &str) -> Option<ScriptInterpreter> {
             takes_clusters,
         });
     }
-    // After `-e`, these still take words that begin with a dash for options of their own.
+    // After `-e`, these interpreters still parse words that begin with a dash.
     if is("perl") || is("ruby") || is("lua") || is("php") {
         let with_value = &["-I", "-r", "-l"];
         return Some(ScriptInterpreter {
@@ -98,7 +98,7 @@ fn interpreter(program: &str) -> Option<ScriptInterpreter> {
     })
 }
 
-/// Whether an interpreter is given a script: a file, or a text for which all later words are the script's.
+/// Whether an interpreter is given a script: a file, or a text after which all words belong to the script.
 fn runs_script(words: &[&str]) -> bool {
     let Some((program, mut rest)) = words.split_first() else { return false };
     if program.rsplit('/').next() == Some("env") {
@@ -127,8 +127,8 @@ fn runs_script(words: &[&str]) -> bool {
     false
 }
 
-/// Whether the program is a script that the tool names by its path. One that is found through PATH is a program like any
-/// other: it is more likely to parse options than not.
+/// Whether the program is a script that the tool names by its path. A script in PATH counts as a program, because it is
+/// likely to parse options.
 fn names_script(program: &str, cwd: &Path) -> bool {
     if !program.contains('/') {
         return false;

@@ -1,7 +1,7 @@
-//! The one door to tools: calls in, observations out, and what is left behind after a crash found and cleared away.
+//! The interface of the loop to tools: executes calls, returns observations, and cleans up after a crash.
 //!
-//! Everything that a model can do something about is an observation; an error here is the machine's. Nothing is
-//! remembered that the state directory does not hold as well, so the next process goes on where this one ended.
+//! Failures that a model can react to are observations; errors are failures of the machine. All state is in the state
+//! folder and in the home, so the next process continues where this one ended.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -33,87 +33,82 @@ use crate::session::leaving::{InterruptedCall, leave_off};
 use crate::session::record::SessionFolders;
 use crate::state::StateDirectory;
 
-/// What a workbench is told when it is opened.
+/// The environment of a workbench.
 #[derive(Debug, Clone)]
 pub struct ToolSetup {
-    /// The state directory, `.abide`.
     pub state: StateDirectory,
-    /// The home's record of the state directory, where keepers and records of calls lie.
+    /// The home's record of the state folder, with keepers and records of calls.
     pub record: PathBuf,
     pub former_sessions: FormerSessions,
     /// The working directory of the agent and of its tools.
     pub cwd: PathBuf,
-    /// How this program becomes a keeper.
+    /// Starts this program as a keeper.
     pub launcher: KeeperLauncher,
     /// The environment of all tools.
     pub env: Vec<(String, String)>,
-    /// The run whose sessions these are; the same over restarts.
+    /// The run that owns the sessions; constant across restarts.
     pub run: String,
-    /// How much of an observation the model is shown.
+    /// Size limit of an observation in bytes.
     pub observation_bytes: u64,
-    /// Asked when we are to stop.
     pub stop: StopFlag,
-    /// Texts that are not written down in what was called.
+    /// Texts that are removed from the records of calls.
     pub secrets: Vec<String>,
-    /// What becomes of processes whose keeper was killed.
+    /// The treatment of processes whose keeper was killed.
     pub orphans: OrphanPolicy,
-    /// How tools are confined ([`abide_keeper::protocol::KeeperSpec::confinement`]).
+    /// See [`abide_keeper::protocol::KeeperSpec::confinement`].
     pub confinement: Vec<Vec<u8>>,
 }
 
-/// Whether keepers of sessions may lie in the state directory, where earlier versions started them.
+/// Whether keepers of sessions may be in the state folder, where earlier versions started them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FormerSessions {
     None,
-    /// They are served until they end, each after [`abide_keeper::former`] has shown that it is one.
+    /// Sessions of earlier versions are used until they end, if [`abide_keeper::former`] verifies the keeper.
     Served {
-        /// Only those that began before this process did.
+        /// Only keepers that started before this process count.
         started_before: Option<ProcessIdentity>,
     },
 }
 
-/// Whose children processes become when their keeper was killed.
+/// The parent of processes whose keeper was killed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OrphanPolicy {
-    /// They become children of this process, which has no other children than keepers: see
-    /// [`abide_keeper::leftovers::adopt_orphans`].
+    /// This process, which has no other children than keepers: see [`abide_keeper::leftovers::adopt_orphans`].
     Adopted,
-    /// Another process gets them.
+    /// Another process.
     GoElsewhere,
 }
 
-/// Whether somebody wants us to stop. Clones are about the same wish.
+/// Set when the run has to stop. Clones share the flag.
 #[derive(Debug, Clone, Default)]
 pub struct StopFlag(pub Arc<AtomicBool>);
 
 impl StopFlag {
-    /// Whether it was asked for.
     pub fn is_asked(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 }
 
-/// What the machine refused; nothing that a model could do about it.
+/// A failure of the machine that a model cannot correct.
 #[derive(Debug, thiserror::Error)]
 pub enum ToolError {
-    /// A keeper could not be started or does not answer.
+    /// A keeper could not be started or does not respond.
     #[error("{}", without_path(.0))]
     Keeper(#[from] KeeperError),
     /// A file could not be written.
     #[error("{what}: {source}")]
     System {
-        /// What was being done.
+        /// The failed operation.
         what: &'static str,
-        /// What the system answered.
         #[source]
         source: std::io::Error,
     },
-    /// An action id that cannot be the name of a directory.
+    /// The action id cannot be used as a directory name.
     #[error("{0:?} cannot be the id of an action")]
     ActionId(String),
 }
 
-/// What happened to a keeper, for a model: where its files lie is no help to it.
+/// The error without the keeper's path, which does not help a model.
 fn without_path(error: &KeeperError) -> String {
     match error {
         KeeperError::Gone { .. } | KeeperError::Silent { .. } => {
@@ -133,64 +128,60 @@ impl ToolError {
     }
 }
 
-/// The tools of one run.
+/// Executes the tool calls of one run.
 #[derive(Debug)]
 pub struct ToolWorkbench {
     setup: ToolSetup,
-    /// Keepers of sessions that we started, by pid, to be reaped when they are gone.
+    /// Keepers of sessions that this process started, by pid. They are reaped when they exit.
     children: BTreeMap<u32, Child>,
 }
 
-/// A session that is open.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OpenToolSession {
-    /// Its id.
     pub id: String,
-    /// Whose it is.
     pub tool: String,
-    /// Whether calls without a session id go there.
+    /// Whether calls without a session id use this session.
     pub default: bool,
 }
 
-/// What was found of a call that nobody heard the end of.
+/// The recovered state of a call whose end was not recorded.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RecoveredCall {
-    /// Whether it was begun at all: without this, nothing of it ever ran.
+    /// Whether the call was started. If not, it executed nothing.
     pub begun: bool,
-    /// Whether something of it still ran, and was ended.
+    /// Whether a process of the call still ran and was ended.
     pub was_running: bool,
-    /// How its program ended, if that is known.
+    /// `None` if unknown.
     pub exit_code: Option<i32>,
-    /// What it had printed, bounded; empty if nothing.
+    /// The output, within the size limit.
     pub output: String,
-    /// Where everything of it lies.
+    /// Folder with all files of the call, relative to the state folder.
     pub execution_ref: Option<String>,
-    /// A session that it had started, which was ended because nobody was ever told of it.
+    /// The session that the call had started. It was ended, because the model never learned its id.
     pub ended_session: Option<String>,
-    /// The session that it spoke to, and that lives.
+    /// The running session that received the input.
     pub session: Option<String>,
-    /// What the program of that session does about it, unless it is a shell that takes commands.
+    /// The state of that session's program; `None` for shells that track commands.
     pub progress: Option<ProgramState>,
 }
 
-/// What a program does about a call whose result was given before its answer was complete.
+/// The state of a program that has not answered completely.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProgramState {
-    /// It waits for input again.
+    /// It waits for input.
     Finished,
-    /// It is still at work.
+    /// It is busy.
     AtWork,
-    /// It is silent, and the system does not tell what it waits for.
+    /// It is silent, and the system does not tell whether it waits for input.
     Unclear,
-    /// The program has ended.
     Ended,
 }
 
-/// How long a program may take if its tool does not say.
+/// Default timeout of a program in seconds.
 const TIMEOUT_SEC: u64 = 600;
 
 impl ToolSetup {
-    /// What keepers of an earlier version must be like, if there may be any.
+    /// The criteria for keepers of earlier versions; `None` if there cannot be any.
     pub(crate) fn former_keepers(&self) -> Option<FormerKeepers> {
         match &self.former_sessions {
             FormerSessions::None => None,
@@ -205,17 +196,17 @@ impl ToolSetup {
         usize::try_from(self.observation_bytes).unwrap_or(usize::MAX).clamp(256, 4 << 20)
     }
 
-    /// Where a tool begins: a relative directory is below the agent's.
+    /// The working directory of a tool; a relative one is below the agent's.
     pub(crate) fn tool_cwd(&self, tool: &ToolDefinition) -> PathBuf {
         tool.cwd.as_ref().map_or_else(|| self.cwd.clone(), |cwd| self.cwd.join(cwd))
     }
 
-    /// Whether values that begin with a dash need a guard in front of them.
+    /// Whether values that begin with a dash need a `--` before them.
     pub(crate) fn dash_guard(&self, tool: &ToolDefinition) -> DashGuard {
         DashGuard::of(&tool.command, &self.tool_cwd(tool))
     }
 
-    /// The whole environment of a tool, with the mark by which its processes are found.
+    /// The complete environment of a tool, with the mark that identifies its processes.
     pub(crate) fn tool_env(
         &self,
         own: Vec<(String, String)>,
@@ -238,17 +229,17 @@ impl ToolSetup {
 }
 
 impl ToolWorkbench {
-    /// Tools in this state directory. Nothing is started and nothing ended by that.
+    /// A workbench in this state folder. Opening starts and ends no processes.
     pub fn open(setup: ToolSetup) -> Self {
         Self { setup, children: BTreeMap::new() }
     }
 
-    /// What it was told. The secrets may grow.
+    /// Allows to add secrets after the start.
     pub fn setup_mut(&mut self) -> &mut ToolSetup {
         &mut self.setup
     }
 
-    /// Carries out a call.
+    /// Executes a call.
     pub fn run(
         &mut self,
         action: &str,
@@ -347,7 +338,7 @@ impl ToolWorkbench {
         Ok(observation)
     }
 
-    /// Ends a session because the model said so.
+    /// Ends a session at the model's request.
     pub fn end_session(&mut self, id: &str) -> ToolCallResult {
         let place = SessionFolders::new(&self.setup);
         let is_ours = |(known, record): &(String, _)| {
@@ -373,12 +364,12 @@ impl ToolWorkbench {
         }
     }
 
-    /// Whether the program of a session still runs: the very one that was started, not another with its pid (B8).
+    /// Whether the program of a session runs. A different process with its pid does not count (B8).
     pub fn is_alive(&self, id: &str) -> bool {
         matches!(find(&SessionFolders::new(&self.setup), id), SessionLookup::Living(_))
     }
 
-    /// The sessions of this run that are there, living or not.
+    /// The sessions of this run, running or not.
     pub fn sessions(&self) -> Vec<OpenToolSession> {
         let ours = all(&SessionFolders::new(&self.setup))
             .into_iter()
@@ -386,8 +377,7 @@ impl ToolWorkbench {
         ours.map(|(id, record)| OpenToolSession { id, tool: record.tool, default: record.default }).collect()
     }
 
-    /// Ends these sessions, all at once, and clears away what is left of those that are dead. Returns those that were
-    /// there.
+    /// Ends these sessions concurrently and removes the remains of dead ones. Returns the ids of those that existed.
     pub fn end_all(&mut self, ids: &[String]) -> Vec<String> {
         let place = SessionFolders::new(&self.setup);
         let there: Vec<String> = ids.iter().filter(|id| found::exists(&place, id)).cloned().collect();
@@ -395,18 +385,18 @@ impl ToolWorkbench {
         there
     }
 
-    /// The directory in which a new session of a tool begins.
+    /// The directory in which a new session of a tool starts.
     pub fn start_directory(&self, tool: &ToolDefinition) -> String {
         self.setup.tool_cwd(tool).display().to_string()
     }
 
-    /// Leaves everything as it is for the next process.
+    /// Closes the workbench and leaves all sessions running for the next process.
     pub fn leave(self) {
         drop(self);
     }
 
-    /// Looks after a call that an earlier process began and nobody heard the end of: whatever of it still runs is ended,
-    /// and what it printed is kept. A session that it only spoke to stays.
+    /// Cleans up a call that an earlier process started and did not finish. Its processes are ended and its output is
+    /// kept. A session that existed before the call continues.
     pub fn recover(&mut self, action: &str) -> Result<RecoveredCall, ToolError> {
         check_action(action)?;
         let execution = ToolExecution::new(&self.setup, action);
@@ -430,7 +420,7 @@ impl ToolWorkbench {
         }
         if let Some(id) = &call.session {
             let place = SessionFolders::new(&self.setup);
-            // A call that was to start a session has the words for it in its record.
+            // The record of a call that starts a session contains its command line.
             if !call.argv.is_empty() {
                 recovered.was_running = matches!(find(&place, id), SessionLookup::Living(_));
                 if found::exists(&place, id) {
@@ -471,20 +461,20 @@ impl ToolWorkbench {
         if any { view(&recorder, shown).trim_end().to_owned() } else { String::new() }
     }
 
-    /// Ends sessions. Says whether nothing is left of them.
+    /// Ends sessions. Returns whether no process of them remains.
     fn end(&mut self, ids: &[String]) -> bool {
         let gone = found::end(&SessionFolders::new(&self.setup), ids);
         for keeper in gone.iter().filter_map(|gone| gone.keeper) {
             if let Some(mut keeper) = self.children.remove(&keeper) {
-                // It has closed its connection, so it has ended.
+                // The keeper has closed its connection, so it exits and this does not block.
                 keeper.wait().ok();
             }
         }
         for id in ids {
-            // Copies for people: what cannot be removed does no harm.
+            // The copies are for people; a copy that remains does no harm.
             SessionCopies::remove(&self.setup.state, id).ok();
         }
-        // Those that were killed meanwhile.
+        // Reaps keepers that were killed in the meantime.
         self.children.retain(|_, keeper| keeper.try_wait().is_ok_and(|status| status.is_none()));
         self.end_orphans();
         gone.iter().all(|gone| gone.wholly)

@@ -1,6 +1,6 @@
-//! A workbench in a folder of its own, and the ways to look at what tools do to the machine.
+//! A workbench in a temporary folder, and helpers that inspect its files and processes.
 //!
-//! Keepers need a program that becomes one; here it is this test program, told to run the one test that does.
+//! Keepers are started from a program. Here it is this test program, which runs one ignored test for that purpose.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,16 +15,17 @@ use abide_testkit::skip::skip;
 use abide_testkit::wait;
 use serde_json::Value;
 
-/// Not a test: this is how the test program becomes a keeper.
+/// Not a test: the entry point of the keeper processes.
 #[test]
 #[ignore = "becomes a keeper when a test asks for it"]
 fn as_a_keeper() {
     if std::env::args().any(|argument| argument == "--exact") {
-        let _said_by_its_absence = abide_keeper::main();
+        // The test notices a failed keeper by its missing socket.
+        abide_keeper::main().ok();
     }
 }
 
-/// A folder with a workbench.
+/// A temporary folder with a workbench.
 pub(crate) struct WorkbenchFixture {
     pub(crate) folder: tempfile::TempDir,
     pub(crate) workbench: ToolWorkbench,
@@ -38,7 +39,7 @@ impl WorkbenchFixture {
         Self { folder, workbench, calls: 0 }
     }
 
-    /// The next process, in the same folder.
+    /// Replaces the workbench, as a restarted process would.
     pub(crate) fn next_process(&mut self) {
         let next = ToolWorkbench::open(setup(self.folder.path()));
         std::mem::replace(&mut self.workbench, next).leave();
@@ -55,13 +56,13 @@ impl WorkbenchFixture {
         self.folder.path().join(".abide")
     }
 
-    /// What was written down under the newest call.
+    /// The contents of a file of the newest call.
     pub(crate) fn written(&self, file: &str) -> Vec<u8> {
         let path = self.state().join(format!("executions/act_{}/{file}", self.calls));
         fs::read(&path).unwrap_or_default()
     }
 
-    /// The pid that a session's directory tells.
+    /// The pid in the session's `pid.txt`.
     pub(crate) fn pid(&self, session: &str) -> u32 {
         let text = fs::read_to_string(self.state().join("sessions").join(session).join("pid.txt"));
         text.expect("a session has a pid").trim().parse().expect("a pid is a number")
@@ -111,7 +112,7 @@ pub(crate) fn tool(name: &str, command: &[&str]) -> ToolDefinition {
     }
 }
 
-/// A tool that stays, with one parameter `text` that is said to it.
+/// A stateful tool with one parameter `text` that becomes its input.
 pub(crate) fn session(name: &str, command: &[&str]) -> ToolDefinition {
     ToolDefinition {
         stateful: true,
@@ -120,7 +121,7 @@ pub(crate) fn session(name: &str, command: &[&str]) -> ToolDefinition {
     }
 }
 
-/// The same on a terminal.
+/// The same tool on a terminal.
 pub(crate) fn on_terminal(tool: ToolDefinition) -> ToolDefinition {
     ToolDefinition { pty: Some(ToolPty { rows: 24, cols: 80 }), ..tool }
 }
@@ -136,7 +137,7 @@ pub(crate) fn parameter(name: &str, inject_as: ParameterInjection) -> ToolParame
     }
 }
 
-/// Whether a program is installed; if not, the test or its part is skipped.
+/// Whether a program is installed. If not, the test or a part of it is skipped.
 pub(crate) fn is_there(program: &str) -> bool {
     let path = std::env::vars().find(|(name, _)| name == "PATH").map(|(_, value)| value).unwrap_or_default();
     let there = path.split(':').any(|folder| Path::new(folder).join(program).exists());
@@ -146,7 +147,7 @@ pub(crate) fn is_there(program: &str) -> bool {
     there
 }
 
-/// The processes whose command line holds this text.
+/// The pids of processes whose command line contains this text.
 pub(crate) fn running(text: &str) -> Vec<u32> {
     let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
     let pids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok());
@@ -166,8 +167,8 @@ pub(crate) fn parent(pid: u32) -> u32 {
         .expect("it has a parent")
 }
 
-/// Not a test: an agent in a process of its own, in the folder that it is started in, which uses its tools and then
-/// waits to be killed.
+/// Not a test: an agent as a separate process in the current directory, which uses its tools and then waits to be
+/// killed.
 #[test]
 #[ignore = "becomes an agent when a test asks for it"]
 fn as_an_agent() {
@@ -204,7 +205,7 @@ fn as_an_agent() {
     }
 }
 
-/// Starts such an agent, and comes back when it is in the middle of its last call.
+/// Starts such an agent, and returns during its last call.
 pub(crate) fn agent_of_its_own(folder: &Path) -> std::process::Child {
     let program = std::env::current_exe().expect("this program has a path");
     let words = ["bench::as_an_agent", "--exact", "--include-ignored", "--test-threads=1", "--quiet"];

@@ -1,5 +1,5 @@
-//! Sessions and calls that an earlier version left in the state folder, where agents can write: those that the kernel shows
-//! to be keepers are served and ended, and nothing is done because a file says so (SECURITY 1).
+//! Sessions and calls that an earlier version left in the state folder, where agents can write. Keepers that the
+//! kernel's data verifies are used and ended. Files alone cause no action (SECURITY 1).
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -13,12 +13,12 @@ use serde_json::{Value, json};
 
 use crate::bench::{WorkbenchFixture, agent_of_its_own, is_there, session, setup};
 
-/// A workbench as an earlier version had it: everything lies in the state folder.
+/// A workbench of an earlier version, with all files in the state folder.
 fn earlier(folder: &Path) -> ToolSetup {
     ToolSetup { record: folder.join(".abide"), ..setup(folder) }
 }
 
-/// A workbench of this version that serves what an earlier one left.
+/// A workbench of this version that uses sessions of an earlier one.
 fn present(folder: &Path) -> ToolSetup {
     ToolSetup { former_sessions: FormerSessions::Served { started_before: None }, ..setup(folder) }
 }
@@ -34,7 +34,7 @@ fn ids(workbench: &ToolWorkbench) -> Vec<String> {
     workbench.sessions().into_iter().map(|open| open.id).collect()
 }
 
-/// A bench in whose state folder an earlier version has a shell with `x=7`, and the name of that session.
+/// A fixture with a shell of an earlier version, in which `x` is 7, and the id of its session.
 fn upgraded() -> (WorkbenchFixture, String) {
     let mut bench = WorkbenchFixture::new();
     let folder = bench.folder.path().to_owned();
@@ -58,7 +58,7 @@ fn a_session_of_an_earlier_version_is_served_and_ended_where_it_lies() {
     assert_eq!(ids(&bench.workbench), [""; 0]);
     assert!(ProcessIdentity::of(pid).is_none(), "the shell was left");
     assert!(!bench.state().join("sessions").join(&id).exists(), "its keeper left its folder");
-    // The next one is started in the home.
+    // The next session is started in the home.
     assert!(call(&mut bench.workbench, "act_3", "echo $x").starts_with("Session started"));
     let next = ids(&bench.workbench).remove(0);
     assert!(bench.folder.path().join("record/sessions").join(&next).is_dir());
@@ -101,7 +101,7 @@ fn s1_a_keeper_that_a_sandboxed_agent_started_is_none_of_an_earlier_version() {
     }
     let bench = WorkbenchFixture::new();
     let folder = bench.folder.path();
-    // The keeper's command line is as it should be. What it cannot shed is `no_new_privs`.
+    // The keeper's command line is correct. `no_new_privs`, which a process cannot clear, reveals the forgery.
     let KeeperLauncher { program, arguments, .. } = setup(folder).launcher;
     let sandboxed = ["--no-new-privs".to_owned(), program.to_str().unwrap().to_owned()];
     let arguments = sandboxed.into_iter().chain(arguments).collect();
@@ -124,7 +124,7 @@ fn s1_a_forged_folder_of_a_session_neither_reaches_another_keeper_nor_ends_a_pro
     let victim = ids(&bench.workbench).remove(0);
     let place = folder.join("record/sessions").join(&victim);
     let sessions = bench.state().join("sessions");
-    // Its socket and its secret are another keeper's, by link and by name.
+    // The secret is a copy of another keeper's, and the socket is a symbolic or hard link to its socket.
     for (name, link) in [("linked_1", true), ("linked_2", false)] {
         let forged = sessions.join(name);
         fs::create_dir_all(&forged).unwrap();
@@ -138,7 +138,7 @@ fn s1_a_forged_folder_of_a_session_neither_reaches_another_keeper_nor_ends_a_pro
         }
     }
     symlink(&place, sessions.join("linked_3")).unwrap();
-    // A process of the agent's own listens, and a file names a victim.
+    // A process of the agent listens on the socket, and a file names a victim.
     let own = sessions.join("listening_1");
     fs::create_dir_all(&own).unwrap();
     fs::write(own.join("secret"), [7; 32]).unwrap();
@@ -161,7 +161,7 @@ fn a_call_of_an_earlier_version_that_still_runs_is_ended_and_a_forged_one_ends_n
     for name in ["earlier", "once"] {
         fs::write(folder.join(name), "").unwrap();
     }
-    // An earlier version had one folder for each call, with its record and its keeper.
+    // An earlier version had one folder per call, with its record and its keeper.
     fs::create_dir(bench.state().join("executions")).unwrap();
     symlink("executions", bench.state().join("calls")).unwrap();
     let mut agent = agent_of_its_own(&folder);

@@ -1,4 +1,4 @@
-//! Tools on real keepers and real programs: what a call leaves on disk, what the model sees, what is left running.
+//! Tools with real keepers and real programs: files on disk, observations, and remaining processes.
 
 mod bench;
 mod former;

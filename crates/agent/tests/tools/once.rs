@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::bench::{WorkbenchFixture, agent_of_its_own, on_terminal, parameter, running, tool};
 
-/// A script with its words.
+/// A tool that runs a shell script.
 fn script(text: &str) -> ToolDefinition {
     tool("script", &["sh", "-c", text])
 }
@@ -95,7 +95,7 @@ fn a_gigabyte_is_survived_with_its_beginning_its_end_and_the_way_to_the_rest() {
     let loud = script("echo first; head -c 1000000000 /dev/zero | tr '\\0' x; echo; echo last");
     let before = resident();
     let seen = bench.call(&loud, json!({}));
-    // Other tests of this process run beside it; a quarter of what was printed is far from all of it.
+    // Other tests of this process run concurrently. A quarter of the printed amount is far below all of it.
     assert!(resident() < before + (256 << 10), "memory grew from {before} to {} KiB", resident());
     assert_eq!(seen.exit_code, Some(0));
     assert!(seen.text.len() < 17 << 10, "{} bytes are shown", seen.text.len());
@@ -167,7 +167,7 @@ fn output_is_not_written_through_a_link_that_a_tool_made() {
     std::fs::write(&victim, "precious").unwrap();
     let link = "ln -s ../../../victim.txt .abide/executions/act_1/stdout; echo printed";
     assert!(bench.call(&script(link), json!({})).text.starts_with("printed\n"));
-    // Nor for a session: neither its call's file nor its copies.
+    // The same for a session: neither the call's file nor the copies contain it.
     let shell = crate::bench::session("shell", &["bash"]);
     bench.call(&shell, json!({"text": "true"}));
     let id = bench.workbench.sessions()[0].id.clone();
@@ -180,7 +180,8 @@ fn output_is_not_written_through_a_link_that_a_tool_made() {
 #[test]
 fn a_call_that_ran_is_told_although_its_record_cannot_be_written() {
     let mut bench = WorkbenchFixture::new();
-    // What is in the keeper's spool only is lost with the folder, so the agent has to have the output first.
+    // Output that is only in the keeper's spool is lost with the folder, so the script waits until the agent has stored
+    // it.
     let print = "echo ran; until test -s .abide/executions/act_1/stdout; do :; done";
     let delete = "rm -rf .abide/executions; echo x > .abide/executions";
     let seen = bench.call(&script(&format!("{print}; {delete}")), json!({}));
@@ -216,7 +217,7 @@ fn a_script_is_given_a_value_that_begins_with_a_dash_as_it_is() {
         parameters: vec![parameter("value", ParameterInjection::Argument)],
         ..tool("find", &["grep", "-c", "-h"])
     };
-    // An option of this name would fail; a pattern finds nothing.
+    // As an option it would be an error; as a pattern it finds nothing.
     assert!(bench.call(&grep, json!({"value": "--no-such-option"})).text.contains("0\n[exit code 1]"));
 }
 

@@ -1,4 +1,4 @@
-//! Shells that stay between calls.
+//! Shells that run across calls.
 
 use abide_agent::definition::{ParameterInjection, ToolDefinition};
 use abide_agent::tool::{ToolSessionChange, ToolStatus};
@@ -35,7 +35,7 @@ fn the_first_call_starts_the_default_session_and_the_next_go_on_in_it() {
 #[test]
 fn a_call_without_text_starts_a_session_and_says_so() {
     let mut bench = WorkbenchFixture::new();
-    // As in a definition that declares the session's id itself.
+    // A definition may declare the session id itself.
     let mut tool = session("shell", &["bash", "-i"]);
     tool.parameters.push(parameter("session_id", ParameterInjection::Option));
     let id = id_of(&bench.call(&tool, json!({})).text);
@@ -132,7 +132,7 @@ fn what_wedges_other_persistent_shells_does_not_wedge_these() {
     for shell in ["bash", "dash", "zsh"].into_iter().filter(|shell| is_there(shell)) {
         let mut bench = WorkbenchFixture::new();
         let tool = ToolDefinition { timeout_sec: Some(20), ..session("shell", &[shell]) };
-        // A POSIX shell can only exit at an error then, and says so; the others come back.
+        // A POSIX shell can only exit at such an error, and reports it; the others continue.
         let errexit = if shell == "dash" { "set -u; echo $nothing" } else { "set -e; false" };
         for hostile in [
             errexit,

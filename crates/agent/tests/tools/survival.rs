@@ -1,4 +1,4 @@
-//! Sessions over the end of the agent, and what is believed about who lives.
+//! Sessions that outlive the agent, and checks of the identity of processes.
 
 use std::fs;
 
@@ -59,7 +59,7 @@ fn b8_an_interpreter_at_work_when_the_agent_is_killed_is_said_to_be_at_work_and_
     let (before, answer) = seen.text.split_once("[end of the earlier call's output]\n").expect(&seen.text);
     assert!(before.contains("(.abide/executions/act_2) printed this") && before.contains("late"), "{before}");
     assert_eq!(answer, "next");
-    // Looked at again, it has finished.
+    // At the second look the program has finished.
     assert_eq!(bench.workbench.recover("act_2").unwrap().progress, Some(ProgramState::Finished));
 }
 
@@ -167,7 +167,7 @@ fn stubborn_sessions_are_ended_together() {
     #[expect(clippy::disallowed_methods, reason = "how long it takes is what is tested")]
     let began = std::time::Instant::now();
     bench.workbench.end_all(&ids);
-    // One takes 5 s to be killed.
+    // Ending one session takes 5 s, because it ignores SIGTERM.
     assert!(began.elapsed().as_secs() < 15, "{:?}", began.elapsed());
     assert!(pids.iter().all(|pid| !std::path::Path::new(&format!("/proc/{pid}")).exists()));
 }
@@ -177,7 +177,7 @@ fn a_recycled_pid_is_not_mistaken_for_the_session() {
     let mut bench = WorkbenchFixture::new();
     let shell = session("shell", &["bash"]);
     bench.call(&shell, json!({"text": "true"}));
-    // Somebody who has nothing to do with it, and now has the pid that is written everywhere.
+    // An unrelated process whose pid is written into all files of the session.
     bench.call(&session("bystander", &["bash"]), json!({"text": "true"}));
     let (mut id, mut innocent) = (String::new(), String::new());
     for open in bench.workbench.sessions() {
@@ -186,10 +186,10 @@ fn a_recycled_pid_is_not_mistaken_for_the_session() {
     let place = bench.folder.path().join("record/sessions").join(&id);
     let copies = bench.state().join("sessions").join(&id);
     let innocent_pid = bench.pid(&innocent);
-    // The living session is known by its keeper, whatever the file says.
+    // The running session is identified by its keeper; the pid file is ignored.
     fs::write(copies.join("pid.txt"), format!("{innocent_pid}\n")).unwrap();
     assert_eq!(bench.call(&shell, json!({"text": "echo me"})).text, "me\n[exit code 0]");
-    // Dead, and its records name a process that lives, but started at another time.
+    // The session is dead, and its records name a process that runs but started at another time.
     let identity = fs::read(place.join("identity")).unwrap();
     fs::write(copies.join("pid.txt"), format!("{innocent_pid}\n")).unwrap();
     let real = bench.workbench.end_session(&id);
@@ -203,7 +203,7 @@ fn a_recycled_pid_is_not_mistaken_for_the_session() {
     assert!(bench.workbench.is_alive(&innocent), "a bystander was ended");
 }
 
-/// The record of a dead session whose pids belong to somebody else by now, who started a second later.
+/// The record of a dead session, with the pid of an unrelated process that started one second later.
 fn forged(identity: &[u8], pid: u32) -> Vec<u8> {
     use abide_keeper::identity::ProcessIdentity;
     let (mut keeper, mut child): (ProcessIdentity, ProcessIdentity) =
@@ -239,11 +239,11 @@ fn a_session_that_a_lost_call_had_started_is_ended_and_one_that_it_spoke_to_stay
     bench.call(&shell, json!({"text": "echo first"}));
     let id = bench.workbench.sessions()[0].id.clone();
     bench.call(&shell, json!({"text": "echo second"}));
-    // The call that spoke to it.
+    // The call that sent input to the session.
     let found = bench.workbench.recover("act_2").unwrap();
     assert_eq!((found.output.as_str(), found.exit_code, found.ended_session), ("second", Some(0), None));
     assert!(bench.workbench.is_alive(&id));
-    // The call that started it.
+    // The call that started the session.
     let found = bench.workbench.recover("act_1").unwrap();
     assert_eq!((found.output.as_str(), found.ended_session.as_ref()), ("first", Some(&id)));
     assert!(!bench.workbench.is_alive(&id) && bench.workbench.sessions().is_empty());

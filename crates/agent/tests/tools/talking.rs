@@ -1,4 +1,4 @@
-//! Programs that are no shells: when they have answered, and how that is known.
+//! Programs that are not shells, and the detection of the end of their answers.
 
 use abide_agent::definition::ToolDefinition;
 use abide_agent::tool::{ToolSessionChange, ToolStatus};
@@ -9,7 +9,7 @@ use crate::bench::{WorkbenchFixture, is_there, on_terminal, session};
 #[test]
 fn python_answers_and_remembers_and_its_prompts_are_left_out() {
     let mut bench = WorkbenchFixture::new();
-    // Without -i it would read to the end of its input before it does anything.
+    // Without `-i`, Python reads its whole input before it executes anything.
     let python = session("python", &["python3", "-q"]);
     let seen = bench.call(&python, json!({"text": "x = 20"}));
     assert_eq!(seen.text.lines().count(), 1, "{}", seen.text);
@@ -28,7 +28,7 @@ fn a_program_that_is_silent_at_work_is_waited_for_and_not_guessed_about() {
     let mut bench = WorkbenchFixture::new();
     let python = session("python", &["python3", "-i", "-q"]);
     bench.call(&python, json!({}));
-    // Longer than any silence that would be taken for an end; also in a thread that is not the first.
+    // Longer than the silence that counts as the end of an answer; also in a thread other than the first.
     let seen = bench.call(&python, json!({"text": "import time; time.sleep(4); print('slept')"}));
     assert_eq!(seen.text, "slept");
     let threads = "import threading; t = threading.Thread(target=lambda: time.sleep(3)); t.start(); t.join(); print('joined')";
@@ -236,7 +236,7 @@ fn what_is_printed_late_for_a_call_is_not_taken_for_the_answer_to_the_next() {
     let wait = "import os, time\ndef late():\n  while not os.path.exists('go'): time.sleep(0.01)\n  print('late')\n\n";
     bench.call(&python, json!({"text": wait}));
     assert!(bench.call(&python, json!({"text": "late()"})).timed_out);
-    // Still at work: what is sent now is read after it.
+    // The program is busy, so it reads this input later.
     let seen = bench.call(&python, json!({"text": "print('next')"}));
     assert!(seen.timed_out, "{}", seen.text);
     assert!(
@@ -248,7 +248,7 @@ fn what_is_printed_late_for_a_call_is_not_taken_for_the_answer_to_the_next() {
     let patient = ToolDefinition { timeout_sec: Some(30), ..python.clone() };
     assert_eq!(bench.call(&patient, json!({})).text, "late\nnext");
     assert_eq!(bench.call(&patient, json!({"text": "print('clear')"})).text, "clear");
-    // Finished meanwhile: its output is shown as its own, and kept in its own folder.
+    // The first call has finished in the meantime: its output is shown as its own, and stored in its own folder.
     std::fs::remove_file(bench.folder.path().join("go")).unwrap();
     assert!(bench.call(&python, json!({"text": "late(); n = open('done', 'w').close()"})).timed_out);
     std::fs::write(bench.folder.path().join("go"), "").unwrap();

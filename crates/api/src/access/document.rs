@@ -1,4 +1,4 @@
-//! Credentials as they are kept: JSON with digests, times in microseconds.
+//! The stored form of the credentials: JSON with digests of secrets and times in microseconds.
 
 use abide_domain::time::Timestamp;
 use abide_wire::access as wire;
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{OWNER, SIGN_IN_IDLE, SIGN_IN_MAX_AGE, TokenPermissions, USE_PRECISION, secret::SecretDigest};
 
-/// Everything that is kept.
+/// The contents of the credentials file.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct AccessDocument {
     pub(super) version: u32,
@@ -24,7 +24,7 @@ pub(super) struct TokenRecord {
     pub(super) permissions: TokenPermissions,
     pub(super) created_at: Option<Timestamp>,
     pub(super) expires_at: Option<Timestamp>,
-    /// How long a new secret of it lives.
+    /// Lifetime of each new secret of this token, in seconds. `None`: it does not expire.
     pub(super) expires_in_sec: Option<u32>,
     pub(super) last_used_at: Option<Timestamp>,
 }
@@ -72,7 +72,7 @@ impl TokenRecord {
         self.expires_at.is_some_and(|at| at <= now)
     }
 
-    /// Notes a use; whether there is something new to keep.
+    /// Records a use. Returns whether the document has changed and must be saved.
     pub(super) fn used(&mut self, now: Timestamp) -> bool {
         note_use(&mut self.last_used_at, now)
     }
@@ -98,7 +98,7 @@ impl SignInRecord {
         self.expires_at() <= now
     }
 
-    /// Notes a use; whether there is something new to keep.
+    /// Records a use. Returns whether the document has changed and must be saved.
     pub(super) fn used(&mut self, now: Timestamp) -> bool {
         note_use(&mut self.last_used_at, now)
     }

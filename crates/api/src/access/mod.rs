@@ -1,8 +1,8 @@
 //! Credentials of one home: the owner's token, further tokens with permissions, and browser sign-ins.
 //!
-//! [`AccessRegistry`] knows digests of secrets, never a secret itself. Whoever opens it says where it is kept
-//! ([`AccessStorage`]). It is kept apart from the journal: a restored backup must not bring back what was revoked. One
-//! process at a time writes it, the one that holds the home's lock.
+//! [`AccessRegistry`] holds digests of secrets, never a secret. The caller that opens it supplies the storage
+//! ([`AccessStorage`]). Credentials are stored apart from the journal, so that a restored backup does not reinstate a
+//! revoked token. Only the process that holds the home's lock writes them.
 
 mod document;
 mod permissions;
@@ -23,15 +23,15 @@ use secret::{SecretDigest, random};
 /// The name of the token in the file `token`.
 pub const OWNER: &str = "owner";
 
-/// Where credentials are kept.
+/// Stores the credentials of a home.
 pub trait AccessStorage: Send + Sync + std::fmt::Debug {
-    /// Keeps everything but the owner's token, in the place of what was kept before.
+    /// Replaces the stored document, which holds everything except the owner's token.
     fn save(&self, document: &[u8]) -> io::Result<()>;
-    /// Keeps a new token of the owner's, which is the only secret that is kept as it is.
+    /// Stores a new owner's token. It is the only secret that is stored in plain text.
     fn save_owner_token(&self, token: &str) -> io::Result<()>;
 }
 
-/// Keeps nothing, for tests.
+/// Storage for tests that discards everything.
 #[derive(Debug)]
 pub struct NoStorage;
 
@@ -55,83 +55,79 @@ pub struct AccessRegistry {
 #[derive(Debug)]
 struct RegistryState {
     document: AccessDocument,
-    /// When something was used that is not saved yet.
+    /// Time of the first use that is not yet saved.
     unsaved_since: Option<Timestamp>,
 }
 
-/// The client behind a request.
+/// The authenticated client of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Principal {
-    /// The token, which a sign-in was exchanged for.
+    /// Name of the token. For a sign-in, the token that it was exchanged for.
     pub(crate) token: Arc<str>,
-    /// The sign-in, if the client is a browser.
+    /// Id of the sign-in if the client is a browser.
     pub(crate) sign_in: Option<Arc<str>>,
     pub(crate) permissions: TokenPermissions,
 }
 
-/// A browser sign-in that was just made.
+/// A newly created browser sign-in.
 #[derive(Debug)]
 pub(crate) struct NewSignIn {
-    /// What the browser sends by itself, to every port of this host.
+    /// Secret in the cookie. Browsers send it to every port of this host.
     pub(crate) cookie: String,
-    /// What the page keeps for its own origin and sends as a header. One is worth nothing without the other.
+    /// Secret that the page keeps for its own origin and sends as a header. The cookie is valid only together with it.
     pub(crate) page_key: String,
 }
 
-/// What a cookie is worth.
+/// Result of checking a cookie.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum CookieVerdict {
-    /// It came with the page's key.
+    /// The cookie is valid and the page key matches.
     Known(Principal),
-    /// It is a sign-in's, but came alone.
+    /// The cookie is valid, but the page key is missing or wrong.
     WithoutPageKey,
     Unknown,
 }
 
-/// Why credentials were not changed.
+/// A change of the credentials that failed.
 #[derive(Debug, thiserror::Error)]
 pub enum AccessError {
-    /// The name is taken.
     #[error(
         "there is a token {0} already; choose another name, or make a new secret for it: abide token rotate {0}"
     )]
     Exists(String),
-    /// No token or sign-in has this name.
     #[error("there is no token or sign-in {0}; `abide token ls` and `abide token ls --sign-ins` list them")]
     Unknown(String),
-    /// The owner's token cannot be taken away.
+    /// The owner's token cannot be revoked, only rotated.
     #[error("the owner's token cannot be revoked; make a new secret for it: abide token rotate owner")]
     Owner,
-    /// A value that cannot be.
     #[error("{0}")]
     Invalid(String),
-    /// There are too many.
+    /// The maximum number of tokens is reached.
     #[error("there are {MAX_TOKENS} tokens already; revoke one first")]
     Full,
-    /// It could not be kept.
     #[error("cannot save the credentials: {0}")]
     Storage(#[from] io::Error),
-    /// What was kept cannot be read.
+    /// The stored document cannot be parsed.
     #[error("cannot read the credentials: {0}")]
     Damaged(#[from] serde_json::Error),
 }
 
-/// The most tokens beside the owner's.
+/// Maximum number of tokens in addition to the owner's.
 const MAX_TOKENS: usize = 1_000;
-/// The most sign-ins; the one that was used longest ago makes room.
+/// Maximum number of sign-ins. The least recently used one is removed to make room.
 const MAX_SIGN_INS: usize = 200;
-/// A sign-in that is not used for so long ends.
+/// Idle timeout of a sign-in.
 const SIGN_IN_IDLE: Seconds = Seconds(14 * 24 * 3600);
-/// A sign-in ends after so long however often it is used.
+/// Maximum age of a sign-in, regardless of its use.
 pub(crate) const SIGN_IN_MAX_AGE: Seconds = Seconds(90 * 24 * 3600);
-/// The longest life of a token that expires.
+/// Maximum lifetime of a token with an expiry: 10 years.
 const MAX_EXPIRY: Seconds = Seconds(315_360_000);
-/// How precisely the last use is remembered.
+/// Resolution of the recorded last use.
 const USE_PRECISION: Seconds = Seconds(60);
 
 impl AccessRegistry {
-    /// The credentials that were kept as `document`; the first time there are none. Sign-ins of an owner's token that was
-    /// replaced meanwhile are void.
+    /// Opens the credentials stored as `document`; `None` creates a new registry. Sign-ins of an owner's token that has
+    /// been replaced since are discarded.
     pub fn open(
         owner_token: &str,
         document: Option<&[u8]>,
@@ -160,7 +156,7 @@ impl AccessRegistry {
         Ok(self.storage.save(&serde_json::to_vec_pretty(&state.document)?)?)
     }
 
-    /// Makes a change and keeps it; if it cannot be kept, it is not made.
+    /// Applies a change and saves it. If saving fails, the change is rolled back.
     fn change<T>(
         &self,
         change: impl FnOnce(&mut AccessDocument) -> Result<T, AccessError>,
@@ -175,12 +171,12 @@ impl AccessRegistry {
         outcome
     }
 
-    /// The name of the cookie: of this home, because browsers send cookies to every port of a host.
+    /// Name of the cookie. It contains the home's id, because browsers send cookies to every port of a host.
     pub(crate) fn cookie_name(&self) -> String {
         format!("abide_session_{}", self.lock().document.home_id)
     }
 
-    /// The client that shows this token.
+    /// Returns the client that presented this token.
     pub(crate) fn token(&self, shown: &str, now: Timestamp) -> Option<Principal> {
         let digest = SecretDigest::of(shown);
         let mut state = self.lock();
@@ -196,7 +192,7 @@ impl AccessRegistry {
         Some(principal)
     }
 
-    /// What a cookie is worth, with the page's key that came beside it.
+    /// Checks a cookie together with the page key sent beside it.
     pub(crate) fn cookie(&self, shown: &str, page_key: Option<&str>, now: Timestamp) -> CookieVerdict {
         let digest = SecretDigest::of(shown);
         let mut state = self.lock();
@@ -221,12 +217,12 @@ impl AccessRegistry {
         CookieVerdict::Known(principal)
     }
 
-    /// Whether the last uses of credentials should be kept.
+    /// Returns whether last-use times should be saved now.
     pub(crate) fn has_uses_to_save(&self, now: Timestamp) -> bool {
         self.lock().unsaved_since.is_some_and(|since| now.since(since) >= USE_PRECISION)
     }
 
-    /// Keeps when credentials were last used, if that was not kept for a while. A failure is tried again later.
+    /// Saves last-use times if the oldest unsaved one is at least `USE_PRECISION` old. A failure is retried later.
     pub fn save_uses(&self, now: Timestamp) {
         let mut state = self.lock();
         if state.unsaved_since.is_some_and(|since| now.since(since) >= USE_PRECISION)
@@ -236,16 +232,16 @@ impl AccessRegistry {
         }
     }
 
-    /// Keeps when credentials were last used, before the process ends.
+    /// Saves last-use times before the process exits.
     pub fn close(&self) {
         let mut state = self.lock();
-        // The only loss is when something was last used.
+        // If this fails, only last-use times are lost.
         if state.unsaved_since.take().is_some() {
             self.save(&state).ok();
         }
     }
 
-    /// Every token, by name.
+    /// Returns all tokens, sorted by name.
     pub fn tokens(&self) -> Vec<wire::AccessToken> {
         let mut tokens: Vec<wire::AccessToken> =
             self.lock().document.all_tokens().map(TokenRecord::to_wire).collect();
@@ -253,7 +249,7 @@ impl AccessRegistry {
         tokens
     }
 
-    /// Makes a token.
+    /// Creates a token.
     pub fn new_token(
         &self,
         new: &wire::CreateTokenRequest,
@@ -293,7 +289,7 @@ impl AccessRegistry {
         Ok(wire::IssuedToken { token, secret })
     }
 
-    /// Makes a new secret for a token. The old one, and the sign-ins that it was exchanged for, are void at once.
+    /// Replaces the secret of a token. The old secret and all sign-ins obtained with it become invalid immediately.
     pub fn rotate(&self, name: &str, now: Timestamp) -> Result<wire::IssuedToken, AccessError> {
         let secret = if name == OWNER { random(32)? } else { fresh_secret()? };
         let before = self.lock().document.clone();
@@ -308,7 +304,7 @@ impl AccessRegistry {
             document.sign_ins.retain(|sign_in| sign_in.token != name);
             Ok(token)
         })?;
-        // A crash between the two is noticed at the next start, where the file counts.
+        // After a crash between the two writes, the next start trusts the token file.
         if name == OWNER
             && let Err(error) = self.storage.save_owner_token(&secret)
         {
@@ -320,7 +316,7 @@ impl AccessRegistry {
         Ok(wire::IssuedToken { token, secret })
     }
 
-    /// Takes a token away, and with it its sign-ins; or one sign-in.
+    /// Revokes a token and its sign-ins, or a single sign-in.
     pub fn revoke(&self, name: &str) -> Result<(), AccessError> {
         if name == OWNER {
             return Err(AccessError::Owner);
@@ -336,7 +332,7 @@ impl AccessRegistry {
         })
     }
 
-    /// Every sign-in that has not ended, the oldest first.
+    /// Returns all valid sign-ins, oldest first.
     pub fn sign_ins(&self, now: Timestamp) -> Vec<wire::SignIn> {
         let state = self.lock();
         state
@@ -348,7 +344,7 @@ impl AccessRegistry {
             .collect()
     }
 
-    /// Signs a browser in that has shown a token.
+    /// Creates a sign-in for a browser that presented a token.
     pub(crate) fn sign_in(
         &self,
         token: &str,

@@ -1,28 +1,26 @@
-//! Sets of permissions.
+//! A set of permissions.
 
 use abide_wire::access::Permission;
 use serde::{Deserialize, Serialize};
 
-/// What a credential permits. The same sets serve tokens and browser sign-ins.
+/// The set of permissions of a token or browser sign-in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "Vec<Permission>", into = "Vec<Permission>")]
 pub struct TokenPermissions(u8);
 
 impl TokenPermissions {
-    /// Everything.
     pub const ALL: Self = Self(1 << Permission::Admin as u8);
 
-    /// Whether something that needs this permission is permitted. `admin` permits everything.
+    /// Returns whether the set includes `needed`. `admin` includes every permission.
     pub fn permit(self, needed: Permission) -> bool {
         self.0 & (1 << needed as u8) != 0 || self.0 & Self::ALL.0 != 0
     }
 
-    /// Whether nothing is permitted.
     pub fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// The permissions that were given, in their order.
+    /// Returns the permissions in the set, in declaration order.
     pub fn list(self) -> Vec<Permission> {
         Permission::ALL.into_iter().filter(|one| self.0 & (1 << *one as u8) != 0).collect()
     }

@@ -1,7 +1,7 @@
-//! Secrets of credentials: made at random, and kept only as their digest.
+//! Secrets of credentials: generated at random, stored only as digests.
 //!
-//! A secret has 256 random bits, so a plain SHA-256 cannot be searched for what it was made from. Digests, not secrets,
-//! are compared: the time that a comparison takes says nothing about the secret.
+//! A secret has 256 random bits, so an unsalted SHA-256 cannot be brute-forced. Comparing digests instead of secrets
+//! prevents timing attacks.
 
 use std::io;
 
@@ -9,7 +9,6 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
-/// The SHA-256 of a secret.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SecretDigest([u8; 32]);
 

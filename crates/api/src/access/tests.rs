@@ -1,4 +1,4 @@
-//! Credentials: what each is worth, for how long, and that no secret is kept.
+//! Tests of the credentials: validity, expiry, and the absence of secrets in the stored document.
 
 use std::sync::{Arc, Mutex};
 

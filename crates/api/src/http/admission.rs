@@ -1,8 +1,8 @@
-//! Places for connections: a small share for connections that have shown no credential, the rest for those that have.
+//! Connection limits: a small share for unauthenticated connections, the rest for authenticated ones.
 //!
-//! A new connection begins in the small share. Its first request that the guard accepts moves it to a place of its own.
-//! When the small share is full, the oldest connection in it is closed: a client that sends its request at once is
-//! served, however many silent connections there are. A connection that shows nothing in time is closed too.
+//! A new connection counts against the small share. Its first accepted request moves it to the authenticated share.
+//! When the small share is full, its oldest connection is closed. Idle connections therefore cannot lock out a client
+//! that sends its request at once. A connection that does not authenticate in time is closed too.
 
 use std::{
     collections::BTreeMap,
@@ -15,7 +15,7 @@ use tokio::{
     time::timeout,
 };
 
-/// The places of one listener.
+/// The connection slots of one listener.
 #[derive(Debug)]
 pub(super) struct ConnectionLimiter {
     proven: Arc<Semaphore>,
@@ -26,11 +26,11 @@ pub(super) struct ConnectionLimiter {
 #[derive(Debug, Default)]
 struct UnauthenticatedConnections {
     last_number: u64,
-    /// The oldest has the lowest number.
+    /// Keyed by sequence number; the oldest connection has the lowest.
     connections: BTreeMap<u64, watch::Sender<ConnectionAuthState>>,
 }
 
-/// How a connection stands with its listener.
+/// Authentication state of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ConnectionAuthState {
     Unproven,
@@ -38,7 +38,7 @@ enum ConnectionAuthState {
     Evicted,
 }
 
-/// One connection's place, given back when this is dropped.
+/// The slot of one connection. Dropping it releases the slot.
 #[derive(Debug)]
 pub(super) struct ConnectionPermit {
     places: Arc<ConnectionLimiter>,
@@ -47,12 +47,12 @@ pub(super) struct ConnectionPermit {
     place: Mutex<Option<OwnedSemaphorePermit>>,
 }
 
-/// Every place for clients that have shown a credential is taken.
+/// All slots for authenticated connections are in use.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct ConnectionLimitReached;
 
 impl ConnectionLimiter {
-    /// So many connections with a credential, and an eighth of that (8 to 128) without one.
+    /// Allows `max_connections` authenticated connections, and an eighth of that (8 to 128) unauthenticated ones.
     pub(super) fn new(max_connections: usize) -> Arc<Self> {
         Arc::new(Self {
             proven: Arc::new(Semaphore::new(max_connections.min(Semaphore::MAX_PERMITS))),
@@ -61,7 +61,7 @@ impl ConnectionLimiter {
         })
     }
 
-    /// Takes a new connection in, at the cost of the oldest one that has shown nothing if there are too many.
+    /// Admits a new connection. If the unauthenticated share is full, its oldest connection is closed.
     pub(super) fn admit(self: &Arc<Self>) -> Arc<ConnectionPermit> {
         let standing = watch::Sender::new(ConnectionAuthState::Unproven);
         let mut unproven = self.unproven.lock().unwrap_or_else(PoisonError::into_inner);
@@ -84,7 +84,7 @@ impl ConnectionLimiter {
 }
 
 impl ConnectionPermit {
-    /// Moves the connection to a place of its own, because its client has shown a credential.
+    /// Moves the connection to the authenticated share.
     pub(super) fn prove(&self) -> Result<(), ConnectionLimitReached> {
         let mut place = self.place.lock().unwrap_or_else(PoisonError::into_inner);
         if place.is_none() {
@@ -96,7 +96,7 @@ impl ConnectionPermit {
         Ok(())
     }
 
-    /// Ends when the connection has to be closed because it has shown nothing: its time is over, or others need the room.
+    /// Completes when the connection must be closed: its authentication timeout has passed, or it was evicted.
     pub(super) async fn expired(&self, limit: Duration) {
         let mut standing = self.standing.subscribe();
         let is_proven = {

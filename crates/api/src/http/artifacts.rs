@@ -1,8 +1,9 @@
-//! A run's files for the person: what its engine put into the artifacts folder of its workspace.
+//! Artifacts of a run: the files that its engine put into the artifacts folder of its workspace.
 //!
-//! The folder's contents are whatever an agent made of them. Paths are opened below the workspace without following a link,
-//! neither in the folder nor on the way to it. What is no plain file is not there. A listing is bounded in entries, depth
-//! and time, and says so when it reached a bound. Browsers are told to save what they get rather than to show it.
+//! The folder is untrusted, because an agent controls it. Paths are opened below the workspace without following
+//! symbolic links, in the folder and on the way to it. Only regular files are served. A listing is limited in entries,
+//! depth and time, and reports when it was truncated. Responses tell browsers to download the file instead of
+//! displaying it.
 
 use std::{
     fs::File,
@@ -32,10 +33,10 @@ use axum::{
     response::Response,
 };
 
-/// How much of a folder one listing looks at.
+/// Limits of one listing.
 const LISTING: ListingLimits =
     ListingLimits { max_entries: 20_000, max_depth: 16, max_time: Duration::from_secs(5) };
-/// How much of a file is read at a time.
+/// Read size, in bytes.
 const PIECE: usize = 64 << 10;
 
 /// Lists a run's files, by path.
@@ -115,7 +116,6 @@ fn insert(response: &mut Response, name: header::HeaderName, value: &str) {
     }
 }
 
-/// The artifacts folder of a run.
 struct ArtifactFolder {
     workspace: String,
     artifacts: String,
@@ -130,14 +130,14 @@ impl ArtifactFolder {
         })
     }
 
-    /// The folder itself. The workspace is the owner's word and may lead anywhere; what is below it may not.
+    /// Opens the folder. The workspace path is chosen by the owner and may contain links; the path below it may not.
     fn enter(&self) -> Result<Directory, OsError> {
         Directory::open(FilePath::new(&self.workspace))?.directory(&self.artifacts)
     }
 
-    /// The file of that name and its size, if it is a plain one.
+    /// Opens a regular file and returns it with its size.
     fn open(&self, path: &str) -> Option<(File, u64)> {
-        // One file has one path here: what is left out of a path by rule is not accepted in it.
+        // Each file has exactly one path: empty and `.` components are rejected.
         if path.split('/').any(|part| part.is_empty() || part == ".") {
             return None;
         }
@@ -146,7 +146,7 @@ impl ArtifactFolder {
         Some((file, size))
     }
 
-    /// The plain files below the folder, in no particular order; none if it is not there.
+    /// Lists the regular files below the folder, unsorted. A missing folder has none.
     fn list(&self, limits: ListingLimits) -> ArtifactListing {
         let mut listing = ArtifactListing::default();
         if let Ok(top) = self.enter() {
@@ -156,12 +156,11 @@ impl ArtifactFolder {
     }
 }
 
-/// The bounds of a listing.
 #[derive(Clone, Copy)]
 struct ListingLimits {
-    /// Files, folders and everything else.
+    /// Counts files, folders and all other entries.
     max_entries: usize,
-    /// How many folders deep.
+    /// Maximum nesting of folders.
     max_depth: usize,
     max_time: Duration,
 }
@@ -169,7 +168,7 @@ struct ListingLimits {
 #[derive(Default)]
 struct ArtifactListing {
     files: Vec<wire::ArtifactInfo>,
-    /// Whether a bound was reached.
+    /// Whether a limit was reached.
     truncated: bool,
 }
 
@@ -177,7 +176,7 @@ impl ArtifactListing {
     fn walk(&mut self, top: &Directory, limits: ListingLimits) {
         let begin = monotonic();
         let mut entries_left = limits.max_entries;
-        // Folders that are still to be listed, by path, and their depth.
+        // Folders still to be listed, with their depth.
         let mut folders = vec![(String::new(), 0)];
         while let Some((folder, depth)) = folders.pop() {
             let below;
@@ -195,7 +194,7 @@ impl ArtifactListing {
                     return;
                 }
                 entries_left -= 1;
-                // A name that is no text cannot be asked for over this interface.
+                // A name that is not UTF-8 cannot be requested over HTTP.
                 let Some(name) = entry.name.to_str() else { continue };
                 let path = if folder.is_empty() { name.to_owned() } else { format!("{folder}/{name}") };
                 match entry.kind {
@@ -219,7 +218,8 @@ fn artifact(path: String, metadata: &FileMetadata) -> wire::ArtifactInfo {
     wire::ArtifactInfo { path, size: metadata.size, modified_at: translate::time(modified_at) }
 }
 
-/// The bytes of a file, as they are taken. A file that shrinks meanwhile ends the answer early, and the client sees it.
+/// Streams a file in pieces. If the file shrinks meanwhile, the response ends early and the client detects it by the
+/// length.
 fn pieces(file: File, first: u64, length: u64) -> impl futures_util::Stream<Item = io::Result<Bytes>> {
     futures_util::stream::unfold(Some((file, first, length)), |state| async move {
         let (mut file, at, left) = state.filter(|(_, _, left)| *left > 0)?;
@@ -242,8 +242,8 @@ fn pieces(file: File, first: u64, length: u64) -> impl futures_util::Stream<Item
     })
 }
 
-/// Where the wanted range begins and how long it is. Several ranges, and units that nobody uses, are answered with the
-/// whole, as the rules of HTTP allow.
+/// Parses the `Range` header into start and length. Multiple ranges and units other than bytes are ignored, as HTTP
+/// permits: the response is then the whole file.
 fn range(headers: &HeaderMap, size: u64) -> Result<Option<(u64, u64)>, HttpProblem> {
     let Some(given) = headers.get(header::RANGE).and_then(|range| range.to_str().ok()) else {
         return Ok(None);
@@ -268,7 +268,7 @@ fn range(headers: &HeaderMap, size: u64) -> Result<Option<(u64, u64)>, HttpProbl
     Ok(Some((first, end - first)))
 }
 
-/// What a file is, as far as it can be shown without harm; everything else is bytes.
+/// Returns the media type for types that are safe to display; all others are `application/octet-stream`.
 fn kind(path: &str) -> &'static str {
     let extension = path.rsplit_once('.').map_or("", |(_, extension)| extension);
     match extension.to_ascii_lowercase().as_str() {
@@ -283,7 +283,7 @@ fn kind(path: &str) -> &'static str {
     }
 }
 
-/// To be saved under its own name.
+/// Returns a `Content-Disposition` that makes browsers download the file under its own name.
 fn disposition(path: &str) -> String {
     let name = path.rsplit('/').next().unwrap_or_default();
     let encoded: String = name
@@ -376,7 +376,7 @@ mod tests {
         assert_eq!(folder.list(LISTING).files.len(), 2);
     }
 
-    /// SECURITY finding 19: empty folders were not counted, and the walk went on after the bound.
+    /// SECURITY finding 19: empty folders were not counted, and the walk continued after the limit.
     #[test]
     fn a_listing_is_bounded_in_folders_too_and_says_so() {
         let (place, folder) = place();

@@ -1,7 +1,7 @@
-//! What a request says: JSON bodies and queries, read within bounds and refused with advice.
+//! Extractors for JSON bodies and queries, with size limits and error messages that suggest a correction.
 //!
-//! A field that nobody knows is an error that names the nearest known one: a misspelt option that is silently ignored
-//! changes what a run may do.
+//! Unknown fields are errors that name the nearest known field. A misspelt option that is silently ignored would change
+//! the permissions of a run.
 
 use std::time::Duration;
 
@@ -16,10 +16,10 @@ use serde_json::Value;
 
 use super::problem::{HttpProblem, ProblemCode};
 
-/// How long a client may take to send a body.
+/// Time limit for receiving a body.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A JSON body, with the value that it was made from.
+/// A JSON body together with the value that it was parsed from.
 #[derive(Debug)]
 pub(super) struct JsonBody<T> {
     pub(super) parsed: T,
@@ -45,7 +45,7 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for JsonBody<T> {
     }
 }
 
-/// A body that says it is JSON, as it was sent.
+/// Reads a body with a JSON content type.
 async fn json_bytes<S: Send + Sync>(request: Request, state: &S) -> Result<Bytes, HttpProblem> {
     if !is_json(request.headers()) {
         return Err(HttpProblem::new(
@@ -59,7 +59,7 @@ async fn json_bytes<S: Send + Sync>(request: Request, state: &S) -> Result<Bytes
         .map_err(unreadable)
 }
 
-/// One JSON object, as it was sent.
+/// The bytes of one JSON object, unparsed.
 #[derive(Debug)]
 pub(super) struct RawJson(pub(super) Bytes);
 
@@ -77,7 +77,7 @@ impl<S: Send + Sync> FromRequest<S> for RawJson {
     }
 }
 
-/// A JSON body that may be left out, for requests that have nothing to say but the usual.
+/// A JSON body that may be omitted; the default is used then.
 #[derive(Debug)]
 pub(super) struct OptionalBody<T>(pub(super) T);
 
@@ -94,7 +94,6 @@ impl<T: DeserializeOwned + Default, S: Send + Sync> FromRequest<S> for OptionalB
     }
 }
 
-/// The query of a request.
 #[derive(Debug)]
 pub(super) struct QueryParams<T>(pub(super) T);
 
@@ -111,7 +110,7 @@ impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for QueryPa
     }
 }
 
-/// What a path names. Text that is not even text names nothing.
+/// Parameters of the path. A parameter that is not UTF-8 yields "not found".
 #[derive(Debug)]
 pub(super) struct PathParams<T>(pub(super) T);
 
@@ -126,7 +125,7 @@ impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for PathPar
     }
 }
 
-/// How many items of a list are asked for.
+/// Validates the requested page size.
 pub(super) fn limit(asked: Option<u32>) -> Result<usize, HttpProblem> {
     match asked {
         None => Ok(USUAL_LIMIT),
@@ -135,12 +134,12 @@ pub(super) fn limit(asked: Option<u32>) -> Result<usize, HttpProblem> {
     }
 }
 
-/// How many items a page has unless the client says.
+/// Default number of items per page.
 pub(super) const USUAL_LIMIT: usize = 100;
-/// How many items a page may have.
+/// Maximum number of items per page.
 pub(super) const MOST_ITEMS: u32 = 500;
 
-/// Refuses a text that is too short or too long, counted in characters as the schema counts them.
+/// Rejects a text that is too short or too long. Length is counted in characters, as in the schema.
 pub(super) fn check_length(name: &str, text: &str, least: usize, most: usize) -> Result<(), HttpProblem> {
     let length = text.chars().count();
     if length < least {
@@ -181,7 +180,7 @@ fn holds_nul(value: &Value) -> bool {
     }
 }
 
-/// What serde says about an input that does not fit, with a suggestion for a misspelt name.
+/// Converts a serde error into a problem, with a suggestion for a misspelt name.
 fn not_understood(reason: &str) -> HttpProblem {
     let Some((_, rest)) = reason.split_once("unknown field `") else {
         return HttpProblem::invalid(reason.to_owned());

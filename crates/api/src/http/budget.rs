@@ -1,7 +1,8 @@
-//! Bytes of answers under way: how many wait in memory until clients take them, for each credential and in all.
+//! Memory budget for responses that clients have not yet received, per credential and in total.
 //!
-//! A reservation is made before an answer is read or written out, and ends when the client has taken nearly all of it.
-//! Who finds no room waits; a client that takes nothing is cut off by the server's patience and gives its room back.
+//! Bytes are reserved before a response is read or serialised, and released when the client has received nearly all of
+//! it. A request without budget waits. A client that does not read is disconnected by the server's timeout, which
+//! releases its bytes.
 
 use std::{
     collections::HashMap,
@@ -18,25 +19,24 @@ use axum::body::{Body, Bytes, HttpBody};
 use hyper::body::{Frame, SizeHint};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// The bytes of all answers that are under way.
+/// Limit for all responses together.
 const MAX_BYTES: usize = 64 << 20;
-/// Those of one credential.
+/// Limit for the responses of one credential.
 const MAX_BYTES_OF_ONE: usize = 32 << 20;
-/// What permits count: a semaphore counts less than bytes.
+/// Bytes per semaphore permit: a semaphore cannot count individual bytes up to the limit.
 const UNIT: usize = 1 << 10;
-/// In pieces of this size answers are passed on.
+/// Size of the pieces in which a response is sent.
 const PIECE: usize = 64 << 10;
 
-/// Room for answers.
 #[derive(Debug)]
 pub(super) struct ByteBudget {
     all: Arc<Semaphore>,
     of_one: Mutex<HashMap<Arc<str>, Arc<Semaphore>>>,
-    /// The unread bytes of all WebSockets, which hold back their sources and so need no reservation.
+    /// Unread bytes of all WebSockets. They need no reservation, because they apply backpressure to their sources.
     streamed: AtomicUsize,
 }
 
-/// Room that is taken until this is dropped.
+/// Reserved bytes, released on drop.
 #[derive(Debug)]
 pub(super) struct ByteReservation {
     of_one: OwnedSemaphorePermit,
@@ -44,7 +44,7 @@ pub(super) struct ByteReservation {
 }
 
 impl ByteReservation {
-    /// Gives room back beyond so many bytes.
+    /// Releases the reservation in excess of `bytes`.
     pub(super) fn shrink_to(&mut self, bytes: usize) {
         let units = bytes.div_ceil(UNIT).max(1);
         for permit in [&mut self.of_one, &mut self.of_all] {
@@ -61,11 +61,11 @@ impl Default for ByteBudget {
 }
 
 impl ByteBudget {
-    /// Waits for room for so many bytes; one answer never needs more than a credential may have.
+    /// Waits until `bytes` can be reserved. A response larger than the credential's limit reserves the limit.
     pub(super) async fn reserve(&self, credential: &Arc<str>, bytes: usize) -> Option<ByteReservation> {
         let units = u32::try_from(bytes.clamp(1, MAX_BYTES_OF_ONE).div_ceil(UNIT)).ok()?;
         let of_one = self.of_one(credential);
-        // The semaphores are never closed.
+        // The semaphores are never closed, so `acquire` does not fail.
         let of_one = of_one.acquire_many_owned(units).await.ok()?;
         let of_all = self.all.clone().acquire_many_owned(units).await.ok()?;
         Some(ByteReservation { of_one, of_all })
@@ -73,7 +73,7 @@ impl ByteBudget {
 
     fn of_one(&self, credential: &Arc<str>) -> Arc<Semaphore> {
         let mut known = self.of_one.lock().unwrap_or_else(PoisonError::into_inner);
-        // A credential with nothing under way needs no entry.
+        // Entries of credentials without reservations are removed.
         known.retain(|_, room| Arc::strong_count(room) > 1);
         known
             .entry(credential.clone())
@@ -81,7 +81,7 @@ impl ByteBudget {
             .clone()
     }
 
-    /// Counts unread bytes of a WebSocket; whether there is room for more of all WebSockets.
+    /// Counts unread bytes of a WebSocket. Returns whether the total for all WebSockets is below the limit.
     pub(super) fn add_streamed(&self, bytes: usize) -> bool {
         self.streamed.fetch_add(bytes, Ordering::AcqRel) + bytes < MAX_BYTES
     }
@@ -91,7 +91,7 @@ impl ByteBudget {
     }
 }
 
-/// A body that keeps its reservation, as far as it needs it, until its last piece is passed on.
+/// Creates a body that holds its reservation until its last piece is sent, shrinking it as pieces are sent.
 pub(super) fn body(bytes: Vec<u8>, mut reservation: Option<ByteReservation>) -> Body {
     if let Some(reservation) = &mut reservation {
         reservation.shrink_to(bytes.len());

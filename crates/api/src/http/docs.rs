@@ -1,7 +1,7 @@
-//! Pages for people with a browser: what can be asked here, and where the token is shown first.
+//! HTML pages: the API documentation and the sign-in page.
 //!
-//! Both pages are whole in themselves: nothing is loaded from elsewhere, and the policy that goes with them forbids it.
-//! The page about the routes reads `/openapi.json`, so it cannot tell anything else than what is there.
+//! Both pages are self-contained, and their content security policy forbids loading other resources. The documentation
+//! page renders `/openapi.json`.
 
 use std::sync::OnceLock;
 
@@ -33,7 +33,7 @@ pub(super) async fn start() -> Redirect {
     Redirect::temporary("/docs")
 }
 
-/// Where a browser shows the token, in the place of a page that it may not see yet.
+/// The sign-in page, served in place of a page that requires a credential.
 pub(super) fn login() -> Response {
     page(StatusCode::UNAUTHORIZED, LOGIN)
 }
@@ -61,7 +61,7 @@ fn page(status: StatusCode, html: &'static str) -> Response {
     response
 }
 
-/// The digest by which a policy allows the one element of that name in a page.
+/// Returns the CSP hash that permits the one inline element of that name in a page.
 fn allowance(page: &str, element: &str) -> String {
     let text = page.split_once(&format!("<{element}>")).map_or("", |(_, rest)| rest);
     let text = text.split_once(&format!("</{element}>")).map_or("", |(text, _)| text);

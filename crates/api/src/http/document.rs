@@ -1,6 +1,6 @@
-//! The document that describes every route (OpenAPI 3.1), made from the declarations at the handlers.
+//! The OpenAPI 3.1 document, generated from the declarations at the handlers.
 //!
-//! What holds for all routes is added here once: how a client shows who it is, and the refusals that every route knows.
+//! Parts common to all routes are added here: the security schemes and the error responses.
 
 use std::sync::OnceLock;
 
@@ -14,7 +14,7 @@ use utoipa::{PartialSchema, openapi::OpenApi};
 
 use super::problem::PROBLEM_JSON;
 
-/// The whole document as it is published, with its keys in order.
+/// Returns the complete document with sorted keys.
 pub(super) fn complete(declared: OpenApi) -> Value {
     let mut document = serde_json::to_value(declared).unwrap_or_default();
     document["openapi"] = json!("3.1.0");
@@ -45,7 +45,7 @@ pub(super) fn complete(declared: OpenApi) -> Value {
     document["components"]["schemas"]["Problem"] =
         serde_json::to_value(<ProblemDetails as PartialSchema>::schema()).unwrap_or_default();
     document["security"] = json!([{ "token": [] }, { "session": [], "page_key": [] }]);
-    // What takes the rest of a path has a star for the router only.
+    // The router marks a wildcard parameter with a star, which OpenAPI does not know.
     if let Some(paths) = document["paths"].as_object_mut() {
         for path in paths.keys().filter(|path| path.contains("{*")).cloned().collect::<Vec<_>>() {
             let item = paths.remove(&path).unwrap_or_default();
@@ -69,7 +69,7 @@ with a `code` for programs and a `detail` that says what to do. Lists take `curs
 `next_cursor`, which is null on the last page. Times are RFC 3339 in UTC. Ids are prefixed and ordered by time. Answers \
 may gain fields; requests with fields that nobody knows are refused.";
 
-/// Adds what every route may answer, and how a refusal looks.
+/// Adds the error responses that every route can return.
 fn complete_operation(path: &str, method: &str, operation: &mut Value) {
     if path == "/healthz" {
         operation["security"] = json!([]);
@@ -115,7 +115,7 @@ fn complete_operation(path: &str, method: &str, operation: &mut Value) {
     }
 }
 
-/// The same with its keys in order, whatever order the library keeps.
+/// Sorts the keys, so that the result does not depend on the map type of the JSON library.
 fn sorted(value: Value) -> Value {
     match value {
         Value::Object(fields) => {

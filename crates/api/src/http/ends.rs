@@ -1,7 +1,7 @@
-//! The end of a process that served several turns, shown with each of them.
+//! Adds the exit of a process that served several turns to each of these turns.
 //!
 //! A run keeps only its latest turn in memory, so the exit of a held process is recorded with the last turn that it
-//! served. The earlier rows of the same attempt are completed here, when they are read.
+//! served. The earlier rows of the same attempt are completed here when they are read.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use abide_ports::store::{PageRequest, Store, StoreError};
 
 use super::pages::MAX_PAGE_BYTES;
 
-/// How many turns are read at once.
+/// Page size when turns are read.
 const TURNS_AT_ONCE: usize = 200;
 
 type AttemptExits = BTreeMap<Attempt, (ExitStatus, Option<Timestamp>)>;
@@ -51,7 +51,7 @@ fn ends_of(turns: &[Turn]) -> AttemptExits {
     records.filter_map(|record| Some((record.attempt, (record.exit?, record.ended_at)))).collect()
 }
 
-/// How an attempt ended, if any turn says so.
+/// Returns the exit of an attempt, if any turn records it.
 async fn find(store: &dyn Store, run: RunId, attempt: Attempt) -> Result<AttemptExits, StoreError> {
     let first = PageRequest::first(TURNS_AT_ONCE).within(MAX_PAGE_BYTES);
     let mut page = first.clone();

@@ -1,6 +1,6 @@
-//! Engines, as they were found on this machine.
+//! Engines installed on this machine.
 //!
-//! Finding out runs the engines' programs, so it is done once for many who ask, and again after a while.
+//! Detection runs the engines' programs, so its result is cached.
 
 use std::time::Duration;
 
@@ -13,11 +13,11 @@ use tokio::{sync::Mutex, time::Instant};
 
 use super::{HttpState, problem::HttpProblem, translate};
 
-/// What was last found, and when.
+/// The last detection result and its time.
 #[derive(Debug, Default)]
 pub(super) struct EngineCache(Mutex<Option<(Instant, Vec<wire::EngineView>)>>);
 
-/// For how long what was found is believed.
+/// Maximum age of the cached result.
 const BELIEVED: Duration = Duration::from_secs(60);
 
 /// Lists engines: whether each can be used here, and what for.

@@ -1,7 +1,7 @@
-//! What happened, as it happens: server-sent events with durable cursors, or one page of JSON.
+//! Journal events: a stream of server-sent events with durable cursors, or one page of JSON.
 //!
-//! An event's `id` is its position in the journal, so a reader goes on where it stopped, after a restart of either side
-//! too. A reader that does not read holds one page and its place in the feed, and is cut off by the server's patience.
+//! The `id` of an event is its position in the journal, so a client can resume after a restart of either side. A client
+//! that does not read costs one page and a place in the feed, until the server's timeout disconnects it.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -133,14 +133,14 @@ async fn tell(
     }
 }
 
-/// How events are wanted.
+/// The response format requested by the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum EventsFormat {
     Stream,
     Page,
 }
 
-/// A stream unless only JSON is accepted.
+/// Selects a stream unless the client accepts only JSON.
 fn wanted(headers: &HeaderMap) -> Result<EventsFormat, HttpProblem> {
     let mut accepted = Vec::new();
     for value in headers.get_all(header::ACCEPT) {
@@ -169,7 +169,7 @@ fn cursor(headers: &HeaderMap, from: &EventsQuery) -> Result<JournalSeq, HttpPro
     let wrong =
         || HttpProblem::new(ProblemCode::InvalidCursor, "Last-Event-ID must be the id of an event, a number");
     let last = match headers.get("last-event-id") {
-        // A reader that never saw an id sends an empty one.
+        // A client that has not received an id sends an empty one.
         Some(id) if id.is_empty() => None,
         Some(id) => Some(id.to_str().ok().and_then(|id| id.parse().ok()).ok_or_else(wrong)?),
         None => None,
@@ -236,21 +236,21 @@ async fn stream(
     Ok(response)
 }
 
-/// How often something is said when nothing happens.
+/// Interval of keep-alive comments on an idle stream.
 const HEARTBEAT: Duration = Duration::from_secs(15);
-/// How long a store that is away is left alone.
+/// Delay before reading again from a store that failed.
 const RETRY: Duration = Duration::from_secs(1);
-/// How many entries are read from the store at a time for one reader.
+/// Number of entries read from the store at a time for one client.
 const PAGE: usize = 32;
 
-/// One reader of events. It is asked for more only when its connection has room.
+/// State of one event stream. It is polled only when its connection has room.
 struct EventStreamReader {
     interface: HttpState,
     run: Option<RunId>,
-    /// Everything up to here was told or is in `pending`.
+    /// All entries up to this one have been sent or are in `pending`.
     last: JournalSeq,
     feed: Receiver<BroadcastEntry>,
-    /// Whether the feed alone is enough from here on.
+    /// Whether the stream has caught up with the store and needs only the feed.
     caught_up: bool,
     pending: VecDeque<Bytes>,
     heartbeat: Interval,
@@ -260,7 +260,7 @@ struct EventStreamReader {
 }
 
 impl EventStreamReader {
-    /// What to say next; nothing when the daemon goes.
+    /// Returns the next bytes to send; `None` when the daemon stops.
     async fn next(&mut self) -> Option<Bytes> {
         loop {
             if let Some(frame) = self.pending.pop_front() {
@@ -285,7 +285,8 @@ impl EventStreamReader {
         }
     }
 
-    /// Reads from the store. An empty page means that everything later comes by the feed, which was listened to before.
+    /// Reads from the store. An empty page means that all later entries arrive by the feed, which was subscribed to
+    /// before.
     async fn read_on(&mut self) {
         match pages::read(self.interface.daemon(), self.run, self.last, PAGE).await {
             Ok(page) => {
@@ -310,7 +311,7 @@ impl EventStreamReader {
         }
         let is_wanted = self.run.is_none_or(|run| run == told.run);
         match told.frame {
-            // It is not passed on, so it is read.
+            // The feed does not carry this entry, so it is read from the store.
             None if is_wanted => self.caught_up = false,
             None => self.last = told.seq,
             Some(frame) => {

@@ -1,8 +1,8 @@
-//! The journal, told to everybody who listens: new entries are read once and passed on to all.
+//! Broadcasts new journal entries: each is read once and sent to all subscribers.
 //!
-//! A reader that cannot keep up loses its place in the passing-on and goes back to the store, at its own pace; it holds
-//! nobody up and nothing is kept for it. Readers that come late read the store until they have caught up. So the feed
-//! may skip what nobody listened to, and must skip nothing else.
+//! A subscriber that falls behind loses entries of the broadcast and reads them from the store at its own pace. It
+//! neither delays others nor needs a buffer. New subscribers read the store until they have caught up. The broadcast
+//! may therefore skip entries while there are no subscribers, but no others.
 
 use std::time::Duration;
 
@@ -17,7 +17,6 @@ use tokio::sync::{
 
 use super::pages::{self, EncodedEntry};
 
-/// Passes new entries on.
 #[derive(Debug)]
 pub(super) struct EventBroadcast {
     daemon: Daemon,
@@ -25,22 +24,22 @@ pub(super) struct EventBroadcast {
     started: OnceCell<()>,
 }
 
-/// An entry as every reader gets it, written out once for all of them.
+/// An entry, serialised once for all subscribers.
 #[derive(Clone, Debug)]
 pub(super) struct BroadcastEntry {
     pub(super) seq: JournalSeq,
     pub(super) run: RunId,
-    /// None if it is too large to be kept for everybody: who wants it reads it from the store.
+    /// `None` if the entry exceeds `MAX_FRAME_BYTES`; subscribers then read it from the store.
     pub(super) frame: Option<Bytes>,
 }
 
-/// How many entries wait for a reader before it must go back to the store.
+/// Capacity of the broadcast, in entries. A subscriber that is further behind reads the store.
 const KEPT: usize = 256;
-/// The largest entry that is kept for readers, in bytes.
+/// Maximum size of a broadcast entry, in bytes.
 const MAX_FRAME_BYTES: usize = 64 << 10;
-/// How many entries are read at a time.
+/// Number of entries read from the store at a time.
 const PAGE: usize = 128;
-/// How long to wait at the most before the journal is looked at again, whatever was heard of changes.
+/// Maximum time between two reads of the journal, in case a change notification is missed.
 const LONGEST_NAP: Duration = Duration::from_secs(2);
 
 impl EventBroadcast {
@@ -48,11 +47,12 @@ impl EventBroadcast {
         Self { daemon, told: Sender::new(KEPT), started: OnceCell::new() }
     }
 
-    /// Listens from now on. Whoever wants to know what was before reads the store afterwards, not first.
+    /// Subscribes to entries from now on. Callers must read earlier entries from the store after this call, not before.
     pub(super) async fn listen(&self) -> Result<Receiver<BroadcastEntry>, StoreError> {
         let receiver = self.told.subscribe();
         let begin = || async {
-            // Before the first listener reads the store: what comes between the two is told and not only stored.
+            // The head is taken before the first subscriber reads the store, so entries committed between the two are
+            // broadcast.
             let head = self.daemon.store().head().await?;
             tokio::spawn(pass_on(self.daemon.clone(), self.told.clone(), head));
             Ok(())
@@ -66,22 +66,24 @@ async fn pass_on(daemon: Daemon, told: Sender<BroadcastEntry>, mut position: Jou
     let mut changes = daemon.changes();
     loop {
         changes.borrow_and_update();
-        // A store that is away for a moment is asked again; nothing was skipped.
+        // If the store fails, the read is repeated from the same position, so nothing is skipped.
         if let Ok(reached) = catch_up(&daemon, &told, position).await {
             position = reached;
         }
-        let _woken_in_any_case = tokio::time::timeout(LONGEST_NAP, changes.changed()).await;
+        // On timeout the journal is read all the same.
+        tokio::time::timeout(LONGEST_NAP, changes.changed()).await.ok();
     }
 }
 
-/// Tells everything after a position, and says how far that was.
+/// Broadcasts all entries after a position. Returns the position reached.
 async fn catch_up(
     daemon: &Daemon,
     told: &Sender<BroadcastEntry>,
     mut position: JournalSeq,
 ) -> Result<JournalSeq, StoreError> {
     let head = daemon.store().head().await?;
-    // Whoever begins to listen after this look reads the store after it too, and so finds everything up to this head.
+    // A client that subscribes after this check also reads the store after it, and so finds all entries up to this
+    // head.
     if told.receiver_count() == 0 {
         return Ok(head);
     }
@@ -91,7 +93,7 @@ async fn catch_up(
         position = last.seq;
         for entry in &page.entries {
             let frame = (entry.json.len() <= MAX_FRAME_BYTES).then(|| frame(entry));
-            // Without a reader there is nobody to tell.
+            // An error means that there is no subscriber.
             told.send(BroadcastEntry { seq: entry.seq, run: entry.run, frame }).ok();
         }
     }

@@ -1,12 +1,12 @@
-//! Who may ask: the credential, the name by which we are called, and the page that asks.
+//! Authentication and origin checks of every request.
 //!
-//! Every route but `/healthz` wants a credential. The name in `Host` must be one of ours, which protects against DNS
-//! rebinding; a page's `Origin` must be ours, and a browser that says for which site it asks must name us. A token in a
-//! URL is never looked at: URLs are logged and remembered.
+//! Every route except `/healthz` requires a credential. The `Host` header must be one of our names, which protects
+//! against DNS rebinding. The `Origin` of a page and the fetch metadata of a browser must be our own. Tokens in URLs
+//! are ignored, because URLs end up in logs and histories.
 //!
-//! Browsers exchange the token for a cookie and a key. They send the cookie along by themselves, also to other ports of
-//! this host, so it counts only beside the key, which the page keeps for its own origin. What a credential permits is
-//! decided in `permissions`.
+//! Browsers exchange the token for a cookie and a key. A browser sends the cookie to all ports of this host, so the
+//! cookie is valid only together with the key, which the page keeps for its own origin. Permissions of a credential are
+//! checked in `permissions`.
 
 use std::{net::IpAddr, sync::Arc};
 
@@ -27,25 +27,25 @@ use super::{
 };
 use crate::access::{CookieVerdict, Principal};
 
-/// The credential that a request came with, for what is counted by credential.
+/// The credential of a request, for limits that are counted per credential.
 #[derive(Clone, Debug)]
 pub(super) struct RequestCredential(pub(super) Arc<str>);
 
-/// What the guard makes of a request.
+/// Decision about a request.
 #[derive(Debug)]
 enum GuardVerdict {
-    /// The client has shown this credential.
+    /// The client presented this valid credential.
     Known(Principal),
-    /// It needs no credential.
+    /// The route requires no credential.
     Open,
-    /// A browser that has shown none gets the page where it can.
+    /// A browser without a credential gets the sign-in page.
     SignIn,
 }
 
-/// Lets a request through that may come in.
+/// Middleware that rejects unauthenticated and cross-origin requests.
 ///
-/// The guard comes before all limits: what it refuses counts against the bucket of refused requests of that address, and
-/// its connection keeps its place among those that have shown no credential.
+/// It runs before all limits. A rejected request counts against the rejection bucket of its address, and its connection
+/// stays in the unauthenticated share.
 pub(super) async fn check(State(interface): State<HttpState>, mut request: Request, next: Next) -> Response {
     let connection = request.extensions().get::<HttpConnection>().cloned();
     let origin = connection.as_ref().map(|connection| connection.origin);
@@ -81,7 +81,7 @@ pub(super) async fn check(State(interface): State<HttpState>, mut request: Reque
         Ok(GuardVerdict::SignIn) => Ok(docs::login()),
         Err(problem) => Err(problem),
     };
-    // A connection without a credential carries one request, so that it makes room for the next.
+    // An unauthenticated connection carries one request, so that it makes room for the next.
     let mut response = answer.unwrap_or_else(HttpProblem::into_response);
     response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     response
@@ -94,7 +94,7 @@ fn judge(
 ) -> Result<GuardVerdict, HttpProblem> {
     let host = host(request.headers(), request.uri()).unwrap_or_default();
     let is_called_right = match origin {
-        // No page can connect there, whatever name it gives us.
+        // Web pages cannot connect to the Unix socket, whatever the `Host` header is.
         Some(ConnectionOrigin::Local) => true,
         Some(ConnectionOrigin::Network { ours, .. }) => {
             is_ours(host, ours, &interface.0.settings.allowed_hosts)
@@ -120,7 +120,7 @@ fn judge(
     match (shown, path) {
         (PresentedCredential::Known(principal), _) => Ok(GuardVerdict::Known(principal)),
         (_, "/healthz") => Ok(GuardVerdict::Open),
-        // They hold no secret, and a browser that goes to a page cannot send the page's key.
+        // Pages contain no secret, and a browser that navigates to one cannot send the page key.
         (PresentedCredential::CookieOnly, _) if is_page && request.uri().query() != Some(SIGN_IN_AGAIN) => {
             Ok(GuardVerdict::Open)
         }
@@ -138,13 +138,13 @@ fn judge(
     }
 }
 
-/// Pages for people: a browser without a credential gets the sign-in page in their place, and links on other sites may
+/// Pages for people. A browser without a credential gets the sign-in page in their place, and links on other sites may
 /// lead to them.
 const PAGES: [&str; 2] = ["/", "/docs"];
-/// The query by which a page asks for the sign-in page because it has lost its key.
+/// Query with which a page that has lost its key requests the sign-in page.
 const SIGN_IN_AGAIN: &str = "sign-in";
 
-/// Serves a client that has shown a credential.
+/// Serves an authenticated client.
 async fn admit(
     interface: &HttpState,
     principal: &Principal,
@@ -159,9 +159,9 @@ async fn admit(
         if *interface.0.stop.borrow() != StopMode::No {
             return Err(HttpProblem::new(ProblemCode::Stopping, "the daemon is stopping; ask the next one"));
         }
-        // An acknowledgement that the next start does not know of would be worth nothing.
+        // An unhealthy store may lose the acknowledgement, so the request is refused.
         interface.daemon().store().health()?;
-        // What is taken before everything found at start-up has been taken up could overtake it.
+        // Requests accepted before recovery is complete could overtake recovered work.
         if !interface.daemon().is_ready() {
             return Err(HttpProblem::new(
                 ProblemCode::NotReady,
@@ -172,7 +172,7 @@ async fn admit(
     Ok(next.run(request).await)
 }
 
-/// Keeps when credentials were used, now and then, on a thread that may wait for the disk.
+/// Saves last-use times periodically, on a thread that may block on the disk.
 fn save_uses(interface: &HttpState) {
     let now = interface.daemon().stamp().at;
     if interface.0.access.has_uses_to_save(now) {
@@ -181,16 +181,16 @@ fn save_uses(interface: &HttpState) {
     }
 }
 
-/// What a client has shown.
+/// The credential presented by a client.
 #[derive(Debug)]
 enum PresentedCredential {
     Known(Principal),
-    /// A sign-in's cookie without the page's key, or for a change without saying which page asks.
+    /// A sign-in cookie without the page key, or a change without an `Origin` header.
     CookieOnly,
     Nothing,
 }
 
-/// Finds out which credential the client has shown: a token, or the sign-in that it was exchanged for.
+/// Determines the presented credential: a token, or a sign-in obtained with one.
 fn identify(interface: &HttpState, method: &Method, headers: &HeaderMap) -> PresentedCredential {
     let (access, now) = (&interface.0.access, interface.daemon().stamp().at);
     if let Some(token) = bearer(headers) {
@@ -202,7 +202,7 @@ fn identify(interface: &HttpState, method: &Method, headers: &HeaderMap) -> Pres
     let mut shown = PresentedCredential::Nothing;
     for cookie in cookies(headers, &interface.0.cookie_name).take(MAX_COOKIES) {
         match access.cookie(cookie, page_key, now) {
-            // Where an origin is given, it was found to be ours before.
+            // An `Origin` that is present has been checked before.
             CookieVerdict::Known(principal) if !is_change || headers.contains_key(header::ORIGIN) => {
                 return PresentedCredential::Known(principal);
             }
@@ -215,11 +215,11 @@ fn identify(interface: &HttpState, method: &Method, headers: &HeaderMap) -> Pres
     shown
 }
 
-/// How many cookies of our name are looked at.
+/// Maximum number of cookies with our name that are checked.
 const MAX_COOKIES: usize = 4;
-/// The header with the page's key.
+/// Header with the page key.
 pub(super) const PAGE_KEY: &str = "abide-session-key";
-/// The beginning of a WebSocket's subprotocol that carries the key: pages cannot set headers there.
+/// Prefix of the WebSocket subprotocol that carries the page key, because pages cannot set headers on a WebSocket.
 const PAGE_KEY_PROTOCOL: &str = "abide.key.";
 
 fn page_key(headers: &HeaderMap) -> Option<&str> {
@@ -244,19 +244,19 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
     scheme.eq_ignore_ascii_case("bearer").then_some(token.trim())
 }
 
-/// The name and port by which the client calls us.
+/// Returns the host name and port that the client addressed.
 fn host<'a>(headers: &'a HeaderMap, uri: &'a Uri) -> Option<&'a str> {
     let mut named = headers.get_all(header::HOST).iter();
     match (uri.authority(), named.next(), named.next()) {
-        // Two names are one too many: which of them somebody on the way looked at is anyone's guess.
+        // Conflicting host names are rejected, because a proxy may have checked the other one.
         (_, _, Some(_)) => None,
         (Some(authority), _, None) => Some(authority.as_str()),
         (None, one, None) => one?.to_str().ok(),
     }
 }
 
-/// Whether a page cannot have made this name up: an address of this machine's, which nobody can give a meaning of their
-/// own, or a name that was allowed.
+/// Returns whether the host cannot be under an attacker's control: an address of this machine, which no DNS server can
+/// assign, or an allowed name.
 fn is_ours(host: &str, ours: Option<IpAddr>, allowed: &[String]) -> bool {
     let name = without_port(host);
     let address = name.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
@@ -269,7 +269,7 @@ fn is_ours(host: &str, ours: Option<IpAddr>, allowed: &[String]) -> bool {
 
 fn without_port(host: &str) -> &str {
     match host.rfind(':') {
-        // The colons of an address in brackets do not count.
+        // Colons inside a bracketed IPv6 address are not a port separator.
         Some(at) if !host.ends_with(']') => host.get(..at).unwrap_or(host),
         Some(_) | None => host,
     }
@@ -284,8 +284,8 @@ fn is_same_origin(headers: &HeaderMap, host: &str) -> bool {
     })
 }
 
-/// Whether a browser that says which site makes the request names our own, or the person. Other ports of this machine are
-/// another origin of the same site. A link to a page may be followed from anywhere.
+/// Returns whether the fetch metadata shows a request by our own page or by the user. Other ports of this machine are a
+/// different origin of the same site. Links to a page may be followed from anywhere.
 fn is_from_own_page(headers: &HeaderMap, is_page: bool) -> bool {
     let text = |name: &str| headers.get(name).map(|value| value.to_str().unwrap_or_default());
     let is_link = is_page

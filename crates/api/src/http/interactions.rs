@@ -1,4 +1,4 @@
-//! Questions: the inbox, a run's history of them, and answers.
+//! Routes for questions: the inbox, the history of a run, and replies.
 
 use std::io::{self, Cursor, Read};
 
@@ -148,7 +148,7 @@ pub(super) async fn reply(
         RequestOutcome::Changed(_) => wire::ReplyResolution::Accepted,
         RequestOutcome::Absorbed | RequestOutcome::Repeated(_) => wire::ReplyResolution::Idempotent,
     };
-    // Only the answer to an approval has a verdict. Other replies are acknowledged without a second read.
+    // Only the reply to an approval has a verdict. Other replies are acknowledged without a second read.
     let answered = match is_approval {
         true => daemon.store().interaction(interaction_id).await?,
         false => None,
@@ -207,7 +207,7 @@ pub(super) async fn content(
     Ok((headers, Body::from_stream(pieces(reader))).into_response())
 }
 
-/// How much of a content is in memory at a time.
+/// Size of the pieces in which content is streamed, in bytes.
 const PIECE_BYTES: usize = 64 << 10;
 
 fn pieces(reader: Box<dyn Read + Send>) -> impl Stream<Item = io::Result<Vec<u8>>> {

@@ -1,7 +1,7 @@
-//! How many requests one client may make: a bucket that fills at the set rate and holds two seconds' worth.
+//! Rate limits: a token bucket per client that refills at the configured rate and holds two seconds' worth.
 //!
-//! Clients with a credential, requests that need none, and requests that the guard refused have buckets of their own, so
-//! that none of them can empty another's. The rate is generous: an honest client does not notice it.
+//! Authenticated clients, requests that need no credential, and rejected requests have separate buckets, so that none
+//! can exhaust another's. The default rate is far above normal use.
 
 use std::{
     collections::HashMap,
@@ -11,21 +11,21 @@ use std::{
 
 use tokio::time::Instant;
 
-/// Every client's bucket.
+/// Buckets of all clients.
 #[derive(Debug)]
 pub(super) struct RateLimiter {
     per_second: f64,
     buckets: Mutex<HashMap<RateLimitKey, TokenBucket>>,
 }
 
-/// Whose bucket it is.
+/// Identifies a bucket.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum RateLimitKey {
     /// A credential, used from an address.
     Known(Arc<str>, Option<IpAddr>),
-    /// An address, for what is served without a credential.
+    /// An address, for routes without a credential.
     Open(Option<IpAddr>),
-    /// An address, for what was refused.
+    /// An address, for rejected requests.
     Refused(Option<IpAddr>),
 }
 
@@ -35,18 +35,18 @@ struct TokenBucket {
     at: Instant,
 }
 
-/// How many seconds' worth a bucket holds.
+/// Capacity of a bucket, in seconds of the rate.
 const BURST: f64 = 2.0;
-/// How many clients are remembered before those with a full bucket are forgotten.
+/// Number of buckets above which full ones are removed.
 const REMEMBERED: usize = 10_000;
 
 impl RateLimiter {
-    /// So many requests a second; any number for 0.
+    /// Allows `per_second` requests; 0 disables the limit.
     pub(super) fn new(per_second: u32) -> Self {
         Self { per_second: f64::from(per_second), buckets: Mutex::default() }
     }
 
-    /// Whether this client may ask now.
+    /// Takes a token. Returns whether the request is allowed.
     pub(super) fn allow(&self, client: RateLimitKey, now: Instant) -> bool {
         if self.per_second == 0.0 {
             return true;

@@ -1,4 +1,4 @@
-//! Messages to a run, and the ledger of what reached us.
+//! Routes for messages to a run, and the ledger of inbound messages.
 
 use abide_daemon::RequestOutcome;
 use abide_domain::inbound::{InboundMessage, MessageKey};

@@ -1,8 +1,7 @@
-//! The HTTP interface, `/v1`: what people and programs ask of the daemon, as INTERFACES section 3 names it.
+//! The HTTP interface, `/v1`, with the names of INTERFACES section 3.
 //!
-//! Handlers are thin: a wire type comes in, the daemon is asked, a wire type goes out. What a request means is decided
-//! in `daemon` and `domain`; who may ask, in `guard`; how a refusal looks, in `problem`; how connections are
-//! kept within bounds, in `server`.
+//! Handlers are thin: they parse a wire type, call the daemon and return a wire type. Requests are interpreted in
+//! `daemon` and `domain`, authenticated in `guard`, refused in `problem`, and connections are limited in `server`.
 
 mod admission;
 mod artifacts;
@@ -48,36 +47,31 @@ use limits::RateLimiter;
 
 use crate::{access::AccessRegistry, metrics::DaemonMetrics};
 
-/// What the interface works with.
+/// Dependencies of the HTTP interface.
 #[derive(Clone, Debug)]
 pub struct HttpService {
-    /// The daemon.
     pub daemon: Daemon,
-    /// The terminal runtime.
     pub terminals: Arc<RuntimeHandle>,
-    /// The credentials that clients show.
     pub access: Arc<AccessRegistry>,
-    /// The figures of this process.
     pub metrics: DaemonMetrics,
-    /// Told when somebody asks for a stop.
+    /// Receives a stop that a client requests.
     pub stop: watch::Sender<StopMode>,
-    /// What can be set.
     pub settings: HttpConfig,
 }
 
-/// Whether and how the daemon should stop.
+/// The requested kind of shutdown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum StopMode {
-    /// Not yet.
+    /// No shutdown is requested.
     #[default]
     No,
-    /// In order: turns are stopped and sessions ended.
+    /// Turns are stopped and terminal sessions ended.
     Orderly,
-    /// Everything is left to the keepers for the next start.
+    /// Processes keep running under their keepers, for the next daemon.
     Keep,
 }
 
-/// What every handler has at hand. Cheap to clone; all clones are one.
+/// Shared state of all handlers. Clones share the same state.
 #[derive(Clone, Debug)]
 pub(crate) struct HttpState(Arc<HttpStateInner>);
 
@@ -94,7 +88,7 @@ struct HttpStateInner {
     engines: EngineCache,
     limits: RateLimiter,
     budget: ByteBudget,
-    /// Places for connections that stay open.
+    /// Permits for event streams and WebSockets.
     streams: Arc<Semaphore>,
     started_at: String,
 }

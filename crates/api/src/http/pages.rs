@@ -1,4 +1,4 @@
-//! Stretches of the journal and pages of lists that are bounded in bytes, whatever they hold.
+//! Pages of journal entries and lists, limited in bytes.
 
 use abide_daemon::Daemon;
 use abide_domain::id::RunId;
@@ -14,40 +14,38 @@ use super::{
     translate,
 };
 
-/// What a page may have: its last entry may go beyond it, the next one is on the next page.
+/// Target size of a page. The last entry may exceed it.
 pub(super) const MAX_PAGE_BYTES: usize = 1 << 20;
-/// What a page takes while it is read and written out, of the bytes under way. Its last item may be the longest answer of
-/// a turn, which is 4 MiB.
+/// Bytes reserved while a page is read and serialised. The last item may be the longest result of a turn, 4 MiB.
 pub(super) const RESERVED_BYTES: usize = 6 << 20;
-/// How many entries are read first, when nothing is known about their size, and at most.
+/// Number of entries in the first read, when their size is unknown, and the maximum number per read.
 const FIRST_ENTRIES: usize = 8;
 const MAX_ENTRIES: usize = 128;
 
-/// An answer that may be as large as a page, with the room that was reserved for it before it was read.
+/// Builds a response of up to page size with the reservation made before it was read.
 pub(super) fn answer(value: &impl Serialize, reservation: Option<ByteReservation>) -> Response {
-    // Texts, numbers and JSON values can always be written.
+    // Serialising text, numbers and JSON values does not fail.
     let text = serde_json::to_vec(value).unwrap_or_default();
     ([(header::CONTENT_TYPE, "application/json")], budget::body(text, reservation)).into_response()
 }
 
-/// An entry as it is written out for readers.
+/// A journal entry, serialised for clients.
 #[derive(Debug)]
 pub(super) struct EncodedEntry {
     pub(super) seq: JournalSeq,
     pub(super) run: RunId,
-    /// An event of the wire, as JSON.
+    /// A wire event as JSON.
     pub(super) json: Vec<u8>,
 }
 
-/// Some entries, in order.
+/// Consecutive journal entries.
 #[derive(Debug)]
 pub(super) struct EntryPage {
     pub(super) entries: Vec<EncodedEntry>,
-    /// Whether there is more behind them.
     pub(super) has_more: bool,
 }
 
-/// The entries after a position: at most so many, and about a page of bytes at most, but at least one if there is one.
+/// Reads the entries after a position: at most `most`, about one page of bytes, and at least one if there is one.
 pub(super) async fn read(
     daemon: &Daemon,
     run: Option<RunId>,
@@ -56,7 +54,7 @@ pub(super) async fn read(
 ) -> Result<EntryPage, StoreError> {
     let (mut entries, mut bytes, mut after, mut step) = (Vec::new(), 0, after, FIRST_ENTRIES);
     loop {
-        // One more than is shown, to know whether there is a next page.
+        // One more than requested, to detect whether there is a next page.
         let wanted = step.min(most + 1 - entries.len());
         let found = load(daemon, run, after, wanted).await?;
         let is_end = found.len() < wanted;
@@ -72,7 +70,7 @@ pub(super) async fn read(
         if is_end {
             return Ok(EntryPage { entries, has_more: false });
         }
-        // As many as fit if they are like the largest one so far.
+        // As many as fit if each has the size of the largest one so far.
         let left = MAX_PAGE_BYTES.saturating_sub(bytes);
         step = (left / largest + 1).min(step * 4).min(MAX_ENTRIES);
     }
@@ -91,6 +89,6 @@ async fn load(
 }
 
 fn write(entry: &JournalEntry) -> Vec<u8> {
-    // Texts, numbers and JSON values can always be written, and JSON has no line ends of its own.
+    // Serialising text, numbers and JSON values does not fail, and compact JSON contains no line breaks.
     serde_json::to_vec(&translate::event(entry)).unwrap_or_default()
 }

@@ -1,8 +1,8 @@
-//! Which permission each route needs: one table for all of them.
+//! The permission that each route requires, in one table.
 //!
-//! A route that is not in the table needs `admin`, and a test compares the table with the routes. Why terminals need
-//! `admin`: they run commands as the daemon's user, outside of every engine's sandbox and without approvals, while `run`
-//! is given to people who may talk to agents.
+//! A route that is missing in the table requires `admin`; a test compares the table with the routes. Terminals require
+//! `admin`, because they run commands as the daemon's user, outside of every engine's sandbox and without approvals.
+//! `run` is meant for people who may talk to agents.
 
 use abide_domain::interaction::{GatePurpose, Interaction, InteractionKind, InteractionOrigin};
 use abide_wire::access::Permission;
@@ -11,16 +11,14 @@ use axum::http::Method;
 use super::problem::{HttpProblem, ProblemCode};
 use crate::access::Principal;
 
-/// What a client must show for a route.
+/// Requirement of a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RouteAccess {
-    /// Any credential.
     Credential,
-    /// A token, not the sign-in that it was exchanged for.
+    /// A token; the sign-in obtained with it is not sufficient.
     Token,
-    /// A credential with this permission.
     Needs(Permission),
-    /// A credential with the permission that the question needs, see [`needed_for`].
+    /// The permission required by the question, see [`needed_for`].
     Question,
 }
 
@@ -66,7 +64,7 @@ const ROUTES: &[(&str, &str, RouteAccess)] = &[
     ("POST", "/v1/stop", Needs(Admin)),
 ];
 
-/// What this route needs. A path that leads nowhere is answered to any credential.
+/// Returns the requirement of a route. Any credential may see the "not found" response for an unknown path.
 fn of(method: &Method, route: Option<&str>) -> RouteAccess {
     let Some(route) = route else { return Credential };
     let method = if method == Method::HEAD { "GET" } else { method.as_str() };
@@ -74,7 +72,7 @@ fn of(method: &Method, route: Option<&str>) -> RouteAccess {
     known.map_or(Needs(Admin), |(_, _, access)| *access)
 }
 
-/// Refuses a client whose credential does not permit this route.
+/// Rejects a client whose credential does not permit this route.
 pub(super) fn check(principal: &Principal, method: &Method, route: Option<&str>) -> Result<(), HttpProblem> {
     match of(method, route) {
         Credential | Question => Ok(()),
@@ -87,7 +85,7 @@ pub(super) fn check(principal: &Principal, method: &Method, route: Option<&str>)
     }
 }
 
-/// Refuses a client without this permission.
+/// Rejects a client without this permission.
 pub(super) fn require(principal: &Principal, needed: Permission) -> Result<(), HttpProblem> {
     if principal.permissions.permit(needed) {
         return Ok(());
@@ -105,7 +103,8 @@ pub(super) fn require(principal: &Principal, needed: Permission) -> Result<(), H
     ))
 }
 
-/// What an answer to this question needs: `approve` if it gives permission or takes a risk, `answer` otherwise.
+/// Returns the permission for answering this question: `approve` if it grants permission or accepts a risk, otherwise
+/// `answer`.
 pub(super) fn needed_for(interaction: &Interaction) -> Permission {
     let is_approval = interaction.question.kind == InteractionKind::RiskAck
         || matches!(&interaction.asker, InteractionOrigin::Gate { purpose: GatePurpose::Approval, .. });

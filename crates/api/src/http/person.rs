@@ -1,5 +1,5 @@
-//! Who asks. Whoever has the token may speak for a person, so the name is told, not proved; it stands in the ledger
-//! beside what was answered or stopped.
+//! The name of the person behind a request. It is stated by the client, not authenticated: any client with the token
+//! may act for a person. The ledger records it with replies and stops.
 
 use axum::{
     extract::FromRequestParts,
@@ -8,16 +8,14 @@ use axum::{
 
 use super::problem::HttpProblem;
 
-/// The header that names the person.
 pub(super) const HEADER: &str = "abide-person";
 
-/// Who is meant when nobody is named.
+/// Name used if the header is missing.
 const NOBODY: &str = "api";
 
-/// The longest name.
+/// Maximum length of a name, in characters.
 const LONGEST: usize = 100;
 
-/// The name of the person who asks.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct RequestPerson(pub(super) String);
 

@@ -1,7 +1,7 @@
-//! How the interface says no: `application/problem+json` (RFC 9457), always, with a code for programs.
+//! Error responses: always `application/problem+json` (RFC 9457), with a code for programs.
 //!
-//! [`ProblemCode::decide`] is the one place where a status is chosen. Whoever refuses says what to do about it in the detail;
-//! what an error of our own making was is not told to the outside.
+//! [`ProblemCode::decide`] is the only place that selects a status. The detail states the remedy. The cause of an
+//! internal error is not exposed.
 
 use abide_daemon::RequestError;
 use abide_domain::refused::RequestRefused;
@@ -12,7 +12,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 
-/// What programs go by.
+/// Machine-readable cause of an error response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ProblemCode {
     InvalidRequest,
@@ -62,7 +62,7 @@ pub(super) enum ProblemCode {
 }
 
 impl ProblemCode {
-    /// The status and the word of each kind of refusal.
+    /// Returns the HTTP status and the code text.
     pub(super) fn decide(self) -> (StatusCode, &'static str) {
         match self {
             Self::InvalidRequest => (StatusCode::BAD_REQUEST, "INVALID_REQUEST"),
@@ -112,7 +112,7 @@ impl ProblemCode {
         }
     }
 
-    /// After how many seconds the same request may well be met; none if it never will.
+    /// Returns the `Retry-After` in seconds; `None` if a retry cannot succeed.
     fn retry_after(self) -> Option<u32> {
         match self {
             Self::RateLimited | Self::NotReady | Self::StoreUnavailable => Some(1),
@@ -161,7 +161,7 @@ impl ProblemCode {
     }
 }
 
-/// A request that was not met, and what to do about it.
+/// An error response before serialisation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct HttpProblem {
     pub(super) code: ProblemCode,
@@ -177,7 +177,6 @@ impl HttpProblem {
         Self::new(ProblemCode::InvalidRequest, detail)
     }
 
-    /// The answer where there is no such run.
     pub(super) fn no_run(id: &str) -> Self {
         Self::new(
             ProblemCode::RunNotFound,
@@ -185,7 +184,6 @@ impl HttpProblem {
         )
     }
 
-    /// The answer where there is no such question.
     pub(super) fn no_interaction(id: &str) -> Self {
         Self::new(
             ProblemCode::InteractionNotFound,
@@ -195,12 +193,11 @@ impl HttpProblem {
         )
     }
 
-    /// A broken promise of our own.
+    /// An error caused by a defect in the daemon.
     pub(super) fn internal(what: impl Into<String>) -> Self {
         Self::new(ProblemCode::Internal, what)
     }
 
-    /// As it goes over the wire.
     pub(super) fn to_wire(&self) -> wire::ProblemDetails {
         let (status, code) = self.code.decide();
         wire::ProblemDetails {
@@ -213,13 +210,12 @@ impl HttpProblem {
     }
 }
 
-/// The media type of every refusal.
 pub(super) const PROBLEM_JSON: &str = "application/problem+json";
 
 impl IntoResponse for HttpProblem {
     fn into_response(self) -> Response {
         let (status, _) = self.code.decide();
-        // A struct of texts and a number can always be written.
+        // Serialising text and a number does not fail.
         let body = serde_json::to_vec(&self.to_wire()).unwrap_or_default();
         let mut response = (status, [(header::CONTENT_TYPE, PROBLEM_JSON)], body).into_response();
         if let Some(seconds) = self.code.retry_after() {
@@ -244,7 +240,7 @@ impl From<StoreError> for HttpProblem {
             StoreError::Unavailable { .. } => ProblemCode::StoreUnavailable,
             StoreError::OutcomeUnknown { .. } => ProblemCode::OutcomeUnknown,
             StoreError::Full { .. } => ProblemCode::StoreFull,
-            // Acknowledged input may be missing, so nothing more is acknowledged.
+            // Acknowledged input may be missing, so no further input is acknowledged.
             StoreError::Gone { .. } | StoreError::Lost { .. } => ProblemCode::StoreGone,
             StoreError::InUse { .. } => ProblemCode::StoreInUse,
             StoreError::Taken { .. } => ProblemCode::IdempotencyConflict,

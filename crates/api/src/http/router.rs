@@ -1,4 +1,4 @@
-//! All routes, and the document that describes them: each is declared once, at its handler.
+//! The router and the OpenAPI document. Each route is declared once, at its handler.
 
 use std::panic::AssertUnwindSafe;
 
@@ -20,7 +20,7 @@ use super::{
 };
 use crate::metrics;
 
-/// All routes.
+/// Builds the router with all routes and middleware.
 pub fn router(service: HttpService) -> Router {
     let interface = HttpState::new(service);
     let (router, _) = declared().split_for_parts();
@@ -41,7 +41,7 @@ pub fn router(service: HttpService) -> Router {
         .with_state(interface)
 }
 
-/// The document that describes all routes (OpenAPI 3.1).
+/// Returns the OpenAPI 3.1 document.
 pub fn openapi() -> Value {
     document::complete(declared().into_openapi())
 }
@@ -81,8 +81,8 @@ fn declared() -> OpenApiRouter<HttpState> {
         .routes(routes!(service::stop))
 }
 
-/// A handler that panics is our bug and one request's misfortune: everybody else goes on. And whatever is answered,
-/// browsers are to take it for what it says it is and to keep it to themselves.
+/// Middleware that turns a panic of a handler into an error response and sets security headers: browsers must not guess
+/// the content type or cache the response.
 async fn survive(request: Request, next: Next) -> Response {
     let mut response = match AssertUnwindSafe(next.run(request)).catch_unwind().await {
         Ok(response) => response,
@@ -94,7 +94,8 @@ async fn survive(request: Request, next: Next) -> Response {
     let headers = response.headers_mut();
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     headers.insert(header::REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
-    // Pages of other origins, which other ports of this machine are, can neither embed an answer nor hold our windows.
+    // Other origins, including other ports of this machine, can neither embed a response nor keep a reference to our
+    // windows.
     headers.insert("cross-origin-resource-policy", HeaderValue::from_static("same-origin"));
     headers.insert("cross-origin-opener-policy", HeaderValue::from_static("same-origin"));
     headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));

@@ -1,4 +1,4 @@
-//! Runs: asked for, listed, shown, stopped; and the ledger of their turns.
+//! Routes for runs: create, list, show, interrupt and cancel; and the ledger of their turns.
 
 use abide_daemon::{RequestError, RequestOutcome};
 use abide_domain::{
@@ -32,7 +32,7 @@ use super::{
     translate,
 };
 
-/// The channel of everything that is said over HTTP.
+/// Channel name of all messages received over HTTP.
 pub(super) const CHANNEL: &str = "api";
 
 /// Which runs are listed.
@@ -68,7 +68,7 @@ impl PageQuery {
     }
 }
 
-/// A page that is bounded in items and in bytes.
+/// Validates cursor and limit of a page.
 pub(super) fn page_of(cursor: Option<String>, most: Option<u32>) -> Result<PageRequest, HttpProblem> {
     Ok(PageRequest { cursor, ..PageRequest::first(limit(most)?).within(pages::MAX_PAGE_BYTES) })
 }
@@ -249,7 +249,7 @@ fn stopped(
     outcome: Result<RequestOutcome, RequestError>,
 ) -> Result<Json<wire::AcceptedResponse>, HttpProblem> {
     let accepted = match outcome {
-        // What was asked before is on its way: asking again is no reason to say no.
+        // A repeated request succeeds: the first one is already in progress.
         Ok(RequestOutcome::Changed(_) | RequestOutcome::Absorbed | RequestOutcome::Repeated(_)) => true,
         Err(RequestError::Refused(
             RequestRefused::RunFinished { .. } | RequestRefused::NothingToInterrupt { .. },
@@ -260,18 +260,18 @@ fn stopped(
     Ok(Json(wire::AcceptedResponse { accepted }))
 }
 
-/// The run that a path names.
+/// Parses the run id of a path.
 pub(super) fn run_id(text: &str) -> Result<RunId, HttpProblem> {
     let shown: String = text.chars().take(100).collect();
     text.parse().map_err(|_| HttpProblem::no_run(&shown))
 }
 
-/// The run of that name, if there is one.
+/// Loads a run, or returns the "not found" problem.
 pub(super) async fn find(interface: &HttpState, run: RunId) -> Result<Run, HttpProblem> {
     interface.daemon().store().run(run).await?.ok_or_else(|| HttpProblem::no_run(&run.to_string()))
 }
 
-/// A run with what only the daemon knows of it.
+/// Converts a run to its wire view, with the values that only the daemon has.
 pub(super) fn shown(interface: &HttpState, run: &Run) -> wire::RunView {
     let daemon = interface.daemon();
     let mut shown = translate::run(run, daemon.queue_position(run.run_id), daemon.stalled_since(run));
@@ -281,13 +281,13 @@ pub(super) fn shown(interface: &HttpState, run: &Run) -> wire::RunView {
     shown
 }
 
-/// A name for a message whose sender gave it none.
+/// Generates a key for a message without one.
 pub(super) fn fresh_message(interface: &HttpState) -> MessageKey {
     let message_id = format!("msg_{}", interface.daemon().stamp().fresh);
     MessageKey { channel: CHANNEL.to_owned(), message_id }
 }
 
-/// What the schema says about lengths and numbers, which types do not.
+/// Checks lengths and ranges that the schema states and the types do not.
 fn check(new: &wire::CreateRunRequest) -> Result<(), HttpProblem> {
     check_length("engine", &new.engine, 1, 100)?;
     check_length("prompt", &new.prompt, 1, 1_000_000)?;
@@ -296,7 +296,7 @@ fn check(new: &wire::CreateRunRequest) -> Result<(), HttpProblem> {
     check_length("skill", new.skill.as_deref().unwrap_or_default(), 0, 4096)?;
     let options = &new.options;
     check_length("options.model", options.model.as_deref().unwrap_or("-"), 1, 200)?;
-    // It becomes an argument of the engine's program.
+    // The model becomes a command-line argument of the engine and must not look like an option.
     if options.model.as_ref().is_some_and(|model| model.starts_with('-')) {
         return Err(HttpProblem::invalid(
             "options.model must not begin with a dash: it would be read as an option",
@@ -328,7 +328,7 @@ fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, HttpProblem> {
     key.map(|key| Some(key.to_owned())).ok_or_else(|| HttpProblem::invalid(advice))
 }
 
-/// A digest of what was asked for, the same however the sender orders its fields.
+/// Digest of the request, independent of the order of its fields.
 fn fingerprint(sent: &Value) -> String {
     let mut text = String::new();
     canonical(sent, &mut text);
@@ -363,8 +363,8 @@ fn canonical(value: &Value, text: &mut String) {
     }
 }
 
-/// The workspace as it is called without links, if a run can work there. It is resolved here and never again: a link that is
-/// changed later does not lead the run elsewhere.
+/// Returns the canonical path of the workspace if a run can work there. Links are resolved only here, so that a link
+/// changed later cannot redirect the run.
 async fn usable(workspace: String) -> Result<String, HttpProblem> {
     let unusable = |why: &str| {
         HttpProblem::new(

@@ -1,8 +1,7 @@
-//! Connections: taken in within bounds, served, and let go when the daemon goes.
+//! Accepts and serves connections, and closes them at shutdown.
 //!
-//! A connection that says nothing, or does not take what it is told, is closed after a while; one whose client has not
-//! shown a credential is closed sooner. Which connections have a place is decided in `admission`. What is asked over a
-//! connection is not known here.
+//! A connection that sends nothing, or does not receive its response, is closed after a timeout. The timeout is shorter
+//! until the client has authenticated. Slots are assigned in `admission`. Requests are interpreted elsewhere.
 
 use std::{
     io,
@@ -38,23 +37,20 @@ use super::{
     router,
 };
 
-/// The connection that a request came over.
+/// The connection of a request.
 #[derive(Clone, Debug)]
 pub(super) struct HttpConnection {
     pub(super) origin: ConnectionOrigin,
     pub(super) admission: Arc<ConnectionPermit>,
 }
 
-/// Where a connection comes from.
+/// Origin of a connection.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum ConnectionOrigin {
-    /// The Unix socket, whose listener has checked the peer. Browsers cannot connect there.
+    /// The Unix socket, whose listener has checked the peer. Browsers cannot connect to it.
     Local,
-    /// TCP.
     Network {
-        /// The client's address.
         client: Option<IpAddr>,
-        /// The address that the client connected to.
         ours: Option<IpAddr>,
     },
 }
@@ -68,12 +64,11 @@ impl ConnectionOrigin {
     }
 }
 
-/// A Unix socket for clients of this machine.
+/// A Unix socket for clients on this machine.
 #[derive(Debug)]
 pub struct LocalListener {
-    /// The socket.
     pub listener: UnixListener,
-    /// Says why a connection is refused, if it is.
+    /// Returns the reason if a peer is refused.
     pub refusal: fn(&dyn AsFd) -> Option<String>,
 }
 
@@ -86,18 +81,18 @@ impl LocalListener {
     }
 }
 
-/// The most that a request's head may have, and that is kept for a client which does not read.
+/// Maximum size of a request head and of the write buffer of a connection, in bytes.
 const HEAD: usize = 64 << 10;
-/// The most header lines that a request may have.
+/// Maximum number of header lines.
 const HEADERS: usize = 100;
-/// How long answers that are under way may take when the daemon goes.
+/// Time limit for responses in progress at shutdown.
 const GRACE: Duration = Duration::from_secs(10);
-/// How long a connection may take until its client has shown a credential, unless `patience_sec` is shorter.
+/// Authentication timeout of a connection, unless `patience_sec` is shorter.
 const UNPROVEN_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long to wait when the system has no descriptors left.
+/// Delay before the next accept after a failure, such as no free file descriptors.
 const BREATH: Duration = Duration::from_millis(100);
 
-/// Serves until the future ends, and lets requests that are under way be answered.
+/// Serves until the future completes, then finishes requests in progress.
 pub async fn serve(
     listener: TcpListener,
     local: Option<LocalListener>,
@@ -105,7 +100,7 @@ pub async fn serve(
     until: impl Future<Output = ()> + Send + 'static,
 ) -> io::Result<()> {
     let places = ConnectionLimiter::new(service.settings.max_connections);
-    // So that connections over TCP never take the places of commands.
+    // Separate slots, so that TCP connections cannot exhaust those of local commands.
     let local_places = ConnectionLimiter::new(service.settings.max_connections);
     let patience = Duration::from_secs(u64::from(service.settings.patience_sec));
     let router = router(service);
@@ -124,7 +119,7 @@ pub async fn serve(
         let (router, gone) = (router.clone(), gone.clone());
         match accepted {
             Ok(AcceptedStream::Network(stream)) => {
-                // Without it, answers are merely slower.
+                // If this fails, responses are only slower.
                 stream.set_nodelay(true).ok();
                 let origin = ConnectionOrigin::Network {
                     client: stream.peer_addr().ok().map(|address| address.ip()),
@@ -142,27 +137,26 @@ pub async fn serve(
                 let admission = local_places.admit();
                 connections.spawn(async move {
                     tokio::select! {
-                        // A client that hung up does not want to know.
+                        // An error means that the client disconnected.
                         _ = turn_away(stream, reason) => {}
                         () = admission.expired(UNPROVEN_TIMEOUT) => {}
                     }
                 });
             }
-            // A client hung up at once, or there are no descriptors: neither is a reason to stop serving.
+            // The client disconnected early, or no file descriptors are free. Neither stops the server.
             Err(_) => sleep(BREATH).await,
         }
     }
     drop((listener, local));
     going.send_replace(true);
-    let _cut_off_when_dropped =
-        timeout(GRACE, async { while connections.join_next().await.is_some() {} }).await;
+    // Connections that do not end in time are aborted when the set is dropped.
+    timeout(GRACE, async { while connections.join_next().await.is_some() {} }).await.ok();
     Ok(())
 }
 
-/// A connection that was accepted.
 enum AcceptedStream {
     Network(TcpStream),
-    /// With the reason if it is refused.
+    /// Holds the reason if the peer is refused.
     Local(UnixStream, Option<String>),
 }
 
@@ -193,10 +187,11 @@ async fn converse<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
         () = admission.expired(patience.min(UNPROVEN_TIMEOUT)) => return,
         _ = gone.wait_for(|gone| *gone) => connection.as_mut().graceful_shutdown(),
     }
-    let _hung_up = connection.await;
+    // An error means that the client closed the connection.
+    connection.await.ok();
 }
 
-/// Says why a peer is refused, whatever it asks for.
+/// Sends the reason for the refusal, whatever the request is.
 async fn turn_away(mut stream: UnixStream, reason: String) -> io::Result<()> {
     let problem = HttpProblem::new(ProblemCode::ForbiddenPeer, reason);
     let status = problem.code.decide().0;
@@ -211,17 +206,17 @@ async fn turn_away(mut stream: UnixStream, reason: String) -> io::Result<()> {
     stream.write_all(head.as_bytes()).await?;
     stream.write_all(&body).await?;
     stream.shutdown().await?;
-    // What the client sent must be read, or the system drops what we said together with the connection.
+    // The input must be drained: closing a socket with unread input discards the response.
     let mut rest = [0; 1024];
     while stream.read(&mut rest).await? > 0 {}
     Ok(())
 }
 
-/// A connection whose other side is expected to take what it is told.
+/// A stream that fails if the peer accepts no data for the timeout.
 struct IdleTimeoutStream<S> {
     stream: S,
     patience: Duration,
-    /// Runs while the other side takes nothing.
+    /// Runs while a write is blocked.
     stuck: Option<Pin<Box<Sleep>>>,
 }
 

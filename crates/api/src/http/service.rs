@@ -1,4 +1,4 @@
-//! The daemon itself: whether it lives and is ready, what it does, and how it is told to stop.
+//! Routes for the daemon: health, readiness, status, metrics and stop.
 
 use abide_daemon::{ActivityBeforeStop, StoppedRun};
 use abide_domain::run::RunStatus;
@@ -88,11 +88,12 @@ pub(super) async fn status(
     }))
 }
 
-/// How many terminal sessions there are.
+/// Returns the number of terminal sessions.
 async fn sessions(interface: &HttpState) -> u64 {
     let (answer, answered) = oneshot::channel();
     interface.0.terminals.call(TerminalCall::Stats, move |reply| {
-        let _the_client_left = answer.send(reply);
+        // The client may have disconnected.
+        answer.send(reply).ok();
     });
     match answered.await {
         Ok(Ok(TerminalReply::Stats(stats))) => stats.sessions as u64,
@@ -125,7 +126,7 @@ pub(super) async fn stop(
         interface.0.stop.send_replace(StopMode::Keep);
         return Ok(Json(wire::StopDaemonResponse::default()));
     }
-    // A stop that was begun is finished, whether or not its client waits for it.
+    // A shutdown completes even if the client disconnects.
     let stopping = tokio::spawn(async move {
         let sessions = sessions(&interface).await;
         let stopped = interface.daemon().stop().await;

@@ -1,26 +1,26 @@
-//! What can be set about the interface, and the values that hold where nobody set anything.
+//! Settings of the HTTP interface and their defaults.
 
-/// What can be set.
+/// Settings of the HTTP interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HttpConfig {
-    /// Names by which the daemon may be called besides those of this machine's own loopback.
+    /// Accepted `Host` names in addition to loopback names and our own address.
     pub allowed_hosts: Vec<String>,
-    /// The largest JSON body that is taken.
+    /// Maximum size of a JSON body.
     pub max_body_bytes: usize,
-    /// The most connections at a time.
+    /// Maximum number of concurrent connections.
     pub max_connections: usize,
-    /// The most event streams and WebSockets at a time, out of the connections.
+    /// Maximum number of concurrent event streams and WebSockets; they also count as connections.
     pub max_streams: usize,
-    /// How many requests a second one client may make in the long run; 0 is any number.
+    /// Sustained rate per client; 0 disables the limit.
     pub requests_per_second: u32,
-    /// How many seconds a client may take to send a request's head, or to take anything of an answer.
+    /// Timeout in seconds for receiving a request head, and for a client that reads nothing of a response.
     pub patience_sec: u32,
-    /// Where a run's files for the person are, from its workspace.
+    /// Path of the artifacts folder, relative to the workspace.
     pub artifacts: String,
 }
 
 impl HttpConfig {
-    /// What holds unless it is set.
+    /// Returns the defaults.
     pub fn standard(artifacts: &str) -> Self {
         Self {
             allowed_hosts: Vec::new(),

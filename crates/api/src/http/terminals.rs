@@ -1,8 +1,8 @@
-//! The terminal methods over HTTP: one request by POST, or a whole conversation over a WebSocket.
+//! The terminal methods over HTTP: a single call by POST, or a JSON-RPC conversation over a WebSocket.
 //!
-//! All clients share the daemon's one runtime. A client that does not read its WebSocket holds back the sessions that it
-//! has calls in, and is cut off by the server's patience. Answers count like streams. Sessions are the daemon's: they do not end with the connection
-//! that made them, and what a stream would have told can be read later with `exec.output`.
+//! All clients share the daemon's runtime. A client that does not read its WebSocket applies backpressure to the
+//! sessions of its calls until the server's timeout disconnects it. Responses and streams count alike. Sessions belong
+//! to the daemon and outlive the connection that created them; missed output can be read with `exec.output`.
 
 use std::sync::{
     Arc,
@@ -57,7 +57,8 @@ pub(super) async fn call(
     let terminals = interface.0.terminals.clone();
     let (say, mut said) = unbounded_channel();
     let listener: EventListener = Arc::new(move |event| {
-        let _the_client_left = say.send(event);
+        // The receiver is dropped when the client has disconnected.
+        say.send(event).ok();
         ClientFlow::Go
     });
     let mut talk = RpcConnection::default();
@@ -65,7 +66,7 @@ pub(super) async fn call(
     talk.hear(&sent, |ticket, call| made = Some((ticket, call)));
     let mut reservation = None;
     if let Some((ticket, call)) = made {
-        // A command may take long, so room for its result is taken when it is there.
+        // A command may run for long, so memory for its result is reserved only when the result is available.
         let expected = expected_bytes(&call);
         if expected > 0 {
             reservation = interface.0.budget.reserve(&credential.0, expected * WRITTEN_OUT).await;
@@ -84,23 +85,22 @@ pub(super) async fn call(
     Ok(([(header::CONTENT_TYPE, "application/json")], budget::body(talk.out, reservation)).into_response())
 }
 
-/// How many times more than itself a result takes at the most until its client has it: as it is, and written out with
-/// escapes.
+/// Maximum memory of a result relative to its size: the result itself plus its escaped form.
 const WRITTEN_OUT: usize = 7;
 
-/// How many bytes an event takes while it is written out: as it is, and with escapes.
+/// Returns the memory needed to serialise an event: the event itself plus its escaped form.
 fn written_bytes(event: &TerminalEvent) -> usize {
     let escaped = |byte: &u8| match byte {
         b'\n' | b'\r' | b'\t' | 8 | 12 | b'"' | b'\\' => 2,
         0..0x20 => 6,
-        // Of what is no UTF-8, each byte becomes a character of three.
+        // Each byte of invalid UTF-8 becomes a replacement character of three bytes.
         0x80.. => 3,
         _ => 1,
     };
     event.output_bytes() + event.outputs().into_iter().flatten().map(escaped).sum::<usize>()
 }
 
-/// How many bytes a call is answered with at most, where that is known and the answer comes at once.
+/// Returns the maximum size of the response to a call, if it is known and the response is immediate; otherwise 0.
 fn expected_bytes(call: &TerminalCall) -> usize {
     let page = usize::try_from(MAX_PAGE_BYTES).unwrap_or(usize::MAX);
     match call {
@@ -119,7 +119,7 @@ fn expected_bytes(call: &TerminalCall) -> usize {
     }
 }
 
-/// Refuses what is no request, or one that can only be met over a WebSocket.
+/// Rejects invalid requests and methods that need a WebSocket.
 fn check(sent: &[u8]) -> Result<(), HttpProblem> {
     let request: wire::JsonRpcRequest = serde_json::from_slice(sent)
         .map_err(|error| HttpProblem::invalid(format!("not a JSON-RPC 2.0 request: {error}")))?;
@@ -173,23 +173,22 @@ pub(super) async fn connect(
     }))
 }
 
-/// What a page names beside the subprotocol with its key, so that there is one which can be chosen.
+/// Subprotocol that pages offer beside the one with their key, so that the server has one to select.
 const PROTOCOL: &str = "abide.rpc";
 
-/// With more than this unread by the client, the sessions that it has calls in are held back.
+/// Unread bytes above which the sessions of the client's calls are paused.
 const HOLD_AT: usize = 1 << 20;
-/// The same, while all clients together have too much unread.
+/// The same limit while all clients together exceed theirs.
 const HOLD_AT_WHEN_FULL: usize = HOLD_AT / 16;
-/// With more than this unread by the client, none of its requests are taken.
+/// Unread bytes above which no further requests of the client are read.
 const STOP_AT: usize = 4 << 20;
 
-/// What the runtime's thread and a client's task both know: how many bytes the client is still to be told, in answers
-/// and streams.
+/// Unread bytes of one client, in responses and streams. Shared by the runtime's thread and the client's task.
 #[derive(Debug)]
 struct ClientBacklog {
     interface: HttpState,
     bytes: AtomicUsize,
-    /// Whether a session is held back for it.
+    /// Whether a session is paused because of this client.
     holds: AtomicBool,
 }
 
@@ -212,7 +211,7 @@ impl ClientBacklog {
         ClientFlow::Hold
     }
 
-    /// Takes off what was told; says whether sessions that are held back may go on.
+    /// Subtracts sent bytes. Returns whether paused sessions may resume.
     fn remove(&self, told: usize) -> bool {
         let left = self.bytes.fetch_sub(told, Ordering::AcqRel) - told;
         self.interface.0.budget.remove_streamed(told);
@@ -242,7 +241,7 @@ async fn serve(interface: HttpState, credential: RequestCredential, mut socket: 
             if say.send(event).is_ok() {
                 return flow;
             }
-            // For a client that left, nothing is held back: what its commands print is in their spools.
+            // A disconnected client pauses no session; the output of its commands is in their spools.
             load.remove(bytes);
             ClientFlow::Go
         })
@@ -251,7 +250,7 @@ async fn serve(interface: HttpState, credential: RequestCredential, mut socket: 
     let mut talk = RpcConnection::default();
     let mut next = None;
     loop {
-        // Room for a large answer is taken before it is written out, and given back when the client has it.
+        // Memory for a large response is reserved before it is serialised, and released when it is sent.
         let mut reservation: Option<ByteReservation> = None;
         tokio::select! {
             received = socket.recv(), if load.takes_requests() => match received {
@@ -294,13 +293,14 @@ async fn serve(interface: HttpState, credential: RequestCredential, mut socket: 
 }
 
 async fn stopped(stop: &mut watch::Receiver<StopMode>) {
-    let _nobody_can_ask_any_more = stop.wait_for(|stop| *stop != StopMode::No).await;
+    // An error means that the sender is dropped: the daemon stops.
+    stop.wait_for(|stop| *stop != StopMode::No).await.ok();
 }
 
-/// From this size on, an event is written out only when there is room for it.
+/// Size from which an event is serialised only after its memory is reserved.
 const LARGE_BYTES: usize = 64 << 10;
 
-/// The event that was put aside, or the next one.
+/// Returns the deferred event, or the next one.
 async fn following(
     next: &mut Option<TerminalEvent>,
     said: &mut UnboundedReceiver<TerminalEvent>,
@@ -311,8 +311,8 @@ async fn following(
     }
 }
 
-/// Takes what the runtime said, as much of it as there is and fits; says how many bytes of output that were. A large one
-/// that follows is put aside: it needs room of its own.
+/// Takes pending events of the runtime, up to the limit. Returns the number of output bytes. A large event is deferred,
+/// because it needs a reservation of its own.
 fn hear(
     talk: &mut RpcConnection,
     first: TerminalEvent,
@@ -334,11 +334,11 @@ fn hear(
     told
 }
 
-/// Sends every line as a message of its own.
+/// Sends each line as one message.
 async fn tell(socket: &mut WebSocket, talk: &mut RpcConnection) -> Result<(), axum::Error> {
     let lines = Bytes::from(std::mem::take(&mut talk.out));
     for line in lines.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
-        // The lines are JSON of our own making, so they are text.
+        // The lines are JSON that we serialised, so they are UTF-8.
         let Ok(text) = str::from_utf8(line) else { continue };
         socket.send(Message::text(text)).await?;
     }
@@ -346,5 +346,6 @@ async fn tell(socket: &mut WebSocket, talk: &mut RpcConnection) -> Result<(), ax
 }
 
 async fn close(socket: &mut WebSocket, code: u16, reason: &'static str) {
-    let _gone_already = socket.send(Message::Close(Some(CloseFrame { code, reason: reason.into() }))).await;
+    // The client may have closed the connection already.
+    socket.send(Message::Close(Some(CloseFrame { code, reason: reason.into() }))).await.ok();
 }

@@ -1,4 +1,4 @@
-//! Credentials over HTTP: tokens and browser sign-ins. What they are worth is decided in `access` and `permissions`.
+//! Routes for tokens and browser sign-ins. Their rules are in `access` and `permissions`.
 
 use abide_wire::{access as wire, service};
 use axum::{
@@ -102,7 +102,7 @@ pub(super) async fn revoke(
     State(interface): State<HttpState>,
     PathParams(name): PathParams<String>,
 ) -> Result<StatusCode, HttpProblem> {
-    // A sign-in's id is no token's name.
+    // The id of a sign-in is not a token name.
     if name.starts_with("sin_") {
         return Err(AccessError::Unknown(name).into());
     }
@@ -192,7 +192,7 @@ pub(super) async fn close_session(
 ) -> Result<Response, HttpProblem> {
     if let Some(sign_in) = principal.sign_in {
         match change(&interface, move |access| access.revoke(&sign_in)).await {
-            // Another request may have ended it meanwhile.
+            // A concurrent request may have ended the sign-in.
             Ok(()) | Err(HttpProblem { code: ProblemCode::TokenNotFound, .. }) => {}
             Err(problem) => return Err(problem),
         }
@@ -201,20 +201,20 @@ pub(super) async fn close_session(
     Ok((StatusCode::NO_CONTENT, [(header::SET_COOKIE, cookie)]).into_response())
 }
 
-/// How much of a browser's name is kept.
+/// Maximum stored length of a browser's name, in characters.
 const MAX_BROWSER_NAME: usize = 200;
 
 fn cookie(interface: &HttpState, headers: &HeaderMap, value: &str, max_age: u32) -> String {
     let name = interface.0.access.cookie_name();
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    // A page's origin says how the browser sees us, also behind a proxy that ends TLS.
+    // The `Origin` shows the scheme that the browser uses, also behind a proxy that terminates TLS.
     let is_https =
         text("origin").starts_with("https://") || text("x-forwarded-proto").eq_ignore_ascii_case("https");
     let secure = if is_https { "; Secure" } else { "" };
     format!("{name}={value}; Path=/; HttpOnly; SameSite=Strict; Max-Age={max_age}{secure}")
 }
 
-/// Changes credentials on a thread that may wait for the disk.
+/// Changes credentials on a thread that may block on the disk.
 async fn change<T: Send + 'static>(
     interface: &HttpState,
     change: impl FnOnce(&AccessRegistry) -> Result<T, AccessError> + Send + 'static,
@@ -226,7 +226,7 @@ async fn change<T: Send + 'static>(
         .map_err(HttpProblem::from)
 }
 
-/// A part of a list that is sorted by its keys.
+/// Returns a page of a list that is sorted by key.
 fn page<T>(
     items: Vec<T>,
     part: &TokensQuery,

@@ -1,4 +1,4 @@
-//! The figures themselves: names, meanings, labels and the bounds of histograms.
+//! The metric families: names, descriptions, labels and histogram buckets.
 
 use std::sync::atomic::AtomicU64;
 
@@ -8,7 +8,7 @@ use prometheus_client::{
     registry::{Registry, Unit},
 };
 
-/// All of them, and the list by which they are written out.
+/// All metric families and the registry that encodes them.
 pub(super) struct MetricFamilies {
     registry: Registry,
     pub(super) queued: Gauge,
@@ -33,25 +33,23 @@ pub(super) struct MetricFamilies {
     pub(super) ready: Gauge,
 }
 
-/// A run's status.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct StatusLabel {
     pub(super) status: &'static str,
 }
 
-/// How something ended.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct OutcomeLabel {
     pub(super) outcome: &'static str,
 }
 
-/// What went away.
+/// Kind of a removed or dropped item.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct KindLabel {
     pub(super) kind: &'static str,
 }
 
-/// A request, by the template of its route: never by its path, which anybody can make up.
+/// Labels of a request. The route is the template, never the path: paths would make the number of series unbounded.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct RequestLabels {
     pub(super) method: &'static str,
@@ -59,14 +57,14 @@ pub(super) struct RequestLabels {
     pub(super) status: u16,
 }
 
-/// Every way in which a turn can end, so that one that never happened is told as nothing.
+/// All outcomes of a turn. Each series is created at start, so that an outcome without turns is exported as 0.
 pub(super) const OUTCOMES: [&str; 6] =
     ["completed", "failed", "interrupted", "recovery_required", "superseded", "waiting_user_input"];
 
-/// From a quarter of a millisecond to two seconds.
+/// Seconds; from 0.25 ms to 2 s.
 const COMMIT_BOUNDS: [f64; 14] =
     [0.000_25, 0.000_5, 0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.512, 1.024, 2.048];
-/// From a tenth of a second to a day.
+/// Seconds; from 0.1 s to one day.
 const LONG_BOUNDS: [f64; 12] =
     [0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3_600.0, 14_400.0, 43_200.0, 86_400.0];
 
@@ -96,7 +94,8 @@ impl MetricFamilies {
             ready: Gauge::default(),
         };
         for outcome in OUTCOMES {
-            let _told_as_nothing = families.turns(outcome);
+            // Creates the series, so that an outcome without turns is exported as 0.
+            families.turns(outcome);
         }
         families.registered()
     }

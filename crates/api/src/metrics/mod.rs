@@ -1,8 +1,8 @@
-//! `/metrics`: figures for operators, in the text format of Prometheus and OpenMetrics.
+//! `/metrics`: metrics for operators, in the text format of Prometheus and OpenMetrics.
 //!
-//! Two kinds. What happened is counted as it is committed, since this process started. What is (queued, open, running)
-//! is read when it is asked for, from the store and the daemon, so that it is right after a restart. No figure has a
-//! label that somebody outside could make up: their number is bounded.
+//! Counters count committed events since the start of this process. Gauges (queued, open, running) are read from the
+//! store and the daemon at each scrape, so they are correct after a restart. No label value comes from a client, so the
+//! number of series is bounded.
 
 mod families;
 mod requests;
@@ -23,29 +23,26 @@ use abide_ports::{
 use families::{KindLabel, MetricFamilies, OutcomeLabel};
 pub use requests::measure;
 
-/// What the answer is written in.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// All figures of this process. Cheap to clone; all clones are one.
+/// All metrics of this process. Clones share the same values.
 #[derive(Clone)]
 pub struct DaemonMetrics(Arc<MetricFamilies>);
 
-/// Somebody who reads a stream, counted for as long as this lives.
+/// Counts one reader of a stream until it is dropped.
 #[derive(Debug)]
 pub struct StreamReaderGuard(DaemonMetrics);
 
-/// What retention takes away.
+/// Kinds of items that retention removes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RetentionItem {
-    /// A run's private directory.
     Private,
-    /// A run's own workspace.
     Workspace,
-    /// What a keeper left of a process.
+    /// Files that a keeper left of a process.
     Process,
 }
 
-/// How many running runs are looked at for one that has stalled. There are as many as there are slots.
+/// Maximum number of running runs that are checked for a stall. There are no more running runs than slots.
 const MOST_RUNNING: usize = 10_000;
 
 impl Default for DaemonMetrics {
@@ -55,24 +52,22 @@ impl Default for DaemonMetrics {
 }
 
 impl DaemonMetrics {
-    /// Figures that are all nothing.
     pub fn new() -> Self {
         Self(Arc::new(MetricFamilies::new()))
     }
 
-    /// Everything, as text.
+    /// Encodes all metrics as text.
     pub async fn text(&self, daemon: &Daemon) -> Result<String, StoreError> {
         self.look(daemon).await?;
         Ok(self.0.encode())
     }
 
-    /// Counts a reader of a stream.
     pub fn stream_reader(&self) -> StreamReaderGuard {
         self.0.stream_readers.inc();
         StreamReaderGuard(self.clone())
     }
 
-    /// Counts something that retention took away.
+    /// Counts an item removed by retention.
     pub fn removed(&self, what: RetentionItem) {
         let kind = match what {
             RetentionItem::Private => "private",
@@ -82,12 +77,12 @@ impl DaemonMetrics {
         self.0.removed.get_or_create(&KindLabel { kind }).inc();
     }
 
-    /// Counts lines of the log or spans that nobody could take.
+    /// Counts log lines or spans that were dropped because they could not be delivered.
     pub fn dropped(&self, kind: &'static str, count: u64) {
         self.0.dropped.get_or_create(&KindLabel { kind }).inc_by(count);
     }
 
-    /// Reads what is.
+    /// Updates the gauges.
     async fn look(&self, daemon: &Daemon) -> Result<(), StoreError> {
         let families = &*self.0;
         let store = daemon.store();
@@ -113,14 +108,14 @@ impl DaemonMetrics {
     }
 }
 
-/// Runs whose turn has said nothing for long.
+/// Returns the runs whose turn has produced no output for longer than the stall threshold.
 pub async fn stalled(daemon: &Daemon) -> Result<Vec<RunId>, StoreError> {
     let running =
         daemon.store().runs(Some(RunStatus::Running), PageRequest::first(MOST_RUNNING)).await?.items;
     if running.is_empty() {
         return Ok(vec![]);
     }
-    // When a process last spoke is read off its files.
+    // The time of the last output is read from the files of the process, so this runs on a blocking thread.
     let daemon = daemon.clone();
     let look = move || {
         let is_stalled = |run: &Run| daemon.stalled_since(run).is_some();
@@ -129,7 +124,7 @@ pub async fn stalled(daemon: &Daemon) -> Result<Vec<RunId>, StoreError> {
     Ok(tokio::task::spawn_blocking(look).await.unwrap_or_default())
 }
 
-/// Every status, so that one that no run has is told as nothing.
+/// All statuses, so that a status without runs is exported as 0.
 pub(crate) const STATUSES: [RunStatus; 7] = [
     RunStatus::Queued,
     RunStatus::Running,
@@ -140,7 +135,7 @@ pub(crate) const STATUSES: [RunStatus; 7] = [
     RunStatus::Canceled,
 ];
 
-/// The memory that this process has, if the system tells.
+/// Returns the resident memory of this process, if the system reports it.
 fn resident_bytes() -> Option<i64> {
     let told = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = told.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;

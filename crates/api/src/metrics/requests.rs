@@ -1,4 +1,4 @@
-//! Counts requests. The rest of what HTTP needs to know about itself is the router's affair.
+//! Counts HTTP requests.
 
 use axum::{
     extract::{MatchedPath, Request as Asked, State},
@@ -9,7 +9,7 @@ use axum::{
 
 use super::{DaemonMetrics, families::RequestLabels};
 
-/// A middleware that counts every request by its route's template, method and status.
+/// Middleware that counts every request by route template, method and status.
 pub async fn measure(State(metrics): State<DaemonMetrics>, request: Asked, next: Next) -> Response {
     let route = request.extensions().get::<MatchedPath>().map(|path| path.as_str().to_owned());
     let method = word(request.method());
@@ -19,7 +19,7 @@ pub async fn measure(State(metrics): State<DaemonMetrics>, request: Asked, next:
     response
 }
 
-/// A method that a client made up is counted with the other strangers.
+/// Non-standard methods share one label, so that clients cannot create series.
 fn word(method: &Method) -> &'static str {
     match *method {
         Method::GET => "GET",

@@ -1,4 +1,4 @@
-//! What is counted is what the ledgers hold, over random histories.
+//! Property tests: after random histories, the metrics match the ledgers.
 
 use abide_domain::run::RunStatus;
 use abide_ports::store::{InteractionQueries, Journal, JournalCommit, PageRequest, RunQueries, TurnQueries};
@@ -7,7 +7,7 @@ use abide_testkit::history::HistoryGenerator;
 
 use super::*;
 
-/// Commits a random history the way that a watched store does.
+/// Commits a random history and notifies the metrics as an observed store does.
 async fn watched(metrics: &DaemonMetrics, store: &MemoryStore, commits: Vec<JournalCommit>) {
     for commit in commits {
         let milestones = CompletedItem::of(&commit);

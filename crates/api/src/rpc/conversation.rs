@@ -1,7 +1,7 @@
-//! One client's side of the talk: lines that it sends become calls, and what the runtime says becomes lines for it.
+//! The JSON-RPC state of one client: parses its lines into calls, and serialises runtime events into lines.
 //!
-//! Pure bookkeeping: where lines come from, where they go and who makes the calls is the caller's. Everything that the
-//! client is still to be told is in [`RpcConnection::out`], one object a line.
+//! It does no I/O: the caller reads and writes lines and makes the calls. Output for the client is in
+//! [`RpcConnection::out`], one object per line.
 
 use std::collections::BTreeMap;
 
@@ -17,27 +17,27 @@ use super::methods::{RawRpcRequest, RequestIdOnly, ResponseShape, parse};
 use super::streams::ExecStreamState;
 use crate::translate;
 
-/// The most calls that wait for an answer at a time.
+/// Maximum number of calls in progress.
 const MAX_CALLS: usize = 10_000;
 
-/// What is known of one client.
+/// The state of one client.
 #[derive(Default)]
 pub(crate) struct RpcConnection {
     waiting: BTreeMap<CallTicket, PendingRpcRequest>,
     pub(super) streams: BTreeMap<CallTicket, ExecStreamState>,
     last: CallTicket,
-    /// What the client is still to be told.
+    /// Output not yet written to the client.
     pub(crate) out: Vec<u8>,
 }
 
-/// A request that has no answer yet.
+/// A request without a response so far.
 struct PendingRpcRequest {
     id: Option<Box<RawValue>>,
     shape: ResponseShape,
 }
 
 impl RpcConnection {
-    /// Takes a line; a call that it makes is passed on under the ticket that its events will carry.
+    /// Parses a line. A resulting call is passed to `call` with the ticket that its events will carry.
     pub(crate) fn hear(&mut self, line: &[u8], call: impl FnOnce(CallTicket, TerminalCall)) {
         if line.iter().all(u8::is_ascii_whitespace) {
             return;
@@ -59,7 +59,7 @@ impl RpcConnection {
         }
     }
 
-    /// Tells the client that a line was longer than is taken.
+    /// Reports a line over the limit of `most` bytes.
     pub(crate) fn hear_too_much(&mut self, most: usize) {
         self.fail(None, INVALID_REQUEST, &format!("a line has at most {most} bytes"), None);
     }
@@ -100,7 +100,7 @@ impl RpcConnection {
         }
     }
 
-    /// Takes what the runtime says.
+    /// Serialises an event of the runtime.
     pub(crate) fn take(&mut self, event: TerminalEvent) {
         match event {
             TerminalEvent::Reply(ticket, answer) => {
@@ -168,7 +168,7 @@ impl RpcConnection {
     }
 
     fn succeed(&mut self, id: Option<Box<RawValue>>, result: &impl Serialize) {
-        // A request without an id is a notification and has no answer.
+        // A request without an id is a notification and has no response.
         if let Some(id) = id {
             self.send(&RpcSuccess { jsonrpc: "2.0", id, result });
         }
@@ -207,7 +207,7 @@ const INVALID_PARAMS: i32 = -32602;
 const INTERNAL: i32 = -32603;
 const REFUSED: i32 = -32000;
 
-/// The one place where a JSON-RPC number is decided.
+/// The only place that selects a JSON-RPC error code.
 fn code_number(code: TerminalErrorCode) -> i32 {
     match code {
         TerminalErrorCode::InvalidParams => INVALID_PARAMS,

@@ -1,17 +1,15 @@
-//! The client's two ends, waited for together with the keepers.
+//! The client's input and output descriptors, polled together with the keepers.
 //!
-//! A file cannot be waited for: it is always ready, and then nobody waits at all.
+//! A regular file cannot be polled, because it is always ready.
 
 use std::os::fd::AsFd;
 
 use abide_terminal::{EventFlags, ExternalFd, TerminalRuntime};
 
-/// Where requests come from.
 pub(super) const INPUT: ExternalFd = 0;
-/// Where answers go.
 pub(super) const OUTPUT: ExternalFd = 1;
 
-/// One end.
+/// One descriptor and its registration.
 #[derive(Debug)]
 pub(super) struct ClientFd {
     which: ExternalFd,
@@ -19,12 +17,12 @@ pub(super) struct ClientFd {
     waitable: bool,
 }
 
-/// What is waited for at an end.
+/// The readiness that is polled for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FdInterest {
     In,
     Out,
-    /// Only that nobody is there any more.
+    /// Only hang-up.
     End,
     Nothing,
 }
@@ -34,7 +32,7 @@ impl ClientFd {
         Self { which, wants: None, waitable: true }
     }
 
-    /// Says what is waited for; asks the system only when that has changed.
+    /// Changes the registration; no system call is made if it is unchanged.
     pub(super) fn wants(&mut self, runtime: &TerminalRuntime, end: impl AsFd, wants: FdInterest) {
         if self.wants == Some(wants) {
             return;
@@ -49,7 +47,7 @@ impl ClientFd {
         self.waitable = runtime.watch(end, self.which, flags).is_ok();
     }
 
-    /// Whether there is nothing to wait for because it is ready at any time.
+    /// Whether the descriptor cannot be polled because it is always ready.
     pub(super) fn is_always_ready(&self) -> bool {
         !self.waitable && matches!(self.wants, Some(FdInterest::In | FdInterest::Out))
     }

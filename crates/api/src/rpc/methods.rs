@@ -1,4 +1,4 @@
-//! The methods by name: which call each is, and what its answer will look like.
+//! The JSON-RPC methods: the call that each makes, and the shape of its response.
 
 use abide_terminal::{SessionId, TerminalCall, TerminalError, TerminalErrorCode, TerminalSize};
 use abide_wire::{strict::StrictJson, terminal as wire};
@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 
 use crate::translate;
 
-/// What the runtime's reply is turned into.
+/// The type that the runtime's reply is converted to.
 #[derive(Clone, Copy)]
 pub(super) enum ResponseShape {
     Created,
@@ -68,7 +68,7 @@ fn from<P: DeserializeOwned>(params: Option<&RawValue>) -> Result<P, TerminalErr
 pub(super) struct RawRpcRequest<'a> {
     #[serde(default)]
     pub(super) jsonrpc: std::borrow::Cow<'a, str>,
-    /// A request without this member is a notification; `null` is an id, if an unwise one.
+    /// Absent for a notification. `null` is a valid id, although JSON-RPC discourages it.
     #[serde(borrow, default, deserialize_with = "present")]
     pub(super) id: Option<&'a RawValue>,
     pub(super) method: String,
@@ -129,7 +129,7 @@ mod tests {
         }
     }
 
-    /// Full parameters of every method that takes any.
+    /// Returns parameters with all fields for each method that has any.
     fn full(method: &str) -> serde_json::Value {
         let exec = json!({
             "session_id": "s-000000", "command": "true", "timeout_ms": 1, "stdin": "", "env": {"A": "b"},

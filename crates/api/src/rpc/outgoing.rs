@@ -1,4 +1,4 @@
-//! What a client has still to be told, written to it without ever waiting for it.
+//! Non-blocking writes of pending output.
 
 use std::io::IoSlice;
 use std::os::fd::AsFd;
@@ -8,11 +8,11 @@ use rustix::io::{Errno, ReadWriteFlags, pwritev2};
 
 use super::{HOLD_AT, RpcServer};
 
-/// What a pipe with any room surely takes.
+/// `PIPE_BUF`: a writable pipe accepts at least this many bytes.
 const WRITE: usize = 4096;
 
 impl RpcServer {
-    /// Writes without ever waiting, also to a descriptor whose other holders did not ask for that.
+    /// Writes without blocking, also if the descriptor is shared with processes that use it in blocking mode.
     pub(super) fn write(&mut self, output: impl AsFd) -> std::io::Result<()> {
         while self.written < self.talk.out.len() {
             let pending = [IoSlice::new(self.talk.out.get(self.written..).unwrap_or_default())];
@@ -39,7 +39,7 @@ impl RpcServer {
         Ok(())
     }
 
-    /// Writes no more than a descriptor with any room surely takes.
+    /// Writes at most `WRITE` bytes, which a writable descriptor accepts without blocking.
     pub(super) fn write_some(&mut self, output: impl AsFd) -> std::io::Result<()> {
         let end = self.talk.out.len().min(self.written + WRITE);
         match rustix::io::write(&output, self.talk.out.get(self.written..end).unwrap_or_default()) {
@@ -65,7 +65,7 @@ impl RpcServer {
         }
     }
 
-    /// The last words, for a client that is given a moment to take them.
+    /// Writes the remaining output at shutdown. Gives up if the client reads nothing for 2 s.
     pub(super) fn write_rest(&mut self, output: impl AsFd) -> std::io::Result<()> {
         while self.written < self.talk.out.len() {
             let moment = Timespec { tv_sec: 2, tv_nsec: 0 };

@@ -1,4 +1,4 @@
-//! Streamed commands: their chunks, numbered and cut between characters.
+//! Chunks of streamed commands: numbered, and split only between characters.
 
 use abide_terminal::{ExecChunk, OutputStream, Utf8Pieces};
 use abide_wire::terminal as wire;
@@ -67,7 +67,7 @@ impl RpcConnection {
         state.seq += 1;
         let notification = RpcNotification { jsonrpc: "2.0", method: "exec.chunk", params: &chunk };
         let Ok(line) = serde_json::to_string(&notification) else { return };
-        // The data goes straight to its place; a copy on the way there would cost as much as sending it.
+        // The data is escaped directly into the output; an intermediate copy would cost as much as sending it.
         let (head, tail) =
             line.split_at(line.find(EMPTY_DATA).map_or(line.len(), |at| at + EMPTY_DATA.len() - 1));
         self.out.extend_from_slice(head.as_bytes());

@@ -1,4 +1,4 @@
-//! Runs, questions and messages: taken once, shown as they are.
+//! Tests of runs, questions and messages: idempotent requests and correct views.
 
 use serde_json::{Value, json};
 
@@ -29,7 +29,7 @@ async fn the_same_key_and_body_are_one_run_also_for_another_daemon() {
     assert_eq!(runs["items"].as_array().unwrap().len(), 1);
 }
 
-/// Issue 14, item 2: the path is resolved once, so a link that is changed later leads no run elsewhere.
+/// Issue 14, item 2: the path is resolved once, so a link changed later cannot redirect a run.
 #[tokio::test]
 async fn a_workspace_is_stored_without_the_links_that_led_to_it() {
     let house = HttpFixture::open().await;
@@ -175,7 +175,7 @@ async fn stopping_what_is_over_is_no_error() {
     assert_eq!(late.refusal(), (409, "RUN_FINISHED".to_owned()));
 }
 
-/// I66: for `choose_one`, a text that is only an option's number becomes that option's label.
+/// I66: for `choose_one`, a reply that is only the number of an option becomes that option's label.
 #[tokio::test]
 async fn the_number_of_an_option_is_taken_as_its_label() {
     use abide_domain::interaction::InteractionKind;

@@ -1,4 +1,4 @@
-//! Bounds: what is too much is refused, and everybody else is served.
+//! Tests of limits: excess requests are rejected while other clients are served.
 
 use std::time::Duration;
 
@@ -79,7 +79,7 @@ async fn silent_connections_do_not_keep_clients_with_a_token_out() {
     }
     assert_eq!(house.get("/v1/status").await.status, 200);
     assert_eq!(TestRequest::get("/healthz").of(house.address).await.status, 200);
-    // The oldest of them had to go: there is an end to their connections.
+    // The oldest of them was evicted: its connection ends.
     let mut answer = Vec::new();
     let ended = timeout(Duration::from_secs(60), silent[0].read_to_end(&mut answer)).await;
     assert!(ended.is_ok(), "a silent connection is still open");
@@ -108,7 +108,7 @@ async fn one_stream_too_many_is_told_so() {
     assert_eq!(house.ask(page()).await.status, 200, "a page is no stream");
 }
 
-/// The pages of a list, by following its cursors, each with its bytes and items.
+/// Follows the cursors of a list. Returns the size in bytes and the items of each page.
 async fn pages(house: &HttpFixture, path: &str) -> Vec<(usize, Vec<serde_json::Value>)> {
     let (mut pages, mut cursor) = (Vec::new(), String::new());
     loop {
@@ -124,7 +124,7 @@ async fn pages(house: &HttpFixture, path: &str) -> Vec<(usize, Vec<serde_json::V
     }
 }
 
-/// Issue 14, bounds: lists are bounded in bytes as pages of events are, and nothing is left out.
+/// Issue 14, limits: lists are limited in bytes like pages of events, and no item is lost.
 #[tokio::test]
 async fn pages_of_lists_are_bounded_in_bytes_and_cursors_lead_to_the_rest() {
     let house = HttpFixture::open().await;
@@ -150,7 +150,7 @@ async fn pages_of_lists_are_bounded_in_bytes_and_cursors_lead_to_the_rest() {
     let runs = pages(&house, "/v1/runs").await;
     assert!(runs.len() >= 2, "queued runs hold their prompts");
     assert_eq!(runs.iter().map(|(_, items)| items.len()).sum::<usize>(), 46);
-    // One item is always shown, however large it is.
+    // A page has at least one item, however large it is.
     let (large, _) = house.asking_text(InteractionKind::OpenText, "?", &"s".repeat(3 << 20)).await;
     for (run, least) in [(large, 3 << 20), (last.unwrap(), 50_000)] {
         let turns = pages(&house, &format!("/v1/runs/{run}/turns")).await;
@@ -166,7 +166,7 @@ async fn whoever_never_finishes_a_request_is_cut_off() {
     let mut slow = TcpStream::connect(house.address).await.unwrap();
     slow.write_all(b"GET /healthz HTTP/1.1\r\nhost: 127.0.0.1\r\nx-slow: ").await.unwrap();
     let mut said = Vec::new();
-    // Ends because the daemon hangs up, and not before its patience is over.
+    // The connection ends because the daemon closes it, and not before the timeout.
     let start = Instant::now();
     let ended = timeout(Duration::from_secs(60), slow.read_to_end(&mut said)).await;
     assert!(ended.is_ok(), "the daemon still waits for the rest of the request");

@@ -1,4 +1,4 @@
-//! A client that speaks just enough HTTP/1.1 to see exactly what is answered.
+//! A minimal HTTP/1.1 client that shows the exact bytes of a response.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -9,10 +9,9 @@ use tokio::{
     time::timeout,
 };
 
-/// Longer than anything takes; a hang is a failure with a name.
+/// Upper bound for any test step, so that a hang fails with a message.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A request to be.
 #[derive(Clone, Debug)]
 pub(crate) struct TestRequest {
     method: &'static str,
@@ -21,7 +20,6 @@ pub(crate) struct TestRequest {
     body: String,
 }
 
-/// An answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TestResponse {
     pub(crate) status: u16,
@@ -42,7 +40,7 @@ impl TestRequest {
         Self::text(path, &body.to_string()).header("content-type", "application/json")
     }
 
-    /// A body of any kind, without saying which.
+    /// A POST with a body and no content type.
     pub(crate) fn text(path: impl Into<String>, body: &str) -> Self {
         Self { method: "POST", body: body.to_owned(), ..Self::get(path) }
     }
@@ -70,20 +68,21 @@ impl TestRequest {
         (text + "\r\n" + &self.body).into_bytes()
     }
 
-    /// Asks and hears the whole answer.
+    /// Sends the request and reads the whole response.
     pub(crate) async fn of(self, address: SocketAddr) -> TestResponse {
         let whole = async {
             let mut stream = TcpStream::connect(address).await.expect("the daemon listens");
-            // Whoever is refused early may not be read to the end.
-            let _refused_early = stream.write_all(&self.bytes(address)).await;
+            // The server may reject the request before it has read all of it.
+            stream.write_all(&self.bytes(address)).await.ok();
             let mut text = Vec::new();
-            let _cut_off = stream.read_to_end(&mut text).await;
+            // The server may cut the connection; the bytes received so far are parsed.
+            stream.read_to_end(&mut text).await.ok();
             TestResponse::parse(&text)
         };
         timeout(PATIENCE, whole).await.expect("an answer comes")
     }
 
-    /// Asks and hears the answer as it comes.
+    /// Sends the request and returns a reader for the streamed response.
     pub(crate) async fn stream(self, address: SocketAddr) -> TestEventReader {
         let mut stream = TcpStream::connect(address).await.expect("the daemon listens");
         stream.write_all(&self.bytes(address)).await.expect("it is taken");
@@ -115,7 +114,7 @@ impl TestResponse {
         self.headers.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 
-    /// The status and code of a refusal, which is checked to be one.
+    /// Returns status and code of an error response, after checking its format.
     #[track_caller]
     pub(crate) fn refusal(&self) -> (u16, String) {
         assert_eq!(self.header("content-type"), Some("application/problem+json"), "{self:?}");
@@ -126,14 +125,14 @@ impl TestResponse {
     }
 }
 
-/// An answer that has no end.
+/// Reads a streamed response.
 pub(crate) struct TestEventReader {
     stream: BufReader<TcpStream>,
     pub(crate) head: String,
 }
 
 impl TestEventReader {
-    /// The next line; none when the answer ended after all.
+    /// Returns the next line; `None` at the end of the response.
     pub(crate) async fn line(&mut self) -> Option<String> {
         let mut line = Vec::new();
         let read = timeout(PATIENCE, self.stream.read_until(b'\n', &mut line));
@@ -143,7 +142,6 @@ impl TestEventReader {
         }
     }
 
-    /// The next event.
     pub(crate) async fn event(&mut self) -> Option<Value> {
         let mut id = String::new();
         loop {

@@ -1,4 +1,4 @@
-//! Who may ask, and who may not.
+//! Tests of authentication and origin checks.
 
 use abide_domain::interaction::InteractionKind;
 use serde_json::json;
@@ -8,7 +8,7 @@ use crate::{
     house::{HttpFixture, TOKEN},
 };
 
-/// One of each kind of route, all of which want the token.
+/// One route of each kind; all require the token.
 const ROUTES: [&str; 11] = [
     "/readyz",
     "/openapi.json",
@@ -64,7 +64,7 @@ async fn names_and_pages_of_others_are_refused_even_with_the_token() {
     assert_eq!(page(format!("http://{}", house.address)).await.status, 200);
 }
 
-/// A browser that exchanged a token: its cookie, and the page's key.
+/// A browser that exchanged a token: its cookie and its page key.
 struct TestBrowser {
     cookie: String,
     key: String,
@@ -81,7 +81,7 @@ impl TestBrowser {
         Self { cookie, key: opened.header("abide-session-key").expect("a key is given").to_owned() }
     }
 
-    /// What the browser sends from the page.
+    /// Sends a request as the page would.
     async fn ask(&self, house: &HttpFixture, ask: TestRequest) -> crate::client::TestResponse {
         let origin = format!("http://{}", house.address);
         let ask = ask.header("cookie", &self.cookie).header("origin", &origin);
@@ -102,7 +102,7 @@ async fn a_browsers_cookie_counts_only_with_the_key_that_its_page_keeps() {
     let browser = TestBrowser::sign_in(&house, TOKEN).await;
     assert_eq!(browser.ask(&house, TestRequest::get("/v1/status")).await.status, 200);
     assert_eq!(browser.ask(&house, new_run()).await.status, 201);
-    // What a server on another port of this host receives: the cookie. It can make up any other header.
+    // A server on another port of this host receives the cookie. It can forge any other header.
     let origin = format!("http://{}", house.address);
     for key in [None, Some(""), Some(TOKEN), Some(browser.cookie.as_str())] {
         for ask in [
@@ -116,12 +116,12 @@ async fn a_browsers_cookie_counts_only_with_the_key_that_its_page_keeps() {
             assert_eq!(stolen.of(house.address).await.refusal(), (401, "UNAUTHORIZED".to_owned()), "{key:?}");
         }
     }
-    // Going to a page, a browser sends the cookie alone; the page holds no secret.
+    // A browser that navigates to a page sends only the cookie; the page contains no secret.
     let page = |path: &str| TestRequest::get(path).header("cookie", &browser.cookie).of(house.address);
     assert_eq!(page("/docs").await.status, 200);
     assert_eq!(page("/").await.header("location"), Some("/docs"));
     assert_eq!(page("/docs?sign-in").await.status, 401, "a page that lost its key can sign in again");
-    // A change needs a page that says where it comes from.
+    // A change requires an `Origin` header.
     let without_origin =
         new_run().header("cookie", &browser.cookie).header("abide-session-key", &browser.key);
     assert_eq!(without_origin.of(house.address).await.refusal(), (401, "UNAUTHORIZED".to_owned()));

@@ -1,4 +1,4 @@
-//! A daemon of its own for each test: memory store, fake clock, no slots, and an interface on a free port.
+//! Fixture: a daemon per test, with a memory store, a fake clock, no slots, and an HTTP interface on a free port.
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
@@ -64,19 +64,19 @@ impl HttpFixture {
         Self::on(Arc::new(MemoryStore::new()), Arc::new(FakeClock::new()), bounds).await.reconciled().await
     }
 
-    /// A daemon that has not yet taken up what it found.
+    /// A daemon that has not yet completed recovery.
     pub(crate) async fn starting() -> Self {
         let bounds = Bounds::standard("artifacts");
         Self::on(Arc::new(MemoryStore::new()), Arc::new(FakeClock::new()), bounds).await
     }
 
-    /// It has taken up what it found.
+    /// Completes recovery.
     pub(crate) async fn reconciled(self) -> Self {
         self.daemon.reconcile().await.expect("there is nothing to take up");
         self
     }
 
-    /// Another daemon on the same store.
+    /// Starts another daemon on the same store.
     pub(crate) async fn reopen(self) -> Self {
         let (store, clock) = (self.store.clone(), self.clock.clone());
         self.close().await;
@@ -124,18 +124,19 @@ impl HttpFixture {
         let address = listener.local_addr().expect("it has an address");
         let served = tokio::spawn(serve(listener, None, service, async move {
             let mut stopping = stopping;
-            let _stopped = stopping.wait_for(|stop| *stop != StopMode::No).await;
+            // An error means that the sender is dropped.
+            stopping.wait_for(|stop| *stop != StopMode::No).await.ok();
         }));
         Self { address, place, daemon, desk, store, clock, stop, served }
     }
 
-    /// Stops as the daemon does, and waits until everybody is gone.
+    /// Shuts down and waits until all connections are closed.
     pub(crate) async fn close(self) {
         self.stop.send_replace(StopMode::Keep);
         self.served.await.expect("it does not panic").expect("it ends well");
     }
 
-    /// Asks with the token.
+    /// Sends a request with the owner's token.
     pub(crate) async fn ask(&self, ask: TestRequest) -> TestResponse {
         ask.token(TOKEN).of(self.address).await
     }
@@ -152,24 +153,24 @@ impl HttpFixture {
         TestRequest::get(path).token(TOKEN).stream(self.address).await
     }
 
-    /// A run that waits for a slot for ever.
+    /// Creates a run that stays queued, because there are no slots.
     pub(crate) async fn queued(&self, prompt: &str) -> String {
         let made = self.post("/v1/runs", json!({ "engine": "any", "prompt": prompt })).await;
         assert_eq!(made.status, 201, "{made:?}");
         made.json()["run_id"].as_str().expect("it has a name").to_owned()
     }
 
-    /// A run that asked a question.
+    /// Creates a run with an open question.
     pub(crate) async fn asking(&self) -> (RunId, InteractionId) {
         self.asking_for(InteractionKind::ChooseOne).await
     }
 
-    /// A run that asked a question of this kind.
+    /// Creates a run with an open question of this kind.
     pub(crate) async fn asking_for(&self, kind: InteractionKind) -> (RunId, InteractionId) {
         self.asking_text(kind, "which?", "so far").await
     }
 
-    /// A run that asked this question of this kind after having said something.
+    /// Creates a run with an open question of this kind and text, after some output.
     pub(crate) async fn asking_text(
         &self,
         kind: InteractionKind,
@@ -246,7 +247,7 @@ fn settings() -> RunSettings {
     }
 }
 
-/// The rest of the world, in which nothing ever happens.
+/// Ports without any behaviour.
 #[derive(Debug)]
 struct NoopPorts;
 
@@ -342,7 +343,7 @@ impl Workspaces for NoopPorts {
     }
 }
 
-/// Asks until something holds. Every question is a request, so what is waited for between two of them is the answer.
+/// Polls until the condition holds. Each poll is a request, so no delay is needed between two of them.
 pub(crate) async fn until<F: Future<Output = bool>>(what: &str, holds: impl Fn() -> F) {
     let asked = async {
         while !holds().await {

@@ -1,4 +1,4 @@
-//! Events: in order, none left out, from any position, whoever else reads slowly.
+//! Tests of events: ordered and complete from any position, also beside slow clients.
 
 use serde_json::{Value, json};
 
@@ -60,7 +60,7 @@ async fn a_reader_goes_on_where_it_stopped_after_a_restart() {
     assert_eq!(listening.event().await.unwrap()["data"]["prompt"], "four");
 }
 
-/// SECURITY findings 9 and 14: what one request takes does not depend on how large events are.
+/// SECURITY findings 9 and 14: the memory of one request does not depend on the size of events.
 #[tokio::test]
 async fn pages_are_bounded_in_bytes_and_nothing_is_left_out() {
     let house = HttpFixture::open().await;
@@ -115,7 +115,7 @@ async fn a_reader_that_does_not_read_blocks_nobody_and_is_cut_off() {
     let mut stalled = house.listen("/v1/events").await;
     let mut lively = house.listen("/v1/events").await;
     let prompt = "x".repeat(100_000);
-    // 40 MB, far more than the system keeps for a connection.
+    // 40 MB, far more than the socket buffers of a connection.
     let told = async {
         let mut count = 0;
         while count < RUNS {
@@ -129,7 +129,7 @@ async fn a_reader_that_does_not_read_blocks_nobody_and_is_cut_off() {
         }
     };
     tokio::join!(told, made);
-    // The place of a reader is free again when it was cut off, and only then.
+    // The stream slot of a client is released when it is disconnected, and only then.
     until("the stalled reader being cut off", async || {
         house.get("/v1/status").await.json()["streams"] == json!(1)
     })

@@ -1,7 +1,7 @@
-//! The HTTP interface over a real daemon on the memory store, through real sockets.
+//! Tests of the HTTP interface with a real daemon on the memory store, over real sockets.
 //!
-//! Runs stay where the tests put them: there are no slots, so no engine is ever started. Whole stories with engines are
-//! tested with the real binary.
+//! There are no slots, so no engine is started and runs stay in the state that a test puts them in. Tests with engines
+//! use the real binary.
 
 mod asking;
 mod bounds;

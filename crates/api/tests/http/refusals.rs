@@ -1,4 +1,4 @@
-//! Every refusal is a problem with a code, whatever was wrong.
+//! Tests of error responses: each is a problem with a code.
 
 use serde_json::json;
 

@@ -1,4 +1,4 @@
-//! What is an object stays one: no request may give the fields of an object as an array.
+//! Tests that no request accepts an array in place of an object.
 
 use serde_json::{Map, Value, json};
 
@@ -30,7 +30,7 @@ async fn an_array_is_no_object_in_any_request() {
     assert!(tried >= 6, "only {tried} objects were found in all requests");
 }
 
-/// A value of this schema with every field, and where in it the objects with fields of their own are.
+/// Builds a value of this schema with all fields. Returns it with the paths of its nested objects.
 fn sample(schema: &Value, document: &Value, at: &str) -> (Value, Vec<String>) {
     if let Some(reference) = schema["$ref"].as_str() {
         let named = document.pointer(reference.trim_start_matches('#')).expect("it leads somewhere");

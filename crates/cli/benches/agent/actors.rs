@@ -1,5 +1,5 @@
-//! Who takes part: a mind without a server for journals that are only to be written, hands that do nothing and know how
-//! long that took, and a voice that nobody hears.
+//! The fakes of the agent benchmark: a model without a server that writes journals, a tool runner that does nothing and
+//! measures its calls, and an observer without output.
 
 use std::{
     collections::VecDeque,
@@ -22,14 +22,14 @@ use serde_json::{Value, json};
 
 use crate::words::TextGenerator;
 
-/// Writes a story: thinks, reads, works in sessions and ends them, until there are enough events.
+/// Writes a journal: thinks, reads, works in sessions and ends them, until there are enough events.
 pub(crate) struct ScriptedAuthor<'a> {
     pub(crate) words: TextGenerator,
     pub(crate) written: &'a WritingProgress,
     pub(crate) calls: u64,
 }
 
-/// How far a story is, and which session is open in it.
+/// The number of events written, and the open session.
 #[derive(Default)]
 pub(crate) struct WritingProgress {
     pub(crate) events: std::cell::Cell<u64>,
@@ -93,7 +93,7 @@ impl ScriptedAuthor<'_> {
     }
 }
 
-/// Asks the real model's client so often, and then wants to stop.
+/// Uses the real model client for a limited number of requests, and then stops.
 pub(crate) struct LimitedModel {
     pub(crate) client: ModelClient,
     pub(crate) left: usize,
@@ -110,12 +110,12 @@ impl ChatModel for LimitedModel {
     }
 }
 
-/// Hands whose tools have done everything already.
+/// A tool runner whose calls return prepared output at once.
 pub(crate) struct NoopToolRunner<'a> {
-    /// What tools will have printed.
+    /// The outputs of the next calls.
     pub(crate) outputs: VecDeque<String>,
     pub(crate) words: TextGenerator,
-    /// How long each call took.
+    /// The duration of each call.
     pub(crate) took: Vec<Duration>,
     pub(crate) written: &'a WritingProgress,
     pub(crate) sessions: u64,
@@ -180,7 +180,7 @@ impl ToolRunner for NoopToolRunner<'_> {
     fn keep_out(&mut self, _: Vec<String>) {}
 }
 
-/// Only counts.
+/// An observer that only counts events.
 pub(crate) struct CountingObserver<'a>(pub(crate) &'a WritingProgress);
 
 impl AgentObserver for CountingObserver<'_> {
@@ -197,7 +197,7 @@ impl AgentObserver for CountingObserver<'_> {
     }
 }
 
-/// Nobody interrupts.
+/// Returns the interrupt flag, cleared.
 pub(crate) fn undisturbed(interrupt: &AtomicBool) -> &AtomicBool {
     interrupt.store(false, Ordering::Relaxed);
     interrupt

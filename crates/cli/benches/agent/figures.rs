@@ -1,8 +1,8 @@
-//! Times, in a form that can be compared and printed.
+//! Statistics of durations, for comparison and printing.
 
 use std::time::Duration;
 
-/// What a series of times comes to, in microseconds.
+/// The statistics of a series of durations, in microseconds.
 #[derive(Clone, Copy)]
 pub(crate) struct TimeSeries {
     pub(crate) median: f64,
@@ -20,7 +20,7 @@ impl TimeSeries {
     }
 }
 
-/// Says whether a budget was kept.
+/// Prints whether a limit was met, and returns it.
 pub(crate) fn judge(kept: bool, budget: &str) -> bool {
     println!("    {}  {budget}", if kept { "PASS" } else { "MISS" });
     kept

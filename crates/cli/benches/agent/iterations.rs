@@ -1,4 +1,4 @@
-//! Our own time in an iteration, with few events in the journal and with many.
+//! The agent's own time in an iteration, with a short and with a long journal.
 
 use std::{path::Path, time::Duration};
 
@@ -11,11 +11,11 @@ use crate::{
     scene::{self, AgentBenchFixture},
 };
 
-/// How often both take turns, and how many iterations each has then. Together enough that the long window is shortened
-/// several times.
+/// The number of rounds, and the iterations of each side in a round. Together they are enough to shorten the long
+/// window several times.
 const ROUNDS: usize = 12;
 const ITERATIONS: usize = 20;
-/// How many times the short journal's time the long one's may be.
+/// The maximum ratio of the long journal's time to that of the short one.
 const MOST: f64 = 3.0;
 
 pub(crate) fn bench(scene: &AgentBenchFixture) -> bool {
@@ -53,7 +53,7 @@ const WAYS: [(&str, SeriesFigure); 2] = [("median", |series| series.median), ("m
 struct IterationTimes {
     few: TimeSeries,
     many: TimeSeries,
-    /// The length of a request, at the end.
+    /// The length of the last request, in bytes.
     window: (usize, usize),
 }
 
@@ -64,7 +64,7 @@ fn measure(scene: &AgentBenchFixture, folder: &Path) -> IterationTimes {
     scene.many.put(&many_state);
     let (mut few, mut many, mut window) = (vec![], vec![], (0, 0));
     for _ in 0..ROUNDS {
-        // The short journal stays short; the long one hardly grows.
+        // The short journal is restored in each round; the long one hardly grows.
         scene.few.put(&few_state);
         window.0 = round(&definition, &few_state, &model, &mut few);
         window.1 = round(&definition, &many_state, &model, &mut many);
@@ -72,7 +72,7 @@ fn measure(scene: &AgentBenchFixture, folder: &Path) -> IterationTimes {
     IterationTimes { few: TimeSeries::of(&few), many: TimeSeries::of(&many), window }
 }
 
-/// A round in one state folder. Returns the length of its last request.
+/// Runs a round in one state folder. Returns the length of its last request.
 fn round(
     definition: &AgentDefinition,
     state: &Path,

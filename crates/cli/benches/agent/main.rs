@@ -1,10 +1,10 @@
-//! What the native agent itself costs when its journal is long: its own time in an iteration, and how soon it is back
-//! after a kill.
+//! The cost of the native agent with a long journal: its own time in an iteration, and the time of a restart after a
+//! kill.
 //!
-//! Both on journals that the agent wrote itself, of 100 and of 10,000 events, with as much of them in the model's window
-//! as fits. An iteration is measured where the model is: from the moment in which its answer is sent to that in which
-//! the whole next request has been read, less what tools took, with the real client, journal and disk. The restart is
-//! the real binary. Iterations are judged as a ratio within one run; the restart has the one absolute budget.
+//! Both are measured on journals that the agent wrote itself, of 100 and of 10,000 events, with as many of them in the
+//! model's window as fit. An iteration is measured at the model: from the start of its answer until the whole next
+//! request has been read, less the time of tools, with the real client, journal and disk. The restart uses the real
+//! binary. The limit of iterations is a ratio within one run; only the restart has an absolute limit.
 
 #![expect(clippy::disallowed_methods, reason = "a benchmark starts what it measures and looks at the clock")]
 #![expect(clippy::expect_used, reason = "a benchmark that cannot go on stops")]
@@ -21,7 +21,7 @@ use std::process::ExitCode;
 
 use scene::AgentBenchFixture;
 
-/// How many events are few, and how many are many.
+/// The lengths of the short and the long journal, in events.
 const FEW: u64 = 100;
 const MANY: u64 = 10_000;
 
@@ -29,7 +29,7 @@ fn main() -> ExitCode {
     let (mut iterations, mut restart) = (true, true);
     for argument in std::env::args().skip(1) {
         match argument.as_str() {
-            // Cargo says so to every benchmark.
+            // Cargo passes this argument to each benchmark.
             "--bench" => {}
             "--only-iterations" => restart = false,
             "--only-restart" => iterations = false,
@@ -39,7 +39,7 @@ fn main() -> ExitCode {
             }
         }
     }
-    // Next to the build, not in a folder that may be kept in memory.
+    // Next to the build, because the temporary folder may be a tmpfs.
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder on disk");
     let scene = AgentBenchFixture::build(folder.path());
     println!("{}\n{}", scene.few, scene.many);

@@ -1,6 +1,6 @@
-//! A model as seen from its socket: reads a request to its end, notes when, and answers at once or never.
+//! A model server on a plain socket: reads a request to its end, records the time, and answers at once or never.
 //!
-//! It does not parse what it is asked, so that it costs as little as a server can.
+//! It does not parse the requests, so that its own cost is minimal.
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
@@ -13,20 +13,20 @@ use serde_json::json;
 
 use crate::words::TextGenerator;
 
-/// A request that has been read to its end.
+/// The times of a request that was read completely.
 pub(crate) struct ModelRequestTiming {
     pub(crate) read: Instant,
-    /// When the answer began to be sent.
+    /// The time at which the answer began to be sent.
     pub(crate) answered: Instant,
     pub(crate) bytes: usize,
 }
 
-/// What it does when it was asked.
+/// The reaction to a request.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ModelBehaviour {
-    /// A thought and a call.
+    /// Answers with a text and a tool call.
     Calls,
-    /// Nothing: whoever asks is about to be killed.
+    /// Does not answer: the client will be killed.
     Silent,
 }
 
@@ -40,7 +40,7 @@ impl SocketModel {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let base_url = format!("http://{}/v1", listener.local_addr().expect("a bound port"));
         let (sender, asked) = mpsc::channel();
-        // It ends with the program.
+        // The thread ends with the process.
         std::thread::spawn(move || {
             let mut words = TextGenerator::new(7);
             for stream in listener.incoming() {
@@ -53,7 +53,7 @@ impl SocketModel {
     }
 }
 
-/// Serves one connection until the other side leaves.
+/// Serves one connection until the client closes it.
 fn serve(
     mut stream: TcpStream,
     manner: ModelBehaviour,
@@ -64,7 +64,7 @@ fn serve(
     let mut body = Vec::new();
     let mut number = 0_u64;
     loop {
-        // Made before it is wanted, so that it takes no time then.
+        // Prepared in advance, so that it adds no time to the measurement.
         number += 1;
         let thought = words.prose(240);
         let Some(length) = head(&mut reader) else { return };
@@ -84,7 +84,7 @@ fn serve(
     }
 }
 
-/// Reads the head of a request, and says how long its body is.
+/// Reads the head of a request, and returns the length of its body.
 fn head(reader: &mut impl BufRead) -> Option<usize> {
     let mut length = 0;
     loop {

@@ -1,7 +1,7 @@
-//! How soon a run that was killed is back: from the start of the real binary to its first request, wholly read.
+//! The restart time of a killed run: from the start of the real binary until its first request was read completely.
 //!
-//! The kill left a call without its result. Everything is counted: the start of the process, the lock, reading and
-//! repairing the journal, looking after the call, writing that its outcome is unknown, and the request with its window.
+//! The kill left a call without a result. The time includes the start of the process, the lock, reading and repairing
+//! the journal, checking the call, recording its outcome as unknown, and the request with its window.
 
 use std::{
     fs,
@@ -18,7 +18,7 @@ use crate::{
 };
 
 const ROUNDS: usize = 15;
-/// The budget, which is absolute.
+/// The absolute limit.
 const MOST: Duration = Duration::from_millis(200);
 
 pub(crate) fn bench(scene: &AgentBenchFixture) -> bool {
@@ -58,7 +58,7 @@ pub(crate) fn bench(scene: &AgentBenchFixture) -> bool {
     passed
 }
 
-/// Where a run was killed.
+/// The place in which a run was killed.
 struct KilledRun<'a> {
     scene: &'a AgentBenchFixture,
     story: &'a JournalFixture,
@@ -72,11 +72,11 @@ impl<'a> KilledRun<'a> {
         Self { scene, story, work }
     }
 
-    /// Starts it again, and returns when it was heard and what memory it had used by then.
+    /// Restarts the run, and returns the time until its request arrived and its peak memory at that time.
     fn restart(&self, model: &SocketModel) -> (Duration, u64) {
         self.story.put_killed(&self.work.join(".abide"));
         let mut command = Command::new(BINARY);
-        // The journal was put there, so the home has no record of it.
+        // The journal was copied there, so the home has no record of it.
         command.args(["agent", "run", "--adopt", "--message", MESSAGE, "--agent"]).arg(&self.scene.agent);
         command.arg("--workdir").arg(&self.work);
         command
@@ -94,10 +94,10 @@ impl<'a> KilledRun<'a> {
 }
 
 const BINARY: &str = env!("CARGO_BIN_EXE_abide");
-/// After this something is broken.
+/// The timeout of a restart.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How long the binary takes to do nothing.
+/// Measures the start of the binary without any work.
 fn start() -> Duration {
     let mut command = Command::new(BINARY);
     command.arg("--version").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
@@ -107,7 +107,7 @@ fn start() -> Duration {
     began.elapsed()
 }
 
-/// The most memory that a process ever had, in KiB.
+/// Returns the peak memory of a process, in KiB.
 fn peak(status: &Path) -> u64 {
     let status = fs::read_to_string(status).unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));

@@ -1,7 +1,7 @@
-//! An agent's folder, and two state folders in which it has worked before: a short journal and a long one.
+//! An agent's folder, and two state folders of earlier work: a short journal and a long one.
 //!
-//! The journals are written by the agent itself, in memory and then moved to disk, because ten thousand synced events
-//! take as long as they take. The long one lacks its last result, as after a kill, and has the folders of its calls.
+//! The agent itself writes the journals on a tmpfs, and they are then copied to disk, because syncing 10,000 events
+//! would take too long. The long one lacks its last result, as after a kill, and has the folders of its calls.
 
 use std::{
     collections::VecDeque,
@@ -34,7 +34,7 @@ pub(crate) struct AgentBenchFixture {
     pub(crate) many: JournalFixture,
 }
 
-/// A journal that was written.
+/// A prepared journal.
 pub(crate) struct JournalFixture {
     pub(crate) journal: Vec<u8>,
     events: u64,
@@ -60,7 +60,7 @@ impl AgentBenchFixture {
         Self { folder: folder.to_owned(), agent, few, many }
     }
 
-    /// The agent's definition, with its model there.
+    /// Returns the agent's definition with a model at this address.
     pub(crate) fn definition(&self, base_url: &str) -> AgentDefinition {
         load(&self.agent, base_url)
     }
@@ -92,12 +92,12 @@ impl JournalFixture {
         Self { journal, events: written.events.get(), sessions }
     }
 
-    /// Puts the journal there, on disk and synced, as it is when a run is killed.
+    /// Writes the journal to disk and syncs it, as after a kill.
     pub(crate) fn put(&self, state: &Path) {
         put(state, &self.journal);
     }
 
-    /// The same without its last result, which is the last line.
+    /// Like [`JournalFixture::put`], without the last result, which is the last line.
     pub(crate) fn put_killed(&self, state: &Path) {
         let whole = self.journal.strip_suffix(b"\n").expect("lines end");
         let last = whole.iter().rposition(|byte| *byte == b'\n').expect("more than a line") + 1;
@@ -105,7 +105,7 @@ impl JournalFixture {
         put(state, &self.journal[..last]);
     }
 
-    /// Makes what calls leave behind: a folder each.
+    /// Creates the folders that calls leave behind.
     pub(crate) fn put_executions(&self, state: &Path) {
         for line in self.journal.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
             let line: Value = serde_json::from_slice(line).expect("an event");
@@ -131,7 +131,7 @@ fn put(state: &Path, bytes: &[u8]) {
     fs::File::open(path).and_then(|file| file.sync_all()).expect("a disk");
 }
 
-/// Lets the agent go on in this state folder for so many requests, and returns what tools took meanwhile.
+/// Continues the agent in this state folder for a number of requests, and returns the durations of its tool calls.
 pub(crate) fn go_on(definition: &AgentDefinition, state: &Path, requests: usize) -> Vec<std::time::Duration> {
     let written = WritingProgress::default();
     let interrupt = Arc::new(AtomicBool::new(false));
@@ -151,7 +151,7 @@ pub(crate) fn go_on(definition: &AgentDefinition, state: &Path, requests: usize)
     hands.took
 }
 
-/// The memory in a state folder whose journal was put there.
+/// Opens the state of the agent in a folder to which a journal was copied.
 fn memory(state: &Path, definition: &AgentDefinition) -> Result<AgentState, MemoryError> {
     let records = state.join("records");
     fs::remove_dir_all(&records).ok();
@@ -170,13 +170,13 @@ fn order() -> AgentRunRequest {
     AgentRunRequest { message: Some(MESSAGE.to_owned()), ..AgentRunRequest::default() }
 }
 
-/// A folder in memory, if there is such a place.
+/// Creates a folder on a tmpfs, if there is one.
 pub(crate) fn in_memory() -> tempfile::TempDir {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).expect("a folder")
 }
 
 pub(crate) const MESSAGE: &str = "make the tests of the store pass";
-/// The state folder as the model is told it.
+/// The state folder's name in messages to the model.
 const STATE: &str = ".abide";
 
 const CONFIG: &str = r#"

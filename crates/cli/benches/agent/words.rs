@@ -1,7 +1,7 @@
-//! What models and programs say, as far as their bytes matter: prose, arguments and output of the usual sizes, with the
-//! quotes, line ends and letters that make JSON longer than its text. The same every time.
+//! Reproducible texts of models and programs: prose, arguments and output of usual sizes, with the quotes, line ends
+//! and letters that JSON must escape.
 
-/// Chance that always falls the same way.
+/// A deterministic generator of texts.
 pub(crate) struct TextGenerator(u64);
 
 const SPOKEN: &[&str] = &[
@@ -38,7 +38,7 @@ impl TextGenerator {
         Self(seed | 1)
     }
 
-    /// Something below this number.
+    /// Returns a number below `most`.
     pub(crate) fn below(&mut self, most: u64) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -46,7 +46,7 @@ impl TextGenerator {
         self.0 % most
     }
 
-    /// A thought.
+    /// Returns about `bytes` bytes of prose.
     pub(crate) fn prose(&mut self, bytes: usize) -> String {
         let mut text = String::with_capacity(bytes + 16);
         while text.len() < bytes {
@@ -56,7 +56,7 @@ impl TextGenerator {
         text
     }
 
-    /// What a program printed: between 0.2 and 4 KB, more often little.
+    /// Returns the output of a program: between 0.2 and 4 KB, more often short.
     pub(crate) fn output(&mut self) -> String {
         let bytes = 200 + (self.below(3_900) * self.below(3_900) / 3_900) as usize;
         let mut text = String::with_capacity(bytes + 128);

@@ -1,7 +1,7 @@
-//! The agent program without us: started directly, with exactly what the adapter's launch says.
+//! The agent program without Abide: started directly, with the launch that the adapter specifies.
 //!
-//! A program that answers a turn and leaves is read to the end of its output and waited for. One that is held speaks a
-//! protocol, so its interpreter has to answer it; its turn is over when it says so.
+//! A one-shot program is read to the end of its output and waited for. A sticky program speaks a protocol, so its
+//! interpreter must answer it; its turn ends when it reports that.
 
 use std::{
     fs,
@@ -19,18 +19,17 @@ use abide_ports::{
 
 use crate::{figures::now, ours::PROMPT};
 
-/// What a turn of the bare program took, in microseconds.
+/// The times of a turn of the bare program, in microseconds from its start.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BareTurnTimes {
-    /// Until the line that names the session was read.
+    /// Until the line with the session's id was read.
     pub(crate) session: f64,
-    /// Until it had been given its input.
+    /// Until its input was written.
     pub(crate) fed: f64,
-    /// Until it said that its turn is over, or until it was gone if it never says so.
+    /// Until it reported the end of its turn, or until it exited if it does not report it.
     pub(crate) whole: f64,
 }
 
-/// Runs one turn.
 pub(crate) fn turn(
     entry: &InstalledEngine,
     kind: ProfileKind,

@@ -1,7 +1,7 @@
-//! Much output of each agent program, made of what was recorded of it: the lines from the middle of turns, as they are
-//! and stretched to the lengths that long messages and the output of tools have.
+//! Large output of each agent program, built from recorded output: lines from the middle of turns, unchanged and
+//! extended to the lengths of long messages and tool output.
 //!
-//! Lines are stretched as text: writing parsed JSON anew would move the keys, and readers look at the first one.
+//! Lines are extended as text: serialising parsed JSON would reorder the keys, and interpreters look at the first one.
 
 use std::{fs, path::Path};
 
@@ -12,15 +12,15 @@ use abide_domain::{
 use abide_ports::engine::{Engine, EngineFact, FactKind, LaunchContext, ProcessInterpreter, PromptSource};
 use abide_testkit::engine::RecordedProcess;
 
-/// The lengths to which lines are stretched.
+/// The lengths to which lines are extended, in bytes.
 const LENGTHS: [usize; 7] = [200, 500, 1_000, 2_000, 5_000, 10_000, 20_000];
 
-/// What is fed to one interpreter.
+/// The input of one interpreter.
 pub(crate) struct RecordedPassage {
     story: RecordedProcess,
-    /// What comes before, and is not timed.
+    /// Output before the middle; not timed.
     opening: Vec<u8>,
-    /// Lines of the middle, as recorded.
+    /// Recorded lines of the middle.
     middle: Vec<Vec<u8>>,
 }
 
@@ -31,7 +31,7 @@ pub(crate) enum LineLength {
 }
 
 impl RecordedPassage {
-    /// All passages of an engine.
+    /// Returns all passages of an engine.
     pub(crate) fn all(engine: &dyn Engine) -> Vec<Self> {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../engines/transcripts").join(engine.name());
         let files = sorted(&folder).into_iter().flat_map(|version| sorted(&version));
@@ -39,7 +39,7 @@ impl RecordedPassage {
         recorded.filter_map(|file| Self::of(engine, &file)).collect()
     }
 
-    /// The middle of one recorded story, if it has one.
+    /// Returns the middle of one recorded process, if it has one.
     fn of(engine: &dyn Engine, file: &Path) -> Option<Self> {
         let story = RecordedProcess::new("", &fs::read(file).ok()?);
         let story = story.noted(&fs::read_to_string(file.with_extension("notes")).unwrap_or_default());
@@ -64,13 +64,13 @@ impl RecordedPassage {
         (!passage.middle.is_empty()).then_some(passage)
     }
 
-    /// Answers to our own requests come once; said again they would be unknown.
+    /// Responses to our own requests occur once; repeated ones would be unknown.
     fn is_answer(&self, line: &[u8]) -> bool {
         let text = String::from_utf8_lossy(line);
         text.contains("\"jsonrpc\"") && !text.contains("\"method\"")
     }
 
-    /// A new interpreter that has heard the opening.
+    /// Creates an interpreter that has read the opening.
     pub(crate) fn begun(&self, engine: &dyn Engine) -> Box<dyn ProcessInterpreter> {
         self.interpreter(engine, |interpreter| drop(interpreter.feed(&self.opening)))
     }
@@ -109,7 +109,7 @@ impl RecordedPassage {
         interpreter
     }
 
-    /// At least this many bytes of the middle, over and over; nothing if none of its lines can be so long.
+    /// Returns at least this many bytes of the middle, repeated; empty if none of its lines can have this length.
     pub(crate) fn repeated(&self, size: LineLength, least: usize) -> Vec<u8> {
         let lines: Vec<Vec<u8>> = match size {
             LineLength::Recorded => self.middle.clone(),
@@ -128,7 +128,7 @@ impl RecordedPassage {
     }
 }
 
-/// The same line with its longest text said again and again, each time on a line of its own.
+/// Extends a line by repeating its longest text, each time on a new line of the text.
 fn stretched(line: &[u8], length: usize) -> Vec<u8> {
     let Some((from, to)) = longest_text(line) else { return line.to_vec() };
     let (Some(text), Some(before), Some(after)) = (line.get(from..to), line.get(..from), line.get(to..))
@@ -148,7 +148,7 @@ fn stretched(line: &[u8], length: usize) -> Vec<u8> {
     stretched
 }
 
-/// Where the longest string of a line stands that is a value and tells people something.
+/// Returns the position of the line's longest string value with text for people.
 fn longest_text(line: &[u8]) -> Option<(usize, usize)> {
     let (mut best, mut at): (Option<(usize, usize)>, usize) = (None, 0);
     let mut key: &[u8] = b"";
@@ -170,7 +170,7 @@ fn longest_text(line: &[u8]) -> Option<(usize, usize)> {
     best
 }
 
-/// The keys under which programs put what may be long.
+/// The keys under which programs put long texts.
 const TOLD: [&str; 8] =
     ["text", "content", "output", "aggregated_output", "command", "rawOutput", "message", "snapshot"];
 

@@ -1,21 +1,20 @@
-//! Medians, and times as people read them. What is measured is not known here.
+//! Medians, and the format of times. It does not depend on the measurements.
 
 use abide::clock::SystemClock;
 use abide_ports::clock::Clock;
 
-/// Now, on the clock that the ledger and the keepers use, in microseconds.
+/// Returns the time in microseconds, on the clock that the ledger and the keepers use.
 pub(crate) fn now() -> i64 {
     SystemClock.stamp().at.0
 }
 
-/// The middle one.
 pub(crate) fn median(values: impl IntoIterator<Item = f64>) -> f64 {
     let mut sorted: Vec<f64> = values.into_iter().collect();
     sorted.sort_by(f64::total_cmp);
     sorted.get(sorted.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
-/// How far the values typically are from their middle: half of what lies between the quartiles.
+/// Returns half of the interquartile range.
 pub(crate) fn spread(values: impl IntoIterator<Item = f64>) -> f64 {
     let mut sorted: Vec<f64> = values.into_iter().collect();
     sorted.sort_by(f64::total_cmp);
@@ -23,7 +22,7 @@ pub(crate) fn spread(values: impl IntoIterator<Item = f64>) -> f64 {
     if sorted.is_empty() { f64::NAN } else { (at(3) - at(1)) / 2.0 }
 }
 
-/// Microseconds as milliseconds.
+/// Formats microseconds as milliseconds.
 pub(crate) fn ms(micros: f64) -> String {
     format!("{:.1} ms", micros / 1000.0)
 }

@@ -1,4 +1,4 @@
-//! What the rounds of an engine come to, beside the budget, and the table of all.
+//! Compares the rounds of an engine with the limit, and formats the table of all engines.
 
 use crate::{
     figures::{median, ms, spread},
@@ -6,10 +6,10 @@ use crate::{
     turns::{BenchRounds, PARROT},
 };
 
-/// The most that we may take of the bare program's time.
+/// The maximum ratio of our time to the bare program's time.
 const BUDGET: f64 = 0.02;
 
-/// What came of one engine.
+/// The result of one engine.
 pub(crate) struct JudgedEngine {
     name: String,
     outcome: Result<JudgedFigures, String>,
@@ -17,18 +17,18 @@ pub(crate) struct JudgedEngine {
 
 struct JudgedFigures {
     rounds: usize,
-    /// Our time as it was measured directly, as a share of the bare turn.
+    /// Our directly measured time, as a share of the bare turn.
     share: f64,
-    /// The same by subtracting whole turns, and how much of that is noise.
+    /// The same share from the difference of whole turns, and its noise.
     difference: f64,
     noise: f64,
     bare: f64,
     bare_session: f64,
     own: f64,
     examined: f64,
-    /// How much later than the bare program it has its input, counted from the start of the program.
+    /// The delay of its input compared with the bare program, from the start of the program.
     input: f64,
-    /// How long after the handle was heard it was committed.
+    /// The time from reading the session handle to its commit.
     naming: f64,
     /// The parts of our own time.
     parts: Vec<(&'static str, f64)>,
@@ -67,7 +67,7 @@ impl JudgedEngine {
         Self { name: name.to_owned(), outcome: Ok(figures) }
     }
 
-    /// Its line of the table.
+    /// Formats a row of the table.
     pub(crate) fn row(&self) -> String {
         let word = match self.verdict() {
             BenchVerdict::Pass => "PASS",
@@ -105,12 +105,12 @@ impl JudgedEngine {
 enum BenchVerdict {
     Pass,
     Miss,
-    /// It has no budget.
+    /// It has no limit.
     ForScale,
     NotMeasured,
 }
 
-/// Prints the table. Returns whether nothing is above its budget.
+/// Prints the table. Returns whether all engines are within their limits.
 pub(crate) fn report(judged: &[JudgedEngine]) -> bool {
     println!(
         "\nour time in a turn, as a share of the bare program's own; medians; at most {:.0} % is wanted",

@@ -1,9 +1,9 @@
-//! What we cost on top of the agent programs, and how fast their words are read.
+//! The overhead of Abide on top of the agent programs, and the speed of the interpreters.
 //!
-//! Two questions, each answered as a ratio to something measured in the same run: how much of a turn's time is ours
-//! and not the program's, and how fast each adapter reads beside a plain JSON parser. The programs are real and the
-//! model is on the loopback interface, so a turn is as short as it can be and our share of it as large. A program that
-//! is not installed is reported as not measured. `cargo xtask bench engines` installs them first.
+//! Both are ratios to a measurement in the same run: our share of a turn's time, and the speed of each adapter relative
+//! to a plain JSON parser. The programs are real and the model is on the loopback interface, so turns are as short and
+//! our share is as large as possible. A program that is not installed is reported as not measured. `cargo xtask bench
+//! engines` installs them first.
 
 mod bare;
 mod corpus;
@@ -21,7 +21,7 @@ mod programs;
 
 use std::process::ExitCode;
 
-/// What was asked for.
+/// The selected measurements.
 struct BenchSelection {
     only: Option<String>,
     rounds: usize,
@@ -46,7 +46,7 @@ impl BenchSelection {
         let mut wanted = Self { only: None, rounds: 9 };
         while let Some(argument) = arguments.next() {
             match argument.as_str() {
-                // Cargo says so to every benchmark.
+                // Cargo passes this argument to each benchmark.
                 "--bench" => {}
                 "--only" => wanted.only = Some(arguments.next().ok_or("--only wants an engine's name")?),
                 "--rounds" => {

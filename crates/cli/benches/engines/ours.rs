@@ -1,7 +1,7 @@
-//! The same turn through us: keeper, performer and desk on a ledger in SQLite, as the daemon has them.
+//! The same turn through Abide: keeper, performer and desk on a ledger in SQLite, as in the daemon.
 //!
-//! What is ours is taken from the stamps of the journal, the keeper's exit record and the calls to the keepers, not
-//! from the difference of two long times: that would drown in the noise of the program.
+//! Our time is computed from the times in the journal, the keeper's exit record and the calls to the keepers. The
+//! difference of two long times would be dominated by the noise of the program.
 
 use std::{
     collections::BTreeMap,
@@ -36,14 +36,14 @@ use tokio::runtime::Runtime;
 
 use crate::watched::{OutputTimeKind, ProcessTimes, TimedProcesses};
 
-/// What the agent is asked.
+/// The prompt for the agent.
 pub(crate) const PROMPT: &str = "stone 1 of the wall";
 
-/// Longer than any turn of any engine on a busy machine.
+/// The timeout of a turn; longer than any turn of any engine on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(240);
 const MANY: usize = 10_000;
 
-/// A daemon's inside, for one engine.
+/// The parts of a daemon, for one engine.
 pub(crate) struct BenchDaemon {
     engine: String,
     home: PathBuf,
@@ -57,37 +57,38 @@ pub(crate) struct BenchDaemon {
     _ledger: TempDir,
 }
 
-/// What a turn through us took, in microseconds.
+/// The times of a turn through Abide, in microseconds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DaemonTurnTimes {
     pub(crate) kind: ProfileKind,
     /// From the run's creation until its first turn was ordered: its program is examined.
     pub(crate) examined: f64,
-    /// From the order until the words that name the session were heard.
+    /// From the order until the session's id was read.
     pub(crate) to_handle: f64,
     /// From the order until the keeper was called.
     pub(crate) performing: f64,
-    /// From there until its keeper was about to start the program. What the start itself takes, the bare program's time
-    /// has too.
+    /// From there until the keeper was about to start the program. The start itself is also part of the bare program's
+    /// time.
     pub(crate) keeping: f64,
-    /// From there until it ran, had its input and was known to be held. It works meanwhile, so this is no part of ours.
+    /// From there until the program ran, had its input and was registered. The program works meanwhile, so this is not
+    /// part of our time.
     pub(crate) holding: f64,
-    /// From the words that name the session until they were committed. The program works on meanwhile and nobody waits
-    /// for it, so this is no part of ours either.
+    /// From reading the session's id until it was committed. The program works meanwhile and does not wait for it, so
+    /// this is not part of our time either.
     pub(crate) naming: f64,
-    /// From the process's end until it was heard of; nothing if its words ended the turn.
+    /// From the process's exit until the exit was read; 0 if its output ended the turn.
     pub(crate) hearing: f64,
     /// From there until the end of the turn was committed.
     pub(crate) ending: f64,
 }
 
 impl DaemonTurnTimes {
-    /// All of it together.
+    /// Returns the sum of our times.
     pub(crate) fn own(&self) -> f64 {
         self.performing + self.keeping + self.after()
     }
 
-    /// What comes after the program's last.
+    /// Returns our time after the program's end.
     pub(crate) fn after(&self) -> f64 {
         self.hearing + self.ending
     }
@@ -119,7 +120,7 @@ impl BenchDaemon {
             .enable_all()
             .build()
             .map_err(|error| text(&error))?;
-        // Next to the build, not in a folder that may be kept in memory.
+        // Next to the build, because the temporary folder may be a tmpfs.
         let ledger = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).map_err(|error| text(&error))?;
         let clock = Arc::new(SystemClock);
         let configured = BTreeMap::from([(engine.to_owned(), config)]);
@@ -150,12 +151,12 @@ impl BenchDaemon {
         Ok(Self { engine, home, entry, env, store, desk, performer, processes, runtime, _ledger: ledger })
     }
 
-    /// Runs one turn, to its end and the end of its process.
+    /// Runs one turn, up to the end of its process.
     pub(crate) fn turn(&self) -> Result<DaemonTurnTimes, String> {
         let run_id = RunId(SystemClock.stamp().fresh);
         let (run, journal) = self.runtime.block_on(async {
             let mut changes = self.performer.changes();
-            // On a thread of the runtime, as requests are taken in the daemon.
+            // On a thread of the runtime, as requests are handled in the daemon.
             let (desk, performer, order) = (self.desk.clone(), self.performer.clone(), self.order(run_id));
             let taken = tokio::spawn(async move {
                 let outcome = desk.create(order).await?;
@@ -177,7 +178,7 @@ impl BenchDaemon {
         taken_apart(kind, &journal, &seen).ok_or_else(|| format!("no times in {journal:?} and {seen:?}"))
     }
 
-    /// Waits until a run has ended and nothing of it is held.
+    /// Waits until a run has ended and none of its processes is kept.
     async fn over(
         &self,
         run_id: RunId,
@@ -187,7 +188,7 @@ impl BenchDaemon {
             changes.mark_unchanged();
             let run = self.store.run(run_id).await.map_err(|error| error.to_string())?;
             let run = run.ok_or("the run is not there")?;
-            // A question would be no end, and nobody is here to answer it.
+            // A question does not end the run, and there is no person to answer it.
             let over = match run.status() {
                 RunStatus::Succeeded | RunStatus::Failed | RunStatus::Canceled | RunStatus::WaitingUser => {
                     true
@@ -226,12 +227,13 @@ impl BenchDaemon {
 impl Drop for BenchDaemon {
     fn drop(&mut self) {
         for name in self.processes.names() {
-            let _nothing_more_to_do = self.processes.end(&name);
+            // Best effort: the temporary home is deleted next.
+            self.processes.end(&name).ok();
         }
     }
 }
 
-/// Where the time went, from what was written down and what was seen.
+/// Splits the time of a turn, using the journal and the observed calls.
 fn taken_apart(kind: ProfileKind, journal: &[JournalEntry], seen: &ProcessTimes) -> Option<DaemonTurnTimes> {
     let when = |wanted: fn(&RunEvent) -> bool| {
         journal.iter().find(|entry| wanted(&entry.event)).map(|entry| entry.stamp.at.0)
@@ -239,7 +241,7 @@ fn taken_apart(kind: ProfileKind, journal: &[JournalEntry], seen: &ProcessTimes)
     let created = when(|event| matches!(event, RunEvent::RunCreated(_)))?;
     let ordered = when(|event| matches!(event, RunEvent::ProfileResolved { .. }))?;
     let ended = when(|event| matches!(event, RunEvent::TurnEnded { .. }))?;
-    // A stamp is taken before its commit, and a piece is asked for after the one before it is committed.
+    // A time is taken before its commit, and output is requested only after the output before it was committed.
     let committed = |stamp: i64| {
         let asked = seen.heard.iter().map(|piece| piece.called);
         let gone = when(|event| matches!(event, RunEvent::ProcessExited { .. }));
@@ -253,11 +255,11 @@ fn taken_apart(kind: ProfileKind, journal: &[JournalEntry], seen: &ProcessTimes)
     let spawned = seen.spawned?;
     let first_words =
         seen.heard.iter().find(|piece| piece.kind == OutputTimeKind::Stdout).map(|piece| piece.returned)?;
-    // A session that we named ourselves is no news, and then its first words are the ones that name it.
+    // A session id that we chose ourselves is not announced; the first output is used instead.
     let announced = when(|event| matches!(event, RunEvent::HandleAnnounced { .. })).unwrap_or(first_words);
     let (named_heard, named) = (heard_before(announced)?.returned, committed(announced)?);
     let end = heard_before(ended)?;
-    // Some programs say that their turn is over; of others it is known when they are gone.
+    // Some programs report the end of their turn; for others it is their exit.
     let (end_heard, last) = match end.kind {
         OutputTimeKind::Exited => (end.returned, seen.exited?),
         OutputTimeKind::Stdout | OutputTimeKind::Other => (end.returned, end.returned),

@@ -1,7 +1,7 @@
-//! How fast each adapter reads what its program prints, beside a plain JSON parser on the same lines in the same run.
+//! The speed at which each adapter interprets its program's output, relative to a plain JSON parser on the same lines.
 //!
-//! The time is the thread's own on the processor, so that a busy machine changes it little. What an interpreter says is
-//! dropped at once, as most of it is by the daemon.
+//! The time is the CPU time of the thread, so a busy machine has little influence. The resulting facts are dropped at
+//! once, as most are in the daemon.
 
 use abide_engines::registry;
 use abide_ports::engine::{Engine, EngineInstallation};
@@ -12,15 +12,15 @@ use crate::{
     figures::median,
 };
 
-/// What is wanted on one core, in millions of bytes a second, on lines as long as those of real turns.
+/// The required speed on one core, in millions of bytes per second, on lines of the length of real turns.
 const LEAST: f64 = 300.0;
-/// How much is read in each round, over all passages of an engine.
+/// The number of bytes in each round, over all passages of an engine.
 const BYTES: usize = 32 << 20;
 const ROUNDS: usize = 5;
-/// How much a reader gets at a time.
+/// The number of bytes that an interpreter gets at a time.
 const PIECE: usize = 64 << 10;
 
-/// Whether every adapter is fast enough.
+/// Returns whether each adapter is fast enough.
 pub(crate) fn bench(chosen: impl Fn(&str) -> bool) -> bool {
     println!(
         "reading, in MB/s on one core; x json is the ratio to serde_json parsing the same lines into values"
@@ -83,12 +83,12 @@ fn measure(engine: &dyn Engine, passages: &[RecordedPassage], size: LineLength) 
 
 fn parse(text: &[u8]) {
     for line in text.split(|byte| *byte == b'\n') {
-        let _plain_text_is_no_json: Result<serde_json::Value, _> =
-            std::hint::black_box(serde_json::from_slice(line));
+        // Plain text is not JSON; only the time counts.
+        std::hint::black_box(serde_json::from_slice::<serde_json::Value>(line)).ok();
     }
 }
 
-/// How long this thread works on something.
+/// Returns the CPU time that this thread spends on `work`, in seconds.
 fn seconds(work: impl FnOnce()) -> f64 {
     let spent = || {
         let time = clock_gettime(ClockId::ThreadCPUTime);

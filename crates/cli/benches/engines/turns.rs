@@ -1,5 +1,5 @@
-//! Our share of a turn, for each agent program that is installed: the bare program and the same turn through us, in
-//! rounds that take turns.
+//! Our share of a turn for each installed agent program: the bare program and the same turn through Abide, in
+//! alternating rounds.
 
 use std::{fs, path::Path};
 
@@ -16,13 +16,14 @@ use crate::{
     programs::installed,
 };
 
-/// All whose programs are driven in the tests too, and the parrot, which lives in our own binary and needs no model.
+/// The engines whose programs are used in the tests too, and the parrot, which is part of our binary and needs no
+/// model.
 const ENGINES: [&str; 9] =
     ["codex", "claude", "gemini", "qwen", "opencode", "codex-acp", "claude-acp", "gemini-acp", PARROT];
-/// What is measured only for its scale: a program that takes no time of its own.
+/// Measured for reference only: a program that takes no time of its own.
 pub(crate) const PARROT: &str = "parrot";
 
-/// A turn that takes longer than this is not repeated so often, in microseconds.
+/// Turns longer than this are repeated less often, in microseconds.
 const LONG: f64 = 3e6;
 const FEW: usize = 5;
 
@@ -32,7 +33,7 @@ pub(crate) struct BenchRounds {
     pub(crate) ours: Vec<DaemonTurnTimes>,
 }
 
-/// Whether everything that was measured is within its budget.
+/// Returns whether each measured engine is within its limit.
 pub(crate) fn bench(chosen: impl Fn(&str) -> bool, rounds: usize) -> bool {
     let mut judged = Vec::new();
     for name in ENGINES.into_iter().filter(|name| chosen(name)) {
@@ -53,13 +54,13 @@ fn measure(name: &str, rounds: usize) -> Result<BenchRounds, String> {
     fs::create_dir(home.path().join("workspace")).map_err(text)?;
     let (config, _model) = dressed(name, home.path())?;
     let house = BenchDaemon::build(name, home.path(), config)?;
-    // The first of each makes folders, databases and caches.
+    // The first turn of each side creates folders, databases and caches.
     let kind = house.turn()?.kind;
     let warm = bare::turn(&house.entry, kind, home.path(), &house.env)?;
     let rounds = if warm.whole > LONG { rounds.min(FEW) } else { rounds };
     let mut measured = BenchRounds { bare: Vec::new(), ours: Vec::new() };
     for round in 0..rounds {
-        // Whoever comes second finds a warmer machine, so they take turns at that too.
+        // The second measurement finds warmer caches, so the order alternates.
         if round % 2 == 0 {
             measured.bare.push(bare::turn(&house.entry, kind, home.path(), &house.env)?);
             measured.ours.push(house.turn()?);
@@ -73,7 +74,7 @@ fn measure(name: &str, rounds: usize) -> Result<BenchRounds, String> {
     Ok(measured)
 }
 
-/// The engine's configuration, and the model that it talks to.
+/// Returns the engine's configuration, and the model that it uses.
 fn dressed(name: &str, home: &Path) -> Result<(EngineConfig, Option<ModelServer>), String> {
     if name == PARROT {
         let env = [("HOME".to_owned(), home.to_string_lossy().into_owned())].into();

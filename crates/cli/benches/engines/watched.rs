@@ -1,7 +1,7 @@
-//! Keepers with a watch: when each call began and returned, and when the held process was started and went.
+//! Keepers with measurement: the begin and end of each call, and the start and exit of the child process.
 //!
-//! Nothing is added to the path that is measured but reading the clock; what the keeper itself noted is read when its
-//! process is about to be forgotten, which is after its end was committed.
+//! Reading the clock is the only addition to the measured path. The keeper's own record is read when its process is
+//! about to be removed, after its end was committed.
 
 use std::{
     collections::BTreeMap,
@@ -25,26 +25,26 @@ use abide_ports::{
 
 use crate::figures::now;
 
-/// What was seen of one process. All times are microseconds on the system's clock.
+/// The observed times of one process, in microseconds on the system's clock.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ProcessTimes {
     pub(crate) start_called: i64,
-    /// When its keeper was about to start it, as that noted.
+    /// Before the keeper started the process, as it recorded.
     pub(crate) spawned: Option<i64>,
-    /// When it ran and had its input.
+    /// When the process ran and had its input.
     pub(crate) start_returned: i64,
     pub(crate) heard: Vec<OutputTime>,
-    /// When it went, as its keeper recorded.
+    /// The exit of the process, as its keeper recorded.
     pub(crate) exited: Option<i64>,
     pub(crate) end_called: i64,
 }
 
-/// One piece of news.
+/// The times of one read of output.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OutputTime {
-    /// When it was asked for: everything before it is committed.
+    /// When it was requested; all output before it is committed by then.
     pub(crate) called: i64,
-    /// When it came.
+    /// When it was returned.
     pub(crate) returned: i64,
     pub(crate) kind: OutputTimeKind,
 }
@@ -56,12 +56,12 @@ pub(crate) enum OutputTimeKind {
     Other,
 }
 
-/// How long a keeper may take to answer.
+/// The timeout of a keeper's response.
 const PATIENCE_MS: u64 = 10_000;
 
 type ProcessLog = Arc<Mutex<BTreeMap<String, ProcessTimes>>>;
 
-/// Keepers, watched.
+/// Delegates to real keepers and records the times of the calls.
 #[derive(Debug)]
 pub(crate) struct TimedProcesses {
     pub(crate) keepers: KeeperProcesses,
@@ -73,7 +73,7 @@ impl TimedProcesses {
         Self { keepers, log: ProcessLog::default() }
     }
 
-    /// What was seen of the process of that name.
+    /// Returns the times of the process of that name, and removes them.
     pub(crate) fn seen(&self, name: &str) -> Option<ProcessTimes> {
         self.log.lock().unwrap_or_else(PoisonError::into_inner).remove(name)
     }

@@ -1,6 +1,7 @@
-//! The bare loop: one thread that inserts rows of the same sizes into one table and syncs, and callers who wait for it.
+//! The reference loop: one thread that inserts rows of the same sizes into one table and syncs, and callers that wait
+//! for it.
 //!
-//! It has no rules, no journal, no index and nothing to encode; whatever queues up while it syncs shares the next
+//! It has no rules, no journal, no index and no encoding. Requests that queue up during a sync share the next
 //! transaction, as in our own writer.
 
 use std::{
@@ -14,10 +15,10 @@ use tokio::sync::oneshot;
 
 use crate::now;
 
-/// How many callers may share a transaction, as in our writer.
+/// The maximum number of callers that share a transaction, as in our writer.
 const BATCH: usize = 512;
 
-/// A caller's transaction: which of a cycle's it is, and whom to tell.
+/// A caller's transaction: its index in the cycle, and the channel for the response.
 type BareTransaction = (usize, oneshot::Sender<()>);
 
 pub(crate) struct BareStoreLoop {
@@ -26,7 +27,7 @@ pub(crate) struct BareStoreLoop {
 }
 
 impl BareStoreLoop {
-    /// A loop that writes transactions of these rows.
+    /// Creates a loop that writes transactions with these row lengths.
     pub(crate) fn new(folder: &Path, shape: &[Vec<usize>]) -> Self {
         let connection = rusqlite::Connection::open(folder.join("bare.db")).expect("it opens");
         let set_up = "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = 4000;
@@ -40,7 +41,7 @@ impl BareStoreLoop {
         Self { orders, transactions }
     }
 
-    /// How many cycles a second so many callers get through.
+    /// Returns the number of cycles per second with this number of callers.
     pub(crate) async fn cycles(&self, callers: usize, round: Duration) -> f64 {
         let start = now();
         let mut tasks = Vec::new();
@@ -85,7 +86,8 @@ fn serve(connection: &rusqlite::Connection, queue: &mpsc::Receiver<BareTransacti
         }
         connection.execute_batch("COMMIT").expect("it is synced");
         for reply in written {
-            let _the_round_may_be_over = reply.send(());
+            // The receiver is dropped at the end of a round.
+            reply.send(()).ok();
         }
     }
 }

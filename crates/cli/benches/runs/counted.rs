@@ -1,6 +1,6 @@
-//! A store that counts what it is asked and tells when a run has come to a question or to its end.
+//! A store wrapper that counts commits and notifies when a run has asked a question or ended.
 //!
-//! Nothing is added to what is measured but counting; the lengths of rows are only looked at when that is asked for.
+//! Counting is the only addition to the measured path; the lengths of rows are computed only on request.
 
 use std::{
     collections::BTreeMap,
@@ -28,13 +28,12 @@ pub(crate) struct CountingStore {
     watchers: Mutex<QuestionWatchers>,
 }
 
-/// What was counted.
 #[derive(Default)]
 pub(crate) struct CommitCounters {
     commits: AtomicU64,
     finished: AtomicU64,
     reads: AtomicU64,
-    /// The lengths of each commit's rows, while they are looked at.
+    /// The lengths of each commit's rows; `None` while they are not recorded.
     rows: Mutex<Option<Vec<Vec<usize>>>>,
 }
 
@@ -75,7 +74,7 @@ impl CountingStore {
         ObservedStore(Self { inner, counts: CommitCounters::default(), watchers: Mutex::default() })
     }
 
-    /// Hears of a run whenever a commit leaves it with a question or at its end.
+    /// Returns a channel that receives the run after each commit that leaves it with a question or ended.
     pub(crate) fn watch(&self, run: RunId) -> mpsc::UnboundedReceiver<Arc<Run>> {
         let (sender, receiver) = mpsc::unbounded_channel();
         lock(&self.watchers).insert(run, sender);
@@ -91,7 +90,8 @@ impl CountingStore {
         };
         let run_id = run.run_id;
         if let Some(watcher) = watchers.get(&run_id) {
-            let _nobody_may_wait = watcher.send(run);
+            // The receiver may have been dropped.
+            watcher.send(run).ok();
         }
         if finished {
             watchers.remove(&run_id);
@@ -100,14 +100,15 @@ impl CountingStore {
     }
 }
 
-/// The rows that a commit has to write at the least: every event, what the run is in the end, and each ledger row once.
+/// Returns the lengths of the rows that a commit must write: each event, the run's final state, and each ledger row
+/// once.
 fn lengths(changes: &[RunChange]) -> Vec<usize> {
     let mut rows = Vec::new();
     let mut named: BTreeMap<String, usize> = BTreeMap::new();
     for change in changes {
         rows.push(length(&change.event));
         named.insert(change.run.run_id.to_string(), length(&*change.run));
-        // A message may be named like its run.
+        // A message may have the same id as its run.
         let message = |row: &Inbound| format!("message {}", row.message.key.message_id);
         named.extend(change.inbound().map(|row| (message(row), length(row))));
         named.extend(change.turns().map(|row| (row.turn_id.to_string(), length(row))));

@@ -1,4 +1,4 @@
-//! A daemon's inside with actors for engines, and people who answer at once.
+//! The parts of a daemon with a fake engine, and clients that reply at once.
 
 use std::{collections::BTreeMap, path::Path, sync::Arc, time::Duration};
 
@@ -28,7 +28,7 @@ pub(crate) struct CycleBenchDaemon {
 }
 
 impl CycleBenchDaemon {
-    /// A house with so many slots.
+    /// Creates the parts of a daemon with this number of slots.
     pub(crate) async fn build(folder: &Path, slots: usize) -> Self {
         let url = format!("sqlite:{}/abide.db", folder.display());
         let inner = abide_store::registry::open(&url).await.expect("the store opens");
@@ -50,7 +50,7 @@ impl CycleBenchDaemon {
         Self { store, desk, performer }
     }
 
-    /// The commits of one cycle, each as the lengths of its rows. A first one has the engine examined.
+    /// Returns the commits of one cycle, each as the lengths of its rows. A cycle before it has the engine examined.
     pub(crate) async fn shape(&self) -> Vec<Vec<usize>> {
         self.cycle().await;
         self.store.0.counts.reset();
@@ -59,7 +59,7 @@ impl CycleBenchDaemon {
         self.store.0.counts.shape()
     }
 
-    /// How many cycles a second so many people get through.
+    /// Returns the number of cycles per second with this number of clients.
     pub(crate) async fn cycles(&self, people: usize, round: Duration) -> f64 {
         let start = now();
         let mut tasks = Vec::new();
@@ -98,7 +98,7 @@ impl CycleBenchDaemon {
     }
 }
 
-/// Asks in a new session, and is done in one that goes on.
+/// Asks in a new session, and finishes in a resumed one.
 fn asks_once(part: FakeLaunch<'_>) -> Vec<ProcessOutput> {
     let last = if part.session.is_empty() {
         "ask Which of the two places shall the new test go to?"

@@ -1,8 +1,8 @@
-//! Whether anything takes longer when many runs lie in the database.
+//! Checks that no operation becomes slower with the number of runs in the database.
 //!
-//! Two databases, one with a thousand finished runs and one with many more, and the same few that wait in both. Every
-//! operation is timed in one and then in the other, in turns, and the quickest tenths are compared: what others do to
-//! the machine only ever adds.
+//! There are two databases, one with a thousand finished runs and one with many more, with the same number of waiting
+//! runs. Each operation is timed in both alternately, and the means of the fastest tenths are compared, because noise
+//! of the machine only adds time.
 
 use std::{path::Path, sync::Arc, time::Duration};
 
@@ -25,18 +25,18 @@ use abide_ports::{
 
 use crate::{cycles::new_run, now, verdict};
 
-/// How many finished runs are few, and how many are many.
+/// The numbers of finished runs in the two databases.
 const FEW_RUNS: usize = 1_000;
 pub(crate) const MANY_RUNS: usize = 100_000;
-/// How many runs wait for an answer in both; one is used up by every reply.
+/// The number of waiting runs in both; each reply uses one.
 const WAITING: usize = SAMPLES + 100;
-/// How often each operation is timed in each.
+/// The number of samples of each operation in each database.
 const SAMPLES: usize = 300;
-/// How often a database is opened.
+/// The number of times that a database is opened.
 const OPENINGS: usize = 60;
-/// How many runs are written in one commit when a database is filled.
+/// The number of runs in one commit when a database is filled.
 const TOGETHER: usize = 200;
-/// How much longer an operation may take.
+/// The maximum ratio of the times in the larger and the smaller database.
 const MOST: f64 = 1.2;
 
 pub(crate) async fn bench(runs: usize) -> bool {
@@ -69,13 +69,13 @@ pub(crate) async fn bench(runs: usize) -> bool {
     passed
 }
 
-/// What people and the daemon do all the time.
+/// The frequent operations of clients and the daemon.
 #[derive(Clone, Copy, Debug)]
 enum GrowthOperation {
     Create,
     Reply,
     ReadRun,
-    /// Any run at all. The larger database is then the colder one too: its pages lie in no cache of any processor.
+    /// Reads a random run. The larger database then also has a colder cache.
     ReadAnyRun,
     ListRuns,
     Inbox,
@@ -86,8 +86,8 @@ enum GrowthOperation {
 }
 
 impl GrowthOperation {
-    /// How often it is done before it is timed. A daemon that has been at work for a while has the upper pages of its
-    /// tables at hand, however large they are; one that has just started has not, however small.
+    /// Returns the number of operations before the measurement. A daemon that has run for a while has the upper pages
+    /// of its tables in the cache, whatever their size.
     fn warm_up(self) -> usize {
         match self {
             Self::ReadRun | Self::ReadAnyRun => 4_000,
@@ -96,7 +96,7 @@ impl GrowthOperation {
         }
     }
 
-    /// Whether only the number of runs differs, and not how many of them are read too.
+    /// Whether only the number of runs differs, and not the number of runs that are read.
     fn is_judged(self) -> bool {
         !matches!(self, Self::ReadAnyRun)
     }
@@ -115,10 +115,10 @@ const OPERATIONS: [(GrowthOperation, usize); 10] = [
     (GrowthOperation::Open, OPENINGS),
 ];
 
-/// How long a page is.
+/// The number of items in a page.
 const PAGE: usize = 20;
 
-/// A database and the desk on it. It has no slots, so nothing is performed.
+/// A database and the desk on it. It has no slots, so no effect is performed.
 struct GrowthDatabase {
     url: String,
     open: Option<(Arc<dyn Store>, RunService)>,
@@ -164,7 +164,7 @@ impl GrowthDatabase {
     async fn time(&mut self, operation: GrowthOperation) -> Duration {
         self.next += 1;
         if let GrowthOperation::Open = operation {
-            // Closing is no part of it.
+            // Closing is not measured.
             self.open = None;
             let start = now();
             self.open().await;
@@ -172,7 +172,8 @@ impl GrowthDatabase {
         }
         let (store, desk) = self.open.as_ref().expect("it is open between operations");
         let any = self.next * 7919 % self.finished.len();
-        // As many different ones in both, from one end to the other: only how much lies around them differs.
+        // The same number of different runs in both, spread over the whole range: only the number of other runs
+        // differs.
         let some = any - any % (self.finished.len() / FEW_RUNS).max(1);
         let replies = matches!(operation, GrowthOperation::Reply);
         let question = if replies { self.questions.pop() } else { None };
@@ -207,14 +208,14 @@ impl GrowthDatabase {
     }
 }
 
-/// The mean of the quickest tenth.
+/// Returns the mean of the fastest tenth.
 fn quickest(mut times: Vec<Duration>) -> Duration {
     times.sort();
     let tenth = (times.len() / 10).max(1);
     times.iter().take(tenth).sum::<Duration>() / tenth as u32
 }
 
-/// Everything that happens to a run until it is finished, or waits for an answer.
+/// Returns all changes of a run until it is finished, or waits for an answer.
 fn life(finishes: bool) -> (Vec<RunChange>, Run) {
     let run_id = RunId(SystemClock.stamp().fresh);
     let mut told = Vec::new();

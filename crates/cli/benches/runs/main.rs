@@ -1,9 +1,9 @@
-//! What the core itself costs: whole runs a second, and whether anything becomes slower with the number of runs.
+//! The cost of the core: complete runs per second, and the influence of the number of runs.
 //!
-//! A cycle is a run that is created, asks, is answered and finishes, on the real desk, performer and SQLite, with an
-//! engine inside this process, so that no program's start hides us. It is compared with a bare loop that makes as many
-//! synced transactions of as many rows and bytes, group-committed too, in the same process and in turns. No absolute
-//! time is judged.
+//! A cycle is a run that is created, asks, is answered and finishes, on the real desk, performer and SQLite. The engine
+//! is inside this process, so that no program start hides our time. It is compared with a reference loop that makes the
+//! same number of synced transactions with the same rows and bytes, also with group commit, in the same process and
+//! alternately. There are no absolute limits.
 
 mod bare;
 mod counted;
@@ -19,15 +19,14 @@ use abide::config::{self, CliConfig};
 use bare::BareStoreLoop;
 use cycles::CycleBenchDaemon;
 
-/// How many runs are at work at once besides as many as a daemon has slots for: what comes of it when somebody raises
-/// that, on the same processors.
+/// Further numbers of concurrent runs, besides the default number of slots, for users who raise that limit.
 const MORE: [usize; 2] = [16, 64];
-/// How long each side works in a round, and how often they take turns.
+/// The duration of a round, and the number of rounds of each side.
 const ROUND: Duration = Duration::from_millis(1500);
 const ROUNDS: usize = 5;
-/// The most commits that a cycle may take.
+/// The maximum number of commits in a cycle.
 const COMMITS: f64 = 6.0;
-/// What a cycle must be worth beside the bare loop.
+/// The minimum ratio of our cycles per second to those of the reference loop.
 const LEAST: f64 = 0.5;
 
 fn main() -> ExitCode {
@@ -35,7 +34,7 @@ fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
         match argument.as_str() {
-            // Cargo says so to every benchmark.
+            // Cargo passes this argument to each benchmark.
             "--bench" => {}
             "--only-cycles" => wanted.growth = false,
             "--only-growth" => wanted.cycles = false,
@@ -56,7 +55,6 @@ fn main() -> ExitCode {
     if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// What was asked for.
 struct CycleBenchOptions {
     cycles: bool,
     growth: bool,
@@ -69,7 +67,7 @@ fn complain(complaint: &str) -> ExitCode {
 }
 
 async fn cycles() -> bool {
-    // Next to the build, not in a folder that may be kept in memory.
+    // Next to the build, because the temporary folder may be a tmpfs.
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder on disk");
     let circumstances = config::circumstances().expect("the machine is known");
     let slots = CliConfig::standard(&circumstances).slots.max_running as usize;
@@ -101,7 +99,7 @@ async fn cycles() -> bool {
     per_cycle <= COMMITS && ratio >= LEAST
 }
 
-/// Cycles a second beside the bare loop, with so many at work at once.
+/// Returns the ratio of our cycles per second to the reference loop's, with this number of concurrent runs.
 async fn beside(house: &CycleBenchDaemon, bare: &BareStoreLoop, at_once: usize) -> f64 {
     let (mut ratios, mut ours, mut theirs) = (vec![], vec![], vec![]);
     for _ in 0..ROUNDS {
@@ -121,12 +119,10 @@ async fn beside(house: &CycleBenchDaemon, bare: &BareStoreLoop, at_once: usize) 
     median(&mut ratios)
 }
 
-/// One word for it.
 fn verdict(passed: bool) -> &'static str {
     if passed { "PASS" } else { "FAIL" }
 }
 
-/// The middle one.
 fn median(values: &mut [f64]) -> f64 {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)

@@ -1,5 +1,5 @@
-//! What an agent's journal adds up to, for whoever looks at a run of the daemon: the two tell the same story from both
-//! sides. Reads only, and takes no lock: the agent may be at work.
+//! Summary of an agent's journal for `abide show`. It complements the daemon's view of the run. The journal is read
+//! without a lock, because the agent may be running.
 
 use std::{
     collections::BTreeMap,
@@ -18,31 +18,31 @@ use serde::Serialize;
 
 use super::SESSIONS;
 
-/// A journal, in figures.
+/// Totals of a journal.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct AgentAccount {
-    /// Where it lies.
+    /// Path of the state folder.
     pub(crate) state: PathBuf,
     pub(crate) runs: u64,
     pub(crate) messages: u64,
     pub(crate) iterations: u64,
     pub(crate) usage: TokenUsage,
-    /// How often each tool was called.
+    /// Number of calls per tool.
     pub(crate) calls: BTreeMap<String, u64>,
-    /// Calls of which nobody knows what came of them.
+    /// Calls with an unknown outcome.
     pub(crate) unknown: u64,
-    /// Each session of a stateful tool, and whether it is open.
+    /// Sessions of stateful tools; the value is whether the session is open.
     pub(crate) sessions: BTreeMap<String, bool>,
     pub(crate) questions: u64,
     pub(crate) answers: u64,
-    /// How the last run ended, if it is over.
+    /// Outcome of the last run; `None` while it is in progress.
     pub(crate) ended: Option<EndStatus>,
-    /// Why there is no more of it.
+    /// Error that ended reading before the end of the journal.
     pub(crate) broken: Option<String>,
 }
 
 impl AgentAccount {
-    /// What the agent of that session has in this workspace; none if no agent was here.
+    /// Reads the journal of an agent session in this workspace; `None` if there is none.
     pub(crate) fn of(workspace: &str, session: &str) -> Option<Self> {
         let state = StateDirectory::open(Path::new(workspace), &Path::new(SESSIONS).join(session)).ok()?;
         if !state.has_journal() {
@@ -97,7 +97,7 @@ impl AgentAccount {
         }
     }
 
-    /// The figures as people read them, each with its name.
+    /// Returns labels and values for printing.
     pub(crate) fn told(&self) -> Vec<(&'static str, String)> {
         let named = |(name, count): (&String, &u64)| format!("{name} {count}");
         let calls: Vec<String> = self.calls.iter().map(named).collect();

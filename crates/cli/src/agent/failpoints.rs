@@ -1,9 +1,9 @@
-//! Lets the agent die at a write to its journal that a test chose, as if the power had failed. Only in builds with the
-//! feature `failpoints`, which are never shipped.
+//! Failpoints of the agent: kills the process at a chosen journal write, as a power failure would. Only in builds with
+//! the feature `failpoints`, which are never shipped.
 //!
-//! `SIEGE_FAILPOINT=after_write:7` kills this process right after its seventh write; the other places are `before_write`
-//! and `mid_write`. Each place that is reached is a line in the state folder's `failpoints`, so that a run without a death
-//! tells how many there are.
+//! `SIEGE_FAILPOINT=after_write:7` kills this process right after its seventh write. The other points are
+//! `before_write` and `mid_write`. Each point reached is logged as a line in the state folder's file `failpoints`, so
+//! that a run without a kill shows how many there are.
 
 use std::{
     fs::File,
@@ -17,7 +17,7 @@ use anyhow::Context;
 
 use crate::home;
 
-/// Where to die, how often each place was reached, and where that is told.
+/// The chosen failpoint, the counters of all points, and the log.
 struct AgentFailpointWatch {
     place: Option<(AgentFailpoint, u64)>,
     reached: Mutex<[u64; 3]>,
@@ -26,7 +26,7 @@ struct AgentFailpointWatch {
 
 static WATCH: OnceLock<AgentFailpointWatch> = OnceLock::new();
 
-/// Reads where to die from the environment.
+/// Reads the chosen failpoint from the environment.
 pub(super) fn install(state: &Path) -> anyhow::Result<()> {
     let Some(text) = home::variable("SIEGE_FAILPOINT") else { return Ok(()) };
     std::fs::create_dir_all(state)?;
@@ -35,7 +35,8 @@ pub(super) fn install(state: &Path) -> anyhow::Result<()> {
         "none" => None,
         text => Some(parse(text).with_context(|| format!("cannot understand SIEGE_FAILPOINT={text}"))?),
     };
-    let _the_first_counts = WATCH.set(AgentFailpointWatch { place, reached: Mutex::default(), log });
+    // A watch that was installed before stays.
+    WATCH.set(AgentFailpointWatch { place, reached: Mutex::default(), log }).ok();
     failpoint::install(reached);
     Ok(())
 }
@@ -59,7 +60,8 @@ fn reached(point: AgentFailpoint) {
     let mut reached = watch.reached.lock().unwrap_or_else(PoisonError::into_inner);
     let count = &mut reached[point as usize];
     *count += 1;
-    let _a_test_would_miss_it = writeln!(&watch.log, "{}:{count}", told(point));
+    // A missing line fails the test that reads the log.
+    writeln!(&watch.log, "{}:{count}", told(point)).ok();
     if watch.place == Some((point, *count)) {
         let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
         loop {

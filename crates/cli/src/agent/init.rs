@@ -1,4 +1,4 @@
-//! `abide agent init`: an example to begin with.
+//! `abide agent init`: writes an example agent.
 
 use std::{io::Write, process::ExitCode};
 

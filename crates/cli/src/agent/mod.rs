@@ -1,7 +1,7 @@
-//! The native agent on the command line: this is where its parts, the environment and the terminal come together.
+//! The native agent on the command line. This module connects it to the environment and the terminal.
 //!
-//! Reading order: `run`, the `voice` by which it tells what happens, `story` (events in words), `person` (who is asked on
-//! a terminal), `show`, `init`.
+//! Reading order: `run`, `voice` (prints progress), `story` (events as text), `person` (asks on the terminal), `show`,
+//! `init`.
 
 mod account;
 #[cfg(feature = "failpoints")]
@@ -41,17 +41,17 @@ pub(crate) fn main(command: AgentCommand) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Where agents remember that were given a name, in their working directory.
+/// Folder of named agent sessions, relative to the working directory.
 const SESSIONS: &str = ".abide/native";
 
-/// Where the home keeps its records of state folders.
+/// Folder of the home with the records of state folders.
 pub(crate) const RECORDS: &str = "agents";
 
-/// Where an agent works and where it remembers.
+/// Paths of an agent's working directory and state folder.
 struct AgentPaths {
     workdir: PathBuf,
     state: PathBuf,
-    /// A folder above the state folder. Links below it are not followed.
+    /// An ancestor of the state folder. Links below it are not followed.
     root: PathBuf,
 }
 
@@ -75,7 +75,8 @@ impl AgentPaths {
         self.state.strip_prefix(&self.root).unwrap_or(&self.state).to_owned()
     }
 
-    /// The state folder with its record in the home. A session that the daemon named has a record of the same name.
+    /// Returns the state folder with its record in the home. The record of a session that the daemon named has the
+    /// session's name.
     fn state_folder(&self, session: Option<&str>) -> anyhow::Result<StateFolder> {
         let home = home::home()?;
         private::home(&home)?;
@@ -94,7 +95,7 @@ impl AgentPaths {
         })
     }
 
-    /// The state folder, if it is there.
+    /// Opens the state folder, if it exists.
     fn existing_state(&self) -> Result<Option<StateDirectory>, OsError> {
         match StateDirectory::open(&self.root, &self.relative_state()) {
             Ok(state) => Ok(Some(state)),
@@ -103,18 +104,18 @@ impl AgentPaths {
         }
     }
 
-    /// The state folder as tools reach it from where they work.
+    /// Returns the path of the state folder as tools see it from the working directory.
     fn shown_state(&self) -> String {
         self.state.strip_prefix(&self.workdir).unwrap_or(&self.state).display().to_string()
     }
 }
 
-/// Whether a daemon of an earlier version noted in the home that a run of its own has its state in this folder.
+/// Returns whether a daemon of an earlier version recorded this state folder as that of one of its runs.
 fn is_noted(home: &Path, state: &Path) -> bool {
     let Ok(state) = state.canonicalize() else { return false };
     let notes = fs::read_dir(home.join("outliving")).into_iter().flatten().flatten();
     let texts = notes.filter_map(|note| fs::read_to_string(note.path()).ok());
-    // The note names the folder of sessions, which is there only if there was a session.
+    // The note names the folder of sessions, which exists only if there was a session.
     let is_noted = |line: &str| {
         let noted = Path::new(line).parent().filter(|_| line.ends_with("/sessions"));
         noted.is_some_and(|noted| noted.canonicalize().is_ok_and(|noted| noted == state))
@@ -122,7 +123,7 @@ fn is_noted(home: &Path, state: &Path) -> bool {
     texts.into_iter().any(|text| text.lines().any(is_noted))
 }
 
-/// Whether this is a random name as the daemon makes them for sessions.
+/// Returns whether the name is a UUID, as the daemon generates them for sessions.
 fn is_uuid(name: &str) -> bool {
     let fits = |(index, byte): (usize, u8)| match index {
         8 | 13 | 18 | 23 => byte == b'-',

@@ -1,4 +1,4 @@
-//! Asking the person who sits at the terminal, if one does.
+//! Asks the person at the terminal.
 
 use std::{
     io::Write,
@@ -17,10 +17,10 @@ use crate::{
     trouble::note,
 };
 
-/// How often it is looked whether somebody wants us to stop.
+/// Interval at which the interrupt flag is polled.
 const MOMENT: Duration = Duration::from_millis(200);
 
-/// Puts the question and waits for a line.
+/// Prints the question and waits for a line.
 pub(super) fn ask(question: &HumanQuestion, interrupt: &AtomicBool) -> HumanReply {
     if !InputConsole::has_person() {
         return HumanReply::Nobody;
@@ -32,7 +32,7 @@ pub(super) fn ask(question: &HumanQuestion, interrupt: &AtomicBool) -> HumanRepl
     wait(question, interrupt).unwrap_or(HumanReply::Nobody)
 }
 
-/// The question and its options, tamed.
+/// Formats the question and its options, with control characters escaped.
 pub(super) fn lines(question: &HumanQuestion, colour: ColourMode) -> Vec<String> {
     let mut lines = vec![format!(
         "{} {}",
@@ -46,11 +46,11 @@ pub(super) fn lines(question: &HumanQuestion, colour: ColourMode) -> Vec<String>
 
 fn wait(question: &HumanQuestion, interrupt: &AtomicBool) -> anyhow::Result<HumanReply> {
     let mut console = InputConsole::new()?;
-    // Nobody rings: the agent waits for nothing but the person.
+    // The wake-up socket is never written: only the terminal is waited for.
     let (bell, _silent) = UnixStream::pair()?;
     let _echo = question.sensitive.then(EchoGuard::begin);
     console.forget_typed();
-    // Only now: what is typed before the question stands there is not its answer.
+    // The prompt is printed after pending input is discarded, so that input typed earlier is not taken as the answer.
     prompt();
     loop {
         match console.wait(&bell, InputInterest::Yes, Some(MOMENT))? {
@@ -69,10 +69,11 @@ fn wait(question: &HumanQuestion, interrupt: &AtomicBool) -> anyhow::Result<Huma
 
 fn prompt() {
     let mut err = std::io::stderr().lock();
-    let _nobody_listens = err.write_all(b"answer: ").and_then(|()| err.flush());
+    // A closed stderr is no reason to stop.
+    err.write_all(b"answer: ").and_then(|()| err.flush()).ok();
 }
 
-/// The terminal does not show what is typed, until this is let go of.
+/// Disables terminal echo until it is dropped.
 struct EchoGuard(Option<Termios>);
 
 impl EchoGuard {
@@ -81,7 +82,8 @@ impl EchoGuard {
         if let Some(mut modes) = before.clone() {
             modes.local_modes.remove(LocalModes::ECHO);
             modes.local_modes.insert(LocalModes::ECHONL);
-            let _it_is_shown_then = tcsetattr(std::io::stdin(), OptionalActions::Flush, &modes);
+            // If echo cannot be disabled, the answer is visible while it is typed.
+            tcsetattr(std::io::stdin(), OptionalActions::Flush, &modes).ok();
         }
         Self(before)
     }
@@ -90,7 +92,8 @@ impl EchoGuard {
 impl Drop for EchoGuard {
     fn drop(&mut self) {
         if let Some(modes) = &self.0 {
-            let _nothing_else_can_be_done = tcsetattr(std::io::stdin(), OptionalActions::Flush, modes);
+            // The terminal may be gone.
+            tcsetattr(std::io::stdin(), OptionalActions::Flush, modes).ok();
         }
     }
 }

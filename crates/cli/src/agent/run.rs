@@ -1,4 +1,4 @@
-//! `abide agent run`: the definition, the environment and the keepers put together, and the outcome told.
+//! `abide agent run`: combines definition, environment and keepers, runs the agent and prints the outcome.
 
 use std::{
     process::ExitCode,
@@ -109,7 +109,7 @@ pub(super) fn run(arguments: AgentRun) -> anyhow::Result<ExitCode> {
         AgentDeps { mind: &mut client, hands: &mut workbench, voice: &mut voice, interrupt: &interrupt };
     let ran = AgentRunner::new(&definition, memory, around).run(&order);
     if let Some(groups) = &groups {
-        // Keepers that are confined with their shell cannot remove their own.
+        // Keepers that are confined together with their shell cannot remove their control groups.
         groups.sweep();
     }
     match ran {
@@ -123,14 +123,15 @@ pub(super) fn run(arguments: AgentRun) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Which control groups tools get. As an engine, the agent uses the one that its daemon has put it in, or none.
+/// Selects the control groups for tools. An agent that runs as an engine uses the group assigned by its daemon, or
+/// none.
 fn control_groups(arguments: &AgentRun) -> anyhow::Result<GroupDecision> {
     if arguments.again {
         let own = own_group().ok();
         let groups = own.and_then(|own| ControlGroupConfig::beside(&own));
         return Ok(GroupDecision { groups, ..GroupDecision::default() });
     }
-    // What is wrong with the settings is told by the commands that need them.
+    // Invalid settings are reported by the commands that need them.
     let config = match config::load(&[]) {
         Ok(loaded) => loaded.config,
         Err(_) => CliConfig::standard(&config::circumstances()?),
@@ -138,7 +139,7 @@ fn control_groups(arguments: &AgentRun) -> anyhow::Result<GroupDecision> {
     home::groups(&config)
 }
 
-/// What a person at the terminal says about a state folder that is foreign.
+/// Asks the person at the terminal whether to use a foreign state folder.
 fn wants_to_adopt(error: &MemoryError, interrupt: &AtomicBool) -> bool {
     if let MemoryError::Link { .. } = error {
         return false;
@@ -155,7 +156,7 @@ fn wants_to_adopt(error: &MemoryError, interrupt: &AtomicBool) -> bool {
     }
 }
 
-/// A foreign state folder is nothing that trying again helps with.
+/// Converts the error. A foreign state folder is a usage error, because a retry cannot succeed.
 fn refusal(error: MemoryError) -> anyhow::Error {
     if error.is_foreign() {
         return CliError { code: "FOREIGN_STATE".to_owned(), ..CliError::usage(error.to_string()) }.into();
@@ -163,10 +164,10 @@ fn refusal(error: MemoryError) -> anyhow::Error {
     error.into()
 }
 
-/// A state folder belongs to one story, whose runs follow each other: all sessions in it are that story's.
+/// Run id of all sessions in a state folder: its runs continue each other, so they share one id.
 const RUN: &str = "agent";
 
-/// What tools see of the environment: everything but the keys of models, whatever variables hold them.
+/// Returns the environment of tools: all variables except those that hold model API keys.
 fn environment(keys: &ModelKeys) -> Vec<(String, String)> {
     home::environment_of_children().into_iter().filter(|(name, value)| !keys.are_in(name, value)).collect()
 }
@@ -190,7 +191,7 @@ fn order(arguments: &AgentRun) -> anyhow::Result<AgentRunRequest> {
     })
 }
 
-/// Raised by ctrl-c and SIGTERM; the second of them ends this process at once.
+/// Returns a flag that the first SIGINT or SIGTERM sets. The second signal ends the process immediately.
 fn interrupts() -> anyhow::Result<Arc<AtomicBool>> {
     let flag = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
@@ -201,7 +202,7 @@ fn interrupts() -> anyhow::Result<Arc<AtomicBool>> {
     Ok(flag)
 }
 
-/// Tells how it ended: the answer on standard output, everything else on standard error.
+/// Prints the outcome: the answer to standard output, all else to standard error.
 fn tell(outcome: &AgentOutcome, json: bool) -> anyhow::Result<()> {
     if json {
         let mut told = json!(outcome);

@@ -1,4 +1,4 @@
-//! `abide agent show`: what is in a state folder's journal, and the question that waits. Changes nothing.
+//! `abide agent show`: prints the journal of a state folder and the open question. Read-only.
 
 use std::{io::Write, process::ExitCode};
 
@@ -31,8 +31,8 @@ pub(super) fn run(arguments: &AgentShow) -> anyhow::Result<ExitCode> {
     let colour = ColourMode::of_stdout();
     let mut told = JournalState::default();
     for entry in &found.entries {
-        // What cannot follow is said by `run`, with its line; here it is shown all the same.
-        let _shown_anyway = told.apply(&entry.event);
+        // An inconsistent entry is still printed; `run` reports it with its line number.
+        told.apply(&entry.event).ok();
         if let Some(line) = story::line(&entry.event, colour) {
             writeln!(out, "{line}")?;
         }

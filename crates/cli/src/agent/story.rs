@@ -1,4 +1,4 @@
-//! An agent's events in words, a line or so each.
+//! Formats agent events as text, about one line each.
 
 use abide_agent::event::{ActionStatus, AgentEvent, EndStatus, MessageLevel};
 
@@ -7,7 +7,7 @@ use crate::{
     text,
 };
 
-/// The event as people read it; nothing for those that say nothing new.
+/// Formats an event; `None` for events that are not shown.
 pub(super) fn line(event: &AgentEvent, colour: ColourMode) -> Option<String> {
     let cut = |words: &str| text::cut(&text::one_line(words), LONGEST);
     Some(match event {
@@ -61,5 +61,5 @@ pub(super) fn line(event: &AgentEvent, colour: ColourMode) -> Option<String> {
     })
 }
 
-/// How much of a text is shown in a line.
+/// Maximum length of a text in a line, in columns.
 const LONGEST: usize = 160;

@@ -1,5 +1,5 @@
-//! How a run of the agent is told while it happens: lines for people on standard error, or every event as JSON on
-//! standard output. The answer itself is printed by `run`.
+//! Progress of an agent run: lines for people on standard error, or all events as JSON on standard output. The answer
+//! is printed by `run`.
 
 use std::{
     io::{self, Write},
@@ -17,16 +17,17 @@ use serde_json::json;
 use super::{person, story};
 use crate::{table::ColourMode, text, trouble::note};
 
-/// Whoever started the agent.
+/// Prints the agent's events and asks its questions.
 pub(super) struct CliAgentObserver<'a> {
     pub(super) json: bool,
-    /// The name of its session, until that was said. It is said once there is something to go on with.
+    /// Name of the session until it is announced. It is announced with the first event, when there is something to
+    /// resume.
     pub(super) session: Option<String>,
     pub(super) interrupt: &'a AtomicBool,
 }
 
 impl CliAgentObserver<'_> {
-    /// Says which session this is, if it has a name and nobody was told.
+    /// Prints the session name in JSON mode, if there is one and it has not been announced.
     pub(super) fn announce(&mut self) -> io::Result<()> {
         let Some(session) = self.session.take().filter(|_| self.json) else { return Ok(()) };
         let mut out = io::stdout().lock();
@@ -43,12 +44,12 @@ impl AgentObserver for CliAgentObserver<'_> {
                 writeln!(out, "{line}").and_then(|()| out.flush())
             });
             if told.is_err() {
-                // Nobody hears us any more: what is begun is ended in order, and the next command goes on.
+                // The output is closed. The agent is interrupted in order, and the next command resumes it.
                 self.interrupt.store(true, Ordering::Relaxed);
             }
             return;
         }
-        // The answer goes to standard output, once.
+        // The answer is printed once, to standard output.
         let is_answer = matches!(&entry.event, AgentEvent::Thought(thought) if thought.is_answer());
         if !is_answer && let Some(line) = story::line(&entry.event, ColourMode::of_stderr()) {
             note(line);
@@ -71,7 +72,7 @@ impl AgentObserver for CliAgentObserver<'_> {
     }
 
     fn ask(&mut self, question: &HumanQuestion) -> HumanReply {
-        // A program that reads events answers by starting us again.
+        // A program that reads JSON events answers with a new command.
         if self.json { HumanReply::Nobody } else { person::ask(question, self.interrupt) }
     }
 }

@@ -1,4 +1,4 @@
-//! What can be typed about the native agent.
+//! Arguments of `abide agent`.
 
 use std::path::PathBuf;
 
@@ -10,7 +10,7 @@ use clap::{
 
 use super::OutputArguments;
 
-/// What `abide help agent run` says after the options.
+/// Text after the options in `abide help agent run`.
 const RUN_HELP: &str = "\
 The same command again goes on where it was: after a crash, after ctrl-c, after a question, and with a fresh budget after \
 a failure. A run that was completed tells its answer again; --again has it done anew. Another --message is said to the \
@@ -99,7 +99,7 @@ pub(crate) struct AgentRun {
     /// The model, over what the definition says
     #[arg(long, value_name = "NAME")]
     pub(crate) model: Option<String>,
-    /// Nobody can be asked: the agent decides for itself
+    /// Never ask a person: the agent decides for itself
     #[arg(long)]
     pub(crate) auto: bool,
     /// Leave the sessions of stateful tools when it is done, for the next message
@@ -149,7 +149,7 @@ fn isolation() -> impl TypedValueParser<Value = IsolationMode> {
     names.map(|name| IsolationMode::named(&name).unwrap_or(IsolationMode::Namespace))
 }
 
-/// It is the name of a folder.
+/// A session name is used as a folder name.
 fn session_name(name: &str) -> Result<String, String> {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
     let fits = !name.is_empty() && name.len() <= 64 && name.bytes().all(allowed);

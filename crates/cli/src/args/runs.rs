@@ -1,4 +1,4 @@
-//! What can be typed about runs and questions.
+//! Arguments of the commands for runs and questions.
 
 use std::path::PathBuf;
 
@@ -7,7 +7,7 @@ use clap::{Args, ValueHint, builder::PossibleValuesParser, builder::TypedValuePa
 
 use super::OutputArguments;
 
-/// What `abide help run` says after the options.
+/// Text after the options in `abide help run`.
 pub(super) const RUN_HELP: &str = "\
 On a terminal, questions are asked right there: type a number or any text. ctrl-c leaves; the run goes on, and \
 `abide attach` comes back to it. Without a terminal to ask on, a run that waits for a person ends this command with exit \
@@ -22,7 +22,7 @@ Examples:
   abide run claude --mode chat 'what is this repository?' --workspace ~/src/it
   abide run gemini --auto-decide --session-timeout 600 --detach - < task.md";
 
-/// What `abide help reply` says after the options.
+/// Text after the options in `abide help reply`.
 pub(super) const REPLY_HELP: &str = "\
 Any text is an answer. Where the question has options, the number of one stands for its text; `=2` sends the text 2 \
 itself.
@@ -33,7 +33,7 @@ Examples:
   abide reply int_01kaxm3s3fe6bbd6gkzpfh2v1t 'use the second account'
   abide reply last - < answer.md";
 
-/// What RUN may be.
+/// Help text of the RUN argument.
 const RUN: &str = "The run: its id, the beginning or end of it if only one run has that, or `last`";
 
 #[derive(Debug, Args)]
@@ -48,7 +48,7 @@ pub(crate) struct RunArguments {
     /// Whether it may ask: auto never does, interactive may, chat goes on after each answer [default: interactive]
     #[arg(long, value_parser = mode())]
     pub(crate) mode: Option<ExecutionModeValue>,
-    /// Let a question's own policy answer when nobody has in time
+    /// Let a question's own policy answer when no person has in time
     #[arg(long)]
     pub(crate) auto_decide: bool,
     /// How long a process is held for an answer, and when policy answers [default: 1200]

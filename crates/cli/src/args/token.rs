@@ -1,4 +1,4 @@
-//! `abide token`: what can be typed.
+//! Arguments of `abide token`.
 
 use abide_wire::access::Permission;
 use clap::{Args, Subcommand};
@@ -95,7 +95,7 @@ fn permission(text: &str) -> Result<Permission, String> {
     known.ok_or_else(|| "expected read, answer, approve, run or admin".to_owned())
 }
 
-/// A time such as `90s`, `15m`, `12h` or `30d`, in seconds.
+/// Parses a duration such as `90s`, `15m`, `12h` or `30d` into seconds.
 fn seconds(text: &str) -> Result<u32, String> {
     let expected =
         || "expected a number with s, m, h or d, such as 12h or 30d, of at most ten years".to_owned();

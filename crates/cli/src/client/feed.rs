@@ -1,7 +1,7 @@
-//! The events of a run as they happen: read by a thread, across broken connections and restarts of the daemon.
+//! The events of a run, read by a thread across broken connections and restarts of the daemon.
 //!
-//! After every break it goes on behind the last event that it passed on, so that none is lost and none comes twice. It
-//! never starts a daemon: whoever stopped it may have wanted that.
+//! After each interruption it resumes behind the last event that it passed on, so no event is lost or repeated. It
+//! never starts a daemon, because the daemon may have been stopped on purpose.
 
 use std::{
     io::{BufRead, BufReader, Write},
@@ -19,34 +19,32 @@ use crate::{
     up::background::pause,
 };
 
-/// What the feed brings.
 #[derive(Debug)]
 pub(crate) enum FeedUpdate {
-    /// Something happened to the run.
     Event(EventEnvelope),
-    /// The daemon is gone.
+    /// The connection to the daemon is lost.
     Lost,
-    /// It is there again.
+    /// The daemon is reachable again.
     Back,
-    /// There will be no more, because of this.
+    /// The feed has ended with this error.
     Over(CliError),
 }
 
-/// What has come and was not taken yet.
+/// Receiver of the updates. Wait for [`Self::bell`] to be readable, then call [`Self::take`] until it returns `None`.
 #[derive(Debug)]
 pub(crate) struct EventFeed {
     news: Receiver<FeedUpdate>,
-    /// Readable whenever something may have come.
+    /// Readable when updates may be available.
     bell: UnixStream,
 }
 
-/// How many events wait for whoever reads them before the daemon has to.
+/// Capacity of the queue, in events. Beyond it the thread stops reading, which applies backpressure to the daemon.
 const BACKLOG: usize = 1024;
-/// How often the daemon is looked for while it is gone.
+/// Interval at which a missing daemon is looked for.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 impl EventFeed {
-    /// Follows a run from behind this event on.
+    /// Follows a run, starting after the event `after`.
     pub(crate) fn follow(client: &DaemonClient, run: &str, after: u64) -> anyhow::Result<Self> {
         let (bell, ring) = UnixStream::pair().context("cannot make a socket pair")?;
         bell.set_nonblocking(true)
@@ -62,7 +60,7 @@ impl EventFeed {
         Ok(Self { news, bell })
     }
 
-    /// The next piece of news, if there is one.
+    /// Returns the next update, if there is one.
     pub(crate) fn take(&self) -> Option<FeedUpdate> {
         match self.news.try_recv() {
             Ok(news) => Some(news),
@@ -73,13 +71,12 @@ impl EventFeed {
         }
     }
 
-    /// What to wait for.
     pub(crate) fn bell(&self) -> &UnixStream {
         &self.bell
     }
 }
 
-/// The thread's side.
+/// State of the reading thread.
 struct FeedReader {
     client: DaemonClient,
     run: String,
@@ -89,7 +86,7 @@ struct FeedReader {
     connected: bool,
 }
 
-/// Nobody takes news any more.
+/// The receiver has been dropped.
 struct FeedClosed;
 
 impl FeedReader {
@@ -101,7 +98,7 @@ impl FeedReader {
                 Err(ConnectionEnd::Trouble(trouble)) => Err(trouble),
             };
             match ended {
-                // The daemon closes a stream when it goes, or to make room: asking again is always right.
+                // The daemon closes a stream at shutdown or to free its slot. Reconnecting is right in both cases.
                 Ok(()) => pause(LOOK_EVERY),
                 Err(trouble) if trouble.is_passing() => {
                     if self.connected && trouble.kind == CliErrorKind::Unreachable {
@@ -116,14 +113,15 @@ impl FeedReader {
                     }
                 }
                 Err(trouble) => {
-                    let _told_or_nobody_is_there = self.pass(FeedUpdate::Over(trouble));
+                    // The receiver may be dropped; this thread ends either way.
+                    self.pass(FeedUpdate::Over(trouble)).ok();
                     return;
                 }
             }
         }
     }
 
-    /// One connection, until it breaks.
+    /// Reads one connection until it breaks.
     fn connection(&mut self) -> Result<(), ConnectionEnd> {
         let path = format!("/v1/runs/{}/events?after={}", self.run, self.after);
         let request = DaemonRequest { path, action: RequestAction::Get, key: None };
@@ -139,7 +137,7 @@ impl FeedReader {
             if let Some(part) = line.strip_prefix("data:") {
                 data.push_str(part.strip_prefix(' ').unwrap_or(part));
             } else if line.is_empty() && !data.is_empty() {
-                // What is no event of ours is a kind of line that a later daemon sends.
+                // Lines that do not parse are ignored: a later daemon may send new kinds.
                 if let Ok(event) = serde_json::from_str::<EventEnvelope>(&data)
                     && event.seq > self.after
                 {
@@ -154,13 +152,12 @@ impl FeedReader {
 
     fn pass(&mut self, news: FeedUpdate) -> Result<(), FeedClosed> {
         self.sender.send(news).map_err(|_| FeedClosed)?;
-        // A full bell rings already.
-        let _rings = self.ring.write(&[0]);
+        // If the socket buffer is full, the receiver is already being woken.
+        self.ring.write_all(&[0]).ok();
         Ok(())
     }
 }
 
-/// How a connection ended before its time.
 enum ConnectionEnd {
     Trouble(CliError),
     Unwanted(FeedClosed),

@@ -1,8 +1,8 @@
-//! A client of this home's daemon, over HTTP on its Unix socket: what is asked, tried again where that is safe.
+//! HTTP client for the daemon of this home, over its Unix socket. Requests are retried where that is safe.
 //!
-//! Every request that changes something carries a key of its own, so that trying again does nothing twice. What answers
-//! mean is not known here. Reading order: this file, `requests` (one function for each route), `feed` (the events of a
-//! run, across restarts of the daemon), `socket` (the connection).
+//! Every request that changes something has an idempotency key. Responses are not interpreted here. Reading order: this
+//! file, `requests` (one function per route), `feed` (the events of a run, across restarts of the daemon), `socket`
+//! (the connection).
 
 mod feed;
 mod requests;
@@ -29,50 +29,45 @@ use crate::{
 pub(crate) use feed::{EventFeed, FeedUpdate};
 use socket::HomeConnector;
 
-/// A connection to the daemon of a home. Cheap to clone; all clones are one.
+/// Client of the daemon of a home. Clones share the same connection pool and token.
 #[derive(Clone, Debug)]
 pub(crate) struct DaemonClient {
     home: PathBuf,
     given: Arc<[GivenSetting]>,
     agent: Agent,
-    /// As it was last read from the home.
+    /// As last read from the home.
     token: Arc<Mutex<String>>,
     address: Arc<Mutex<DaemonAddress>>,
 }
 
-/// Something to ask.
 #[derive(Clone, Debug)]
 struct DaemonRequest {
     path: String,
     action: RequestAction,
-    /// The same request under the same key is one request.
+    /// Idempotency key.
     key: Option<String>,
 }
 
-/// What is asked about a path.
+/// Method and body of a request.
 #[derive(Clone, Debug)]
 enum RequestAction {
-    /// What is there.
     Get,
-    /// To take this.
     Post(Vec<u8>),
-    /// To take it away.
     Delete,
 }
 
-/// The daemon does not know the token.
 const UNAUTHORIZED: &str = "UNAUTHORIZED";
 
-/// How often a request is made again that the daemon cannot take for the moment, and after how long.
+/// Number of retries while the daemon is busy or starting, and the delay between them.
 const TRIES: u32 = 300;
 const PAUSE: Duration = Duration::from_millis(200);
-/// How often the daemon is found or started again for one request.
+/// Number of times that the daemon is found or started again for one request.
 const CONNECTIONS: u32 = 4;
-/// The longest answers are those to an order to stop, which waits for turns.
+/// Response timeout. The slowest request is the stop, which waits for turns.
 const LONGEST_ANSWER: Duration = Duration::from_secs(120);
 
 impl DaemonClient {
-    /// The daemon of this home; it is started in the background if there is none.
+    /// Connects to the daemon of this home. Starts one in the background if there is none.
     pub(crate) fn connect(given: &[GivenSetting]) -> anyhow::Result<Self> {
         let home = home::home()?;
         let started = background::find_or_start(&home, given)?;
@@ -82,7 +77,7 @@ impl DaemonClient {
         Self::new(home, given, started.address)
     }
 
-    /// The daemon of this home, if one runs.
+    /// Connects to the daemon of this home, if one is running.
     pub(crate) fn existing(given: &[GivenSetting]) -> anyhow::Result<Option<Self>> {
         let home = home::home()?;
         DaemonAddress::find(&home).map(|address| Self::new(home, given, address)).transpose()
@@ -97,7 +92,7 @@ impl DaemonClient {
                 env!("CARGO_PKG_VERSION")
             ));
         }
-        // Nothing but this machine is spoken to, whatever proxy the environment names.
+        // The proxy settings of the environment are ignored: the daemon is on this machine.
         let agent = Agent::config_builder()
             .proxy(None)
             .http_status_as_error(false)
@@ -110,12 +105,12 @@ impl DaemonClient {
         Ok(Self { home, given: given.into(), agent, token, address: Arc::new(Mutex::new(address)) })
     }
 
-    /// Where the daemon is, as far as is known.
+    /// Returns the last known address of the daemon.
     pub(crate) fn address(&self) -> DaemonAddress {
         self.address.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Asks, and asks again while the daemon is busy, starting or gone. A daemon that is gone is started.
+    /// Sends a request. Retries while the daemon is busy or starting, and starts a daemon if there is none.
     fn ask<T: DeserializeOwned>(&self, request: &DaemonRequest) -> anyhow::Result<T> {
         let mut connections = 0;
         for _ in 0..TRIES {
@@ -133,12 +128,12 @@ impl DaemonClient {
         Err(CliError::unreachable("the daemon takes no requests; `abide status` may say why").into())
     }
 
-    /// Asks once.
+    /// Sends a request once.
     fn once<T: DeserializeOwned>(&self, request: &DaemonRequest) -> Result<T, CliError> {
         let mut response = self.send(request, "application/json", Some(LONGEST_ANSWER))?;
         let body = response.body_mut().with_config().limit(u64::MAX).read_to_vec();
         let body = body.map_err(|error| self.unreachable(&error))?;
-        // An order that has no answer but its success.
+        // Some requests have no response body on success.
         let body = if body.is_empty() { b"null".to_vec() } else { body };
         serde_json::from_slice(&body).map_err(|error| {
             CliError::failure("BAD_ANSWER", format!("the daemon's answer is strange: {error}"))
@@ -160,7 +155,7 @@ impl DaemonClient {
         }
     }
 
-    /// Reads the token again. Whether it is another one.
+    /// Reads the token again. Returns whether it has changed.
     fn has_new_token(&self) -> bool {
         let mut token = self.token.lock().unwrap_or_else(PoisonError::into_inner);
         let fresh = token::of(&self.home).unwrap_or_default();
@@ -191,7 +186,7 @@ impl DaemonClient {
             RequestAction::Post(body) => {
                 let post = self.agent.post(url).header("authorization", authorization);
                 let post = post.header("accept", accept).content_type("application/json");
-                // Who answered or stopped something stands in the ledger.
+                // The ledger records the person who replied or stopped something.
                 let post = match home::person() {
                     Some(person) => post.header("abide-person", person),
                     None => post,
@@ -209,8 +204,8 @@ impl DaemonClient {
         }
         let status = response.status().as_u16();
         let mut body = Vec::new();
-        // An answer that is cut off is still better told by its status than by nothing.
-        let _as_far_as_it_came = response.body_mut().as_reader().take(1 << 20).read_to_end(&mut body);
+        // A truncated body is ignored; the status is still reported.
+        response.body_mut().as_reader().take(1 << 20).read_to_end(&mut body).ok();
         if status == 401 {
             return Err(CliError::failure(
                 UNAUTHORIZED,
@@ -228,7 +223,7 @@ impl DaemonClient {
         })
     }
 
-    /// Looks where the daemon is now, without starting one. Whether one lives.
+    /// Reads the address of the daemon again, without starting one. Returns whether it is running.
     fn look_again(&self) -> bool {
         match DaemonAddress::find(&self.home) {
             Some(address) => {

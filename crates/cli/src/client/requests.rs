@@ -1,4 +1,4 @@
-//! What can be asked of the daemon, one function for each route.
+//! Requests to the daemon, one function per route. Functions ending in `_now` do not retry.
 
 use std::io::Read;
 
@@ -15,38 +15,36 @@ use serde::{Serialize, de::DeserializeOwned};
 use super::{DaemonClient, DaemonRequest, RequestAction};
 use crate::trouble::CliError;
 
-/// As many items as a page may have.
+/// Page size; the daemon's maximum.
 const PAGE: usize = 500;
 
 impl DaemonClient {
-    /// Starts a run, once for each key.
+    /// Starts a run. `key` is the idempotency key.
     pub(crate) fn create(&self, new: &CreateRunRequest, key: &str) -> anyhow::Result<RunView> {
         let request = DaemonRequest { key: Some(key.to_owned()), ..sending("/v1/runs".to_owned(), new)? };
         self.ask(&request)
     }
 
-    /// A run.
     pub(crate) fn run(&self, run: &str) -> anyhow::Result<RunView> {
         self.ask(&looking(format!("/v1/runs/{run}")))
     }
 
-    /// A run, if the daemon can say at once.
+    /// Returns a run, without retries.
     pub(crate) fn run_now(&self, run: &str) -> Result<RunView, CliError> {
         self.once(&looking(format!("/v1/runs/{run}")))
     }
 
-    /// The newest runs, of one status or of all, at the most so many.
+    /// Returns the newest runs, at most `most`, optionally of one status.
     pub(crate) fn runs(&self, status: Option<&str>, most: usize) -> anyhow::Result<Vec<RunView>> {
         let filter = status.map(|status| format!("&status={status}")).unwrap_or_default();
         self.list("/v1/runs", &filter, most)
     }
 
-    /// A run's turns.
     pub(crate) fn turns(&self, run: &str) -> anyhow::Result<Vec<TurnView>> {
         self.list(&format!("/v1/runs/{run}/turns"), "", usize::MAX)
     }
 
-    /// A run's turns behind this one, if the daemon can say at once.
+    /// Returns a run's turns after turn `after`, without retries.
     pub(crate) fn turns_now(&self, run: &str, after: u32) -> Result<Vec<TurnView>, CliError> {
         let mut turns = Vec::new();
         let mut cursor = String::new();
@@ -61,12 +59,11 @@ impl DaemonClient {
         }
     }
 
-    /// A run's questions.
     pub(crate) fn interactions(&self, run: &str) -> anyhow::Result<Vec<InteractionView>> {
         self.list(&format!("/v1/runs/{run}/interactions"), "", usize::MAX)
     }
 
-    /// A question of a run, if the daemon can say at once.
+    /// Returns one question of a run, without retries.
     pub(crate) fn interaction_now(&self, run: &str, id: &str) -> Result<Option<InteractionView>, CliError> {
         let mut cursor = String::new();
         loop {
@@ -80,24 +77,24 @@ impl DaemonClient {
         }
     }
 
-    /// Every question that can be answered, the oldest first.
+    /// Returns all open questions, oldest first, at most `most`.
     pub(crate) fn inbox(&self, most: usize) -> anyhow::Result<Vec<InteractionView>> {
         self.list("/v1/interactions", "&state=open", most)
     }
 
-    /// Everything that a question covers, a piece at a time.
+    /// Streams the full content of a question.
     pub(crate) fn content(&self, interaction: &str) -> Result<impl Read + use<>, CliError> {
         let request = looking(format!("/v1/interactions/{interaction}/content"));
         let response = self.send(&request, "text/plain", None)?;
         Ok(response.into_body().into_with_config().limit(u64::MAX).reader())
     }
 
-    /// Answers a question, once for each key.
+    /// Answers a question. `key` is the idempotency key.
     pub(crate) fn reply(&self, interaction: &str, text: &str, key: &str) -> anyhow::Result<ReplyResponse> {
         self.ask(&answering(interaction, text, key)?)
     }
 
-    /// Answers a question, if the daemon can take it at once.
+    /// Answers a question, without retries.
     pub(crate) fn reply_now(
         &self,
         interaction: &str,
@@ -107,7 +104,7 @@ impl DaemonClient {
         self.once(&answering(interaction, text, key)?)
     }
 
-    /// Says something to a run, once for each name of a message.
+    /// Sends a message to a run. Its message id is the idempotency key.
     pub(crate) fn message(
         &self,
         run: &str,
@@ -116,7 +113,7 @@ impl DaemonClient {
         self.ask(&sending(format!("/v1/runs/{run}/messages"), message)?)
     }
 
-    /// The same, if the daemon can take it at once.
+    /// Sends a message to a run, without retries.
     pub(crate) fn message_now(
         &self,
         run: &str,
@@ -125,24 +122,22 @@ impl DaemonClient {
         self.once(&sending(format!("/v1/runs/{run}/messages"), message)?)
     }
 
-    /// Stops the turn at work.
     pub(crate) fn interrupt(&self, run: &str) -> anyhow::Result<AcceptedResponse> {
         self.ask(&ordering(format!("/v1/runs/{run}/interrupt")))
     }
 
-    /// Ends a run.
     pub(crate) fn cancel(&self, run: &str) -> anyhow::Result<AcceptedResponse> {
         self.ask(&ordering(format!("/v1/runs/{run}/cancel")))
     }
 
-    /// A page of what happened to a run, and whether that is all there is for now.
+    /// Returns a page of events after `after` and whether it is the last page, without retries.
     pub(crate) fn events_now(&self, run: &str, after: u64) -> Result<(Vec<EventEnvelope>, bool), CliError> {
         let path = format!("/v1/runs/{run}/events?after={after}&limit={PAGE}");
         let page: ListResponse<EventEnvelope> = self.once(&looking(path))?;
         Ok((page.items, page.next_cursor.is_none()))
     }
 
-    /// Everything that happened to a run so far.
+    /// Returns all events of a run so far.
     pub(crate) fn events(&self, run: &str) -> anyhow::Result<Vec<EventEnvelope>> {
         let mut events: Vec<EventEnvelope> = Vec::new();
         loop {
@@ -156,39 +151,34 @@ impl DaemonClient {
         }
     }
 
-    /// Every token.
     pub(crate) fn tokens(&self) -> anyhow::Result<Vec<AccessToken>> {
         self.list("/v1/tokens", "", usize::MAX)
     }
 
-    /// Every browser that is signed in.
     pub(crate) fn sign_ins(&self) -> anyhow::Result<Vec<SignIn>> {
         self.list("/v1/sign-ins", "", usize::MAX)
     }
 
-    /// Makes a token. It is asked for once: a second answer would say only that there is one already.
+    /// Creates a token, without retries: a retry would fail because the token already exists.
     pub(crate) fn new_token(&self, new: &CreateTokenRequest) -> Result<IssuedToken, CliError> {
         self.once(&sending("/v1/tokens".to_owned(), new)?)
     }
 
-    /// Makes a new secret for a token.
     pub(crate) fn rotate_token(&self, name: &str) -> Result<IssuedToken, CliError> {
         self.once(&ordering(format!("/v1/tokens/{}/rotate", escaped(name))))
     }
 
-    /// Takes a token away, or signs a browser out.
+    /// Revokes a token or ends a browser sign-in.
     pub(crate) fn revoke(&self, name: &str) -> Result<(), CliError> {
         let kind = if name.starts_with("sin_") { "sign-ins" } else { "tokens" };
         let path = format!("/v1/{kind}/{}", escaped(name));
         self.once(&DaemonRequest { path, action: RequestAction::Delete, key: None })
     }
 
-    /// What runs and waits.
     pub(crate) fn status(&self) -> anyhow::Result<DaemonStatus> {
         Ok(self.once(&looking("/v1/status".to_owned()))?)
     }
 
-    /// Stops the daemon.
     pub(crate) fn stop(&self, request: StopDaemonRequest) -> Result<StopDaemonResponse, CliError> {
         self.once(&sending("/v1/stop".to_owned(), &request)?)
     }
@@ -210,7 +200,7 @@ impl DaemonClient {
     }
 }
 
-/// A text as part of a query.
+/// Percent-encodes a text for a query.
 fn escaped(text: &str) -> String {
     let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_.~".contains(byte);
     text.bytes()

@@ -1,4 +1,4 @@
-//! The way to this home's daemon: its Unix socket, or TCP where there is none (a daemon of an earlier version).
+//! Connections to this home's daemon: its Unix socket, or TCP for a daemon of an earlier version without a socket.
 
 use std::{
     io,
@@ -20,7 +20,6 @@ use ureq::{
 
 use crate::up::socket;
 
-/// Connects to the daemon of a home.
 #[derive(Debug)]
 pub(super) struct HomeConnector {
     pub(super) home: PathBuf,
@@ -42,7 +41,7 @@ impl Connector for HomeConnector {
                 let timeout = details.timeout.not_zero().map_or(CONNECT_TIMEOUT, |timeout| *timeout);
                 let address = details.addrs.first().ok_or(Error::HostNotFound)?;
                 let stream = TcpStream::connect_timeout(address, timeout)?;
-                // Without it, requests are merely slower.
+                // If this fails, requests are only slower.
                 stream.set_nodelay(true).ok();
                 OwnedFd::from(stream)
             }
@@ -56,7 +55,6 @@ impl Connector for HomeConnector {
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A connected socket.
 #[derive(Debug)]
 pub(super) struct SocketTransport {
     socket: OwnedFd,
@@ -97,7 +95,7 @@ impl Transport for SocketTransport {
                 Ok(count) => sent += count,
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => self.wait(PollFlags::OUT, timeout)?,
-                // A daemon that refused early has said why: that is read next.
+                // A daemon that rejects a request early has already sent its response, which is read next.
                 Err(Errno::PIPE | Errno::CONNRESET) => return Ok(()),
                 Err(error) => return Err(io::Error::from(error).into()),
             }
@@ -121,7 +119,7 @@ impl Transport for SocketTransport {
 
     fn is_open(&mut self) -> bool {
         let peeked = recv(&self.socket, &mut [0_u8; 1][..], RecvFlags::PEEK | RecvFlags::DONTWAIT);
-        // Anything else is an end, or something that was not asked for.
+        // Any other result is the end of the stream or unexpected data.
         matches!(peeked, Err(Errno::AGAIN))
     }
 }

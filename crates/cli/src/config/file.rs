@@ -1,4 +1,4 @@
-//! `config.toml`: its text becomes values with the place of each. What the values mean is checked elsewhere.
+//! Parses `config.toml` into values with their positions. The values are checked elsewhere.
 
 use std::path::Path;
 
@@ -15,7 +15,7 @@ use super::{
     value,
 };
 
-/// What a file says, and what is wrong with it.
+/// Parses the text. Returns the settings and all problems.
 pub(super) fn read(text: &str, path: &Path, keys: &SettingKeys) -> (Vec<LocatedSetting>, Vec<ConfigProblem>) {
     let (table, errors) = DeTable::parse_recoverable(text);
     let mut reading = ConfigFileReader { text, path, keys, settings: vec![], problems: vec![] };
@@ -23,11 +23,11 @@ pub(super) fn read(text: &str, path: &Path, keys: &SettingKeys) -> (Vec<LocatedS
         let place = reading.place(error.span().map_or(0, |span| span.start));
         reading.problems.push(ConfigProblem::new(place, error.message().trim().replace('\n', ", ")));
     }
-    // A file that is no TOML has been read only in parts: what seems wrong in them may be right.
+    // After a syntax error only parts of the file are known, so further checks could report false problems.
     if reading.problems.is_empty() {
         reading.table("", table.get_ref());
     }
-    // A table has no order of its own; people read from the top.
+    // Tables are unordered; problems are sorted by position.
     reading.problems.sort_by_key(|problem| match problem.place {
         SettingOrigin::File { line, column, .. } => (line, column),
         SettingOrigin::Environment { .. } | SettingOrigin::Flag { .. } | SettingOrigin::Default => (0, 0),
@@ -91,7 +91,7 @@ impl ConfigFileReader<'_> {
     }
 }
 
-/// Dotted names are taken apart again, so no part may hold a dot.
+/// Returns whether a part of a dotted name is valid. It may not contain a dot, because names are split at dots.
 pub(super) fn is_plain(part: &str) -> bool {
     !part.is_empty() && part.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_')
 }

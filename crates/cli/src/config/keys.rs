@@ -1,36 +1,33 @@
-//! Which keys there are, read off the schema of [`CliConfig`]: their kinds, their names in the environment, and the nearest
-//! name to a wrong one.
+//! The known keys, derived from the schema of [`CliConfig`]: their kinds, their environment variables, and suggestions
+//! for unknown names.
 
 use schemars::{SchemaGenerator, generate::SchemaSettings, transform::RecursiveTransform};
 use serde_json::Value;
 
 use super::settings::CliConfig;
 
-/// A key, by its dotted name. A part `*` stands for a name that the owner chooses.
+/// A key with its dotted name. The part `*` stands for a name chosen by the owner.
 #[derive(Clone, Debug)]
 pub(super) struct SettingKey {
     pub(super) name: String,
     pub(super) kind: SettingKind,
 }
 
-/// What a key's value is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum SettingKind {
-    /// A text of at least so many characters.
+    /// With at least `least` characters.
     Text { least: u64 },
-    /// One of these words.
     Choice(Vec<String>),
-    /// A whole number.
+    /// Both bounds are inclusive.
     Number { least: u64, most: u64 },
-    /// Yes or no.
     Switch,
-    /// A list of texts, at least so many.
+    /// A list of at least `least` strings.
     Words { least: u64 },
-    /// Names and texts.
+    /// A table of strings.
     Variables,
 }
 
-/// What a dotted name means.
+/// Meaning of a dotted name.
 #[derive(Debug)]
 pub(super) enum NameMeaning<'a> {
     Key(&'a SettingKey),
@@ -38,11 +35,10 @@ pub(super) enum NameMeaning<'a> {
     Nothing,
 }
 
-/// All keys.
 #[derive(Debug)]
 pub(super) struct SettingKeys(Vec<SettingKey>);
 
-/// The prefix of every variable.
+/// Prefix of all environment variables.
 pub(super) const PREFIX: &str = "ABIDE_";
 
 impl SettingKeys {
@@ -66,7 +62,7 @@ impl SettingKeys {
         }
     }
 
-    /// The dotted name that a variable sets. `engines` are the names that are known so far.
+    /// Returns the dotted name that a variable sets. `engines` are the engine names known so far.
     pub(super) fn of_variable(&self, variable: &str, engines: &[String]) -> Option<String> {
         let candidates = self.0.iter().filter_map(|key| {
             let Some((before, after)) = key.name.split_once("*") else {
@@ -77,23 +73,23 @@ impl SettingKeys {
             if written.is_empty() {
                 return None;
             }
-            // Upper case and underscores hide how a name is spelled, so a name that is known goes first.
+            // Upper case and underscores hide the spelling of a name, so known names are preferred.
             let known = engines.iter().find(|name| upper(name) == written).cloned();
             let is_known = known.is_some();
             let chosen = known.unwrap_or_else(|| written.to_lowercase().replace('_', "-"));
             Some((is_known, after.len(), format!("{before}{chosen}{after}")))
         });
-        // `…_PASS_ENV` ends like `…_ENV`: an engine that is known goes first, then the longer key.
+        // `…_PASS_ENV` also ends in `…_ENV`: a known engine is preferred, then the longer key.
         candidates.max_by_key(|(is_known, length, _)| (*is_known, *length)).map(|(_, _, name)| name)
     }
 
-    /// The variable that was perhaps meant by this one.
+    /// Suggests a variable for an unknown one.
     pub(super) fn nearest_variable(&self, variable: &str, engines: &[String]) -> Option<String> {
         let names = self.0.iter().flat_map(|key| filled(&key.name, engines));
         nearest(variable, names.map(|name| variable_of(&name)))
     }
 
-    /// The dotted name that was perhaps meant by this one.
+    /// Suggests a dotted name for an unknown one.
     pub(super) fn nearest_name(&self, name: &str) -> Option<String> {
         let parts: Vec<&str> = name.split('.').collect();
         let candidates = self.0.iter().flat_map(|key| {
@@ -106,14 +102,14 @@ impl SettingKeys {
             (1..=spelled.len()).map(move |length| spelled[..length].join(".")).collect::<Vec<_>>()
         });
         nearest(name, candidates).or_else(|| {
-            // Perhaps only the section is missing or another one.
+            // The section may be missing or wrong.
             let last = parts.last()?;
             self.0.iter().map(|key| &key.name).find(|name| name.rsplit('.').next() == Some(last)).cloned()
         })
     }
 }
 
-/// The nearest of some names, if one is near.
+/// Returns the most similar name, if one is similar enough.
 pub(super) fn nearest(name: &str, candidates: impl IntoIterator<Item = String>) -> Option<String> {
     let most = (name.chars().count() / 4).max(1);
     candidates
@@ -124,7 +120,6 @@ pub(super) fn nearest(name: &str, candidates: impl IntoIterator<Item = String>) 
         .map(|(_, candidate)| candidate)
 }
 
-/// The variable for a dotted name.
 pub(super) fn variable_of(name: &str) -> String {
     format!("{PREFIX}{}", upper(name))
 }
@@ -141,7 +136,7 @@ fn filled(name: &str, engines: &[String]) -> Vec<String> {
     }
 }
 
-/// The schema of the file. Every key may be left out.
+/// Returns the schema of the file. All keys are optional.
 pub(super) fn schema() -> Value {
     let settings = SchemaSettings::draft2020_12().with(|settings| settings.inline_subschemas = true);
     let optional = RecursiveTransform(|schema: &mut schemars::Schema| {

@@ -1,7 +1,6 @@
-//! Defaults, file, environment and flags laid over each other, each value with its place, and the rules that look at
-//! more than one value.
+//! Merges defaults, file, environment and flags, keeps the origin of each value, and checks rules between values.
 //!
-//! Nothing is read here: what the machine, the file and the environment say comes in as values.
+//! It does no I/O: facts of the machine, the file and the environment are passed in.
 
 use std::{collections::BTreeMap, path::PathBuf};
 
@@ -17,51 +16,44 @@ use super::{
 };
 use crate::home;
 
-/// A value and where it was said.
+/// A value and its origin.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LocatedSetting {
-    /// The key's dotted name.
     pub name: String,
-    /// The value.
     pub value: Value,
-    /// Where it was said.
     pub place: SettingOrigin,
 }
 
 /// A value from the command line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GivenSetting {
-    /// The key's dotted name.
     pub name: String,
-    /// The value, written as in a variable of the environment.
+    /// Written as in an environment variable.
     pub text: String,
-    /// The flag, for people.
+    /// The flag, for error messages.
     pub flag: String,
 }
 
-/// Everything that a configuration is made from.
+/// All inputs of the configuration.
 #[derive(Clone, Debug)]
 pub struct ConfigSources {
-    /// What the standard values depend on.
+    /// Facts that the defaults depend on.
     pub circumstances: MachineFacts,
-    /// The path of the file.
     pub path: PathBuf,
-    /// Its text, if there is such a file.
+    /// `None` if the file does not exist.
     pub text: Option<String>,
     /// The environment.
     pub variables: Vec<(String, String)>,
-    /// The flags.
     pub given: Vec<GivenSetting>,
-    /// The names of the engines that are built in.
     pub built_in: Vec<String>,
 }
 
-/// Variables that begin like ours and are no configuration.
+/// Variables with our prefix that are not settings.
 const OTHERS: [&str; 3] = ["ABIDE_HOME", home::TOKEN, "ABIDE_BIN"];
-/// Beginnings of such variables.
+/// Prefixes of variables that are not settings.
 const OTHER_FAMILIES: [&str; 3] = ["ABIDE_TEST_", "ABIDE_REQUIRE_", "ABIDE_MODEL"];
 
-/// The configuration that follows, and every value that it is made of.
+/// Returns the merged configuration and the origin of each value.
 pub fn settle(sources: &ConfigSources) -> Result<(CliConfig, BTreeMap<String, LocatedSetting>), ConfigError> {
     let keys = SettingKeys::all();
     let mut settings = BTreeMap::new();
@@ -124,7 +116,7 @@ fn environment(
     problems: &mut Vec<ConfigProblem>,
 ) -> Vec<LocatedSetting> {
     let mut settings = Vec::new();
-    // An empty variable is one that was not set.
+    // An empty variable counts as unset.
     for (variable, text) in variables.iter().filter(|(name, text)| is_setting(name) && !text.is_empty()) {
         let place = SettingOrigin::Environment { variable: variable.clone() };
         let Some(name) = keys.of_variable(variable, engines) else {
@@ -139,7 +131,6 @@ fn environment(
     settings
 }
 
-/// Whether a variable is a setting of ours.
 pub(crate) fn is_setting(variable: &str) -> bool {
     variable.starts_with(PREFIX)
         && !OTHERS.contains(&variable)
@@ -184,7 +175,7 @@ fn take(
     }
 }
 
-/// What the kind of a value does not say.
+/// Checks a rule that the kind of a value cannot express.
 fn rule(setting: &LocatedSetting) -> Option<String> {
     let text = setting.value.as_str().unwrap_or_default();
     match setting.name.as_str() {
@@ -207,7 +198,7 @@ fn engine_of(name: &str) -> Option<&str> {
     Some(name.strip_prefix("engines.")?.split_once('.')?.0)
 }
 
-/// An engine is built in, or it has a protocol and a command.
+/// Checks that each engine is built in, or has a protocol and a command.
 fn engine_rules(settings: &BTreeMap<String, LocatedSetting>, built_in: &[String]) -> Vec<ConfigProblem> {
     let mut problems = Vec::new();
     let mut seen = Vec::new();
@@ -244,7 +235,7 @@ fn engine_rules(settings: &BTreeMap<String, LocatedSetting>, built_in: &[String]
     problems
 }
 
-/// Dotted names as a tree.
+/// Converts dotted names to a tree.
 fn tree<'a>(settings: impl Iterator<Item = &'a LocatedSetting>) -> Value {
     let mut root = Value::Object(Map::from_iter([("engines".to_owned(), Value::Object(Map::new()))]));
     for setting in settings {

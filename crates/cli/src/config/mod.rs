@@ -1,8 +1,8 @@
-//! The configuration: flags over environment over `config.toml` over defaults, each value with where it was said.
+//! The configuration: flags override the environment, which overrides `config.toml`, which overrides defaults. Each
+//! value keeps its origin.
 //!
-//! Reading order: [`settings`] (what can be set), `layers` (what follows from all sources), `file` and `value` (how each
-//! source is read), `problem` (what is wrong), `show` (`abide config`). This file is where the sources are read; no
-//! other crate reads them.
+//! Reading order: [`settings`] (all settings), `layers` (merging), `file` and `value` (parsing), `problem` (errors),
+//! `show` (`abide config`). This file reads the sources; no other crate does.
 
 mod file;
 mod keys;
@@ -24,27 +24,23 @@ pub use settings::{CliConfig, MachineFacts};
 
 use crate::{home, machine};
 
-/// A configuration with its origins.
+/// A configuration with the origin of each value.
 #[derive(Clone, Debug)]
 pub struct LoadedConfig {
-    /// The values.
     pub config: CliConfig,
-    /// Each of them with its place.
     pub settings: BTreeMap<String, LocatedSetting>,
-    /// The file, whether it exists or not.
+    /// Path of the file, whether it exists or not.
     pub path: PathBuf,
-    /// Whether it exists.
     pub exists: bool,
 }
 
-/// Reads the configuration of this home. What is wrong with it is a [`ConfigError`] in the error.
+/// Loads the configuration of this home. An invalid one yields a [`ConfigError`] in the error.
 pub fn load(given: &[GivenSetting]) -> anyhow::Result<LoadedConfig> {
     let sources = sources(given)?;
     let (config, settings) = settle(&sources)?;
     Ok(LoadedConfig { config, settings, path: sources.path, exists: sources.text.is_some() })
 }
 
-/// The name of the file in the home.
 const FILE: &str = "config.toml";
 
 fn sources(given: &[GivenSetting]) -> anyhow::Result<ConfigSources> {
@@ -64,7 +60,7 @@ fn sources(given: &[GivenSetting]) -> anyhow::Result<ConfigSources> {
     })
 }
 
-/// What the standard values depend on, here.
+/// Returns the facts of this machine that the defaults depend on.
 pub fn circumstances() -> anyhow::Result<MachineFacts> {
     Ok(MachineFacts { home: home::home()?, cores: machine::cores(), memory: machine::memory() })
 }

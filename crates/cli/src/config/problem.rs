@@ -1,41 +1,32 @@
-//! What is wrong with a configuration: everything at once, each with its place and the name that was perhaps meant.
+//! Problems of a configuration: all are reported together, each with its origin and a suggestion.
 
 use std::{fmt, path::PathBuf};
 
-/// One thing that is wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigProblem {
-    /// Where.
     pub place: SettingOrigin,
-    /// What, as a fragment.
+    /// A fragment without a final full stop.
     pub message: String,
-    /// The name that was perhaps meant.
+    /// The most similar valid name.
     pub suggestion: Option<String>,
 }
 
-/// Where something was said.
+/// The origin of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SettingOrigin {
-    /// In the file; both numbers count from 1.
+    /// Line and column count from 1.
     File {
-        /// The file.
         path: PathBuf,
-        /// The line.
         line: usize,
-        /// The character in the line.
+        /// In characters.
         column: usize,
     },
-    /// In a variable of the environment.
     Environment {
-        /// Its name.
         variable: String,
     },
-    /// On the command line.
     Flag {
-        /// The flag.
         flag: String,
     },
-    /// Nowhere: it holds because nobody said anything.
     Default,
 }
 
@@ -71,7 +62,7 @@ impl fmt::Display for ConfigProblem {
     }
 }
 
-/// A configuration that cannot be used, with all reasons.
+/// An invalid configuration with all its problems.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigError(pub Vec<ConfigProblem>);
 

@@ -1,7 +1,7 @@
-//! Everything that can be set, as plain values: the shape of `config.toml`.
+//! All settings as plain values: the shape of `config.toml`.
 //!
-//! A new key is a field here with a doc comment. Its name in the environment, its place in the schema, in `config show`
-//! and in suggestions follow from that. How values are found and checked is in the siblings.
+//! A new key is a field here with a doc comment. Its environment variable, its schema, `config show` and suggestions
+//! are derived from it. Values are parsed and checked in the sibling modules.
 
 use std::{
     collections::BTreeMap,
@@ -104,7 +104,7 @@ pub struct ListenerSettings {
 }
 
 impl ListenerSettings {
-    /// As the interface takes it.
+    /// Converts to the settings of the HTTP interface.
     pub fn settings(&self) -> abide_api::http::HttpConfig {
         let Self {
             allow_remote: _,
@@ -296,19 +296,18 @@ pub enum LogLevel {
     Trace,
 }
 
-/// What the standard values depend on.
+/// Facts of the machine that the defaults depend on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MachineFacts {
-    /// The home directory.
     pub home: PathBuf,
-    /// How many cores there are for us.
+    /// Number of cores available to this process.
     pub cores: u32,
-    /// How many bytes of memory there are for us.
+    /// Bytes of memory available to this process.
     pub memory: u64,
 }
 
 impl CliConfig {
-    /// What holds where nobody set anything.
+    /// Returns the defaults for this machine.
     pub fn standard(circumstances: &MachineFacts) -> Self {
         let TerminalLimits { max_sessions, spool_bytes, idle_ms, remember_ms, housekeeping_ms, .. } =
             TerminalLimits::default();
@@ -349,12 +348,12 @@ impl CliConfig {
         }
     }
 
-    /// How engines are isolated that say nothing about it.
+    /// Returns the default isolation of engines.
     pub fn isolation(&self) -> Mechanism {
         self.sandbox.isolation.mechanism()
     }
 
-    /// What is said about engines, as the catalogue takes it.
+    /// Converts the engine settings for the catalogue.
     pub fn engines(&self) -> BTreeMap<String, EngineConfig> {
         let taken = |engine: &AgentProgramSettings| EngineConfig {
             command: engine.command.clone(),
@@ -372,7 +371,7 @@ impl CliConfig {
 }
 
 impl TerminalSettings {
-    /// The bounds of the pool of sessions.
+    /// Returns the limits of the session pool.
     pub fn limits(&self) -> TerminalLimits {
         TerminalLimits {
             max_sessions: self.max_sessions,
@@ -399,8 +398,8 @@ impl Default for AgentProgramSettings {
     }
 }
 
-/// A working agent mostly waits for its model, so a core carries two; but each can hold 1 to 2 GB, and a machine that
-/// swaps serves nobody.
+/// Default number of slots. A running agent mostly waits for its model, so a core carries two. Each agent can use 1 to
+/// 2 GB of memory, so memory limits the number too.
 fn standard_slots(circumstances: &MachineFacts) -> u32 {
     const MEMORY_OF_ONE: u64 = 2 << 30;
     let by_memory = u32::try_from(circumstances.memory / MEMORY_OF_ONE).unwrap_or(u32::MAX);

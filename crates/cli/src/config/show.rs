@@ -1,4 +1,4 @@
-//! `abide config`: every value with where it was said, and everything that is wrong.
+//! `abide config`: prints all values with their origins, or all problems.
 
 use std::{io::Write, process::ExitCode};
 
@@ -37,7 +37,7 @@ fn show(loaded: &LoadedConfig, json: bool) -> anyhow::Result<ExitCode> {
         let value = shown(&setting.value).to_string();
         let (origin, look) = match &setting.place {
             SettingOrigin::Default => ("default".to_owned(), TextStyle::Faint),
-            // The path is the same for all, so its line is enough.
+            // The path of the file is always the same, so only the line is printed.
             SettingOrigin::File { line, .. } => (format!("{}:{line}", super::FILE), TextStyle::Plain),
             place @ (SettingOrigin::Environment { .. } | SettingOrigin::Flag { .. }) => {
                 (place.to_string(), TextStyle::Plain)
@@ -54,7 +54,7 @@ fn show(loaded: &LoadedConfig, json: bool) -> anyhow::Result<ExitCode> {
     Ok(SUCCEEDED)
 }
 
-/// What was said, and of the engines that are built in also what holds because nobody said anything.
+/// Returns all settings with a value, and the defaults of the built-in engines.
 fn everything(loaded: &LoadedConfig) -> Vec<LocatedSetting> {
     let mut settings = loaded.settings.clone();
     let mut stands = |engine: &str, part: &str, value: Value| {

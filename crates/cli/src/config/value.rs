@@ -1,11 +1,11 @@
-//! Values: from one piece of text, checked against what a key takes, and shown without secrets.
+//! Values: parsed from text, checked against the kind of their key, and printed without secrets.
 
 use serde_json::Value;
 
 use super::keys::{SettingKind, nearest};
 
-/// The value that a text means, as it stands in a variable or on the command line. Lists are a JSON array or words
-/// between blanks, tables are a JSON object; no quotes, no shell.
+/// Parses the text of a variable or flag. A list is a JSON array or words separated by blanks; a table is a JSON
+/// object. Quotes and shell syntax have no meaning.
 pub(super) fn of_text(kind: &SettingKind, text: &str) -> Value {
     let as_json = || serde_json::from_str(text).ok();
     match kind {
@@ -22,7 +22,7 @@ pub(super) fn of_text(kind: &SettingKind, text: &str) -> Value {
     }
 }
 
-/// Why a value is not one of its key, and what was perhaps meant. Values are not repeated: they may be secrets.
+/// Returns why a value does not fit its key, and a suggestion. The value is not repeated, because it may be a secret.
 pub(super) fn fault(kind: &SettingKind, value: &Value) -> Option<(String, Option<String>)> {
     let expected = |what: &str| Some((format!("expected {what}"), None));
     let is_text = |value: &Value| value.is_string();
@@ -53,10 +53,9 @@ pub(super) fn fault(kind: &SettingKind, value: &Value) -> Option<(String, Option
     }
 }
 
-/// What stands for a secret.
 const MASK: &str = "***";
 
-/// A value as it may be shown: without what is in tables of variables, and without passwords in URLs.
+/// Masks the values in tables of variables and the passwords in URLs.
 pub(super) fn shown(value: &Value) -> Value {
     match value {
         Value::Object(table) => table.keys().map(|name| (name.clone(), Value::from(MASK))).collect(),

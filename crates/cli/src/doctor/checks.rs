@@ -1,5 +1,5 @@
-//! What the machine must have, apart from engines: a system that keepers run on, a home that can be written to, settings
-//! that can be understood, and git.
+//! Checks of the machine, apart from engines: an operating system that supports keepers, a writable home, valid
+//! settings, and git.
 
 use std::{
     fs,
@@ -22,26 +22,24 @@ use crate::{
     text::one_line,
 };
 
-/// Something that was looked at.
 #[derive(Debug)]
 pub(super) struct MachineCheck {
     pub(super) name: &'static str,
     pub(super) state: CheckState,
-    /// What was seen, and if it is not well, what to do.
+    /// The finding and, if the check failed, the remedy.
     pub(super) detail: String,
 }
 
-/// How it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CheckState {
     Well,
-    /// Most things work without.
+    /// Most features work without it.
     Lacking,
-    /// Nothing works without.
+    /// No feature works without it.
     Broken,
 }
 
-/// The file and whether it exists, or what is wrong.
+/// The path of the file and whether it exists, or its problems.
 type ConfigCheck = anyhow::Result<(PathBuf, bool)>;
 
 pub(super) fn all(config: &CliConfig, said: &ConfigCheck) -> anyhow::Result<Vec<MachineCheck>> {
@@ -83,7 +81,7 @@ fn home_directory(home: &Path) -> MachineCheck {
             ),
         }
     } else {
-        // Only a directory that is needed is made.
+        // The home is not created here, so the nearest existing ancestor is checked.
         let above = home.ancestors().skip(1).find(|path| path.exists());
         if above.is_some_and(|path| path.is_dir() && access(path, Access::WRITE_OK | Access::EXEC_OK).is_ok())
         {
@@ -138,7 +136,7 @@ fn git() -> MachineCheck {
     MachineCheck { name: "git", state, detail }
 }
 
-/// What daemons of this home have died of again and again.
+/// Reports operations during which daemons of this home crashed repeatedly.
 fn set_aside(home: &Path) -> Vec<MachineCheck> {
     let check = |suspect: CrashSuspect| {
         let CrashSuspect { item, deaths, retry_at } = suspect;
@@ -154,7 +152,7 @@ fn set_aside(home: &Path) -> Vec<MachineCheck> {
     crash_guard::set_aside(home).into_iter().map(check).collect()
 }
 
-/// Whether agents can be kept from our own files as the settings say.
+/// Checks whether agents can be isolated from our files as configured.
 fn isolation(config: &CliConfig, home: &Path) -> anyhow::Result<MachineCheck> {
     let isolator = home::isolator(home)?;
     let support = isolator.support();
@@ -194,7 +192,8 @@ fn isolation(config: &CliConfig, home: &Path) -> anyhow::Result<MachineCheck> {
     Ok(MachineCheck { name: "isolation", state, detail })
 }
 
-/// Whether runs and sessions get control groups as the settings say. The daemon may be in another group than this process.
+/// Checks whether runs and sessions get control groups as configured. The daemon may be in a different group than this
+/// process.
 fn control_groups(config: &CliConfig) -> anyhow::Result<MachineCheck> {
     const ADVICE: &str =
         "run Abide as the systemd service in packaging/abide.service, or name a group in sandbox.cgroup";

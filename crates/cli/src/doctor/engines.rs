@@ -1,4 +1,4 @@
-//! All engines examined at once, by the same function that the daemon uses before a run, in a directory of their own.
+//! Examines all engines concurrently, with the daemon's own probe, in a temporary directory.
 
 use std::{
     io::{IsTerminal, Read, Write},
@@ -26,29 +26,28 @@ use crate::{
     processes::{KeeperProcesses, StandbyPolicy},
 };
 
-/// An engine as it was found.
+/// An examined engine.
 #[derive(Debug)]
 pub(super) struct ExaminedEngine {
     pub(super) name: String,
-    /// How it is called; empty if it is switched off.
+    /// The command; empty if the engine is disabled.
     pub(super) command: Vec<String>,
-    /// Where its program lies.
+    /// Path of the program.
     pub(super) program: Option<PathBuf>,
-    /// What its adapter was made from.
+    /// The evidence that its adapter was written and tested with.
     pub(super) evidence: AdapterBasis,
     pub(super) state: ExaminedState,
 }
 
-/// Whether an engine can be used.
 #[derive(Debug)]
 pub(super) enum ExaminedState {
-    /// It was looked at.
+    /// The probe has completed.
     Seen(EngineHealth),
-    /// The owner has switched it off.
+    /// The engine is disabled in the configuration.
     Off,
 }
 
-/// How an examination ended.
+/// Result of the examination of all engines.
 #[derive(Debug)]
 pub(super) enum ExaminationEnd {
     Done(Vec<ExaminedEngine>),
@@ -72,18 +71,18 @@ impl ExaminedEngine {
     }
 }
 
-/// What the one who waits hears.
+/// Message to the collecting thread.
 enum ExaminationUpdate {
     Examined(usize, EngineHealth),
     Interrupted,
 }
 
-/// Examines all of them at once; none takes longer than its checks may, or each of them than `patience`.
+/// Examines all engines concurrently. Each check is limited by its own timeout or by `patience`, whichever is shorter.
 pub(super) fn examine(
     entries: Vec<InstalledEngine>,
     patience: Option<Duration>,
 ) -> anyhow::Result<ExaminationEnd> {
-    // An empty directory: what lies where we were called from is none of the checks' business.
+    // Checks run in an empty directory, so that files in the current directory do not influence them.
     let folder = tempfile::Builder::new().prefix("abide-doctor-").tempdir();
     let folder = folder.context("cannot make a temporary directory")?;
     let workspace = folder.path().join("workspace");
@@ -109,7 +108,8 @@ pub(super) fn examine(
                 let unique = number.to_string();
                 let examination = ProbeRequest { directory, unique: &unique, patience, cancel };
                 let health = probe::examine(keepers, entry, &examination);
-                let _nobody_waits_any_more = sender.send(ExaminationUpdate::Examined(number, health));
+                // The receiver is dropped after an interrupt.
+                sender.send(ExaminationUpdate::Examined(number, health)).ok();
             }));
         }
         let all_over = || workers.iter().all(|worker| worker.is_finished());
@@ -119,17 +119,18 @@ pub(super) fn examine(
     ended
 }
 
-/// Keepers say that they are done when their directory is gone, and then go themselves: that moment is waited for.
+/// Reaps the keepers. A keeper deletes its directory before it exits, so it may still be running for a moment.
 fn reap(keepers: &KeeperProcesses) {
     if keepers.names().is_empty() {
         let mut children = keepers.children.lock().unwrap_or_else(PoisonError::into_inner);
         for mut child in children.drain(..) {
-            let _gone_in_any_case = child.wait();
+            // The exit status is not needed; the wait only reaps the process.
+            child.wait().ok();
         }
     }
 }
 
-/// How much of a check's output is kept; more than is looked at.
+/// Output kept of a check, in bytes; more than a probe reads.
 const RETENTION: u64 = 8 << 20;
 
 fn collect(
@@ -153,16 +154,17 @@ fn collect(
                 interrupted = true;
                 cancel.store(true, Ordering::Release);
             }
-            // Who is over has told before, unless it broke.
+            // A finished worker has sent its result unless it panicked.
             Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) if over => {
                 anyhow::bail!("an examination broke off")
             }
             Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {}
         }
         if interrupted {
-            // Whatever is being checked ends now, and what is started meanwhile at the next look.
+            // Ends all checks in progress. A check that starts meanwhile is ended in the next iteration.
             for name in keepers.names() {
-                let _tried_again = keepers.end(&name);
+                // A failure is retried in the next iteration.
+                keepers.end(&name).ok();
             }
         }
     }
@@ -180,16 +182,17 @@ fn collect(
     Ok(ExaminationEnd::Done(engines.collect()))
 }
 
-/// How long news is waited for before looking whether any can still come, and what there is to end.
+/// Interval at which the state of the workers is polled.
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
 
-/// Where the program lies that the system would start.
+/// Returns the path of the program that the system would start.
 fn program(installation: &EngineInstallation) -> Option<PathBuf> {
     let search = installation.env.get("PATH").cloned().or_else(|| home::variable("PATH"));
     machine::program(installation.command.first()?, &search.unwrap_or_default())
 }
 
-/// Keepers outlive whoever started them, so a person's ctrl-C must not simply end this program.
+/// Handles SIGINT and SIGTERM. Keepers outlive the process that started them, so they must be ended before this one
+/// exits.
 fn on_interruption(sender: Sender<ExaminationUpdate>) -> anyhow::Result<()> {
     let (mut reader, writer) = UnixStream::pair().context("cannot make a socket pair")?;
     for signal in [SIGINT, SIGTERM] {
@@ -198,13 +201,14 @@ fn on_interruption(sender: Sender<ExaminationUpdate>) -> anyhow::Result<()> {
     }
     std::thread::spawn(move || {
         if reader.read_exact(&mut [0]).is_ok() {
-            let _nobody_waits_any_more = sender.send(ExaminationUpdate::Interrupted);
+            // The receiver is dropped when the examination has ended.
+            sender.send(ExaminationUpdate::Interrupted).ok();
         }
     });
     Ok(())
 }
 
-/// One line that is written over again, where a person looks.
+/// A status line on standard error that is overwritten. Shown only on a terminal.
 struct ProgressLine {
     visible: bool,
     written: String,
@@ -218,13 +222,15 @@ impl ProgressLine {
     fn show(&mut self, text: &str) {
         if self.visible && self.written != text {
             text.clone_into(&mut self.written);
-            let _only_for_the_eye = write!(std::io::stderr(), "\r\x1b[2K{text}…");
+            // The progress line is optional.
+            write!(std::io::stderr(), "\r\x1b[2K{text}…").ok();
         }
     }
 
     fn clear(&self) {
         if self.visible {
-            let _only_for_the_eye = write!(std::io::stderr(), "\r\x1b[2K");
+            // The progress line is optional.
+            write!(std::io::stderr(), "\r\x1b[2K").ok();
         }
     }
 }

@@ -1,7 +1,7 @@
-//! `abide doctor`: which engines can be used here and what for, and what this machine lacks. Needs no daemon and leaves
-//! nothing behind.
+//! `abide doctor`: reports the usable engines and their capabilities, and what this machine lacks. It needs no daemon
+//! and leaves no files behind.
 //!
-//! Reading order: `engines` (all are examined at once), `checks` (the machine), `print`.
+//! Reading order: `engines` (concurrent examination), `checks` (the machine), `print`.
 
 mod checks;
 mod engines;
@@ -20,7 +20,6 @@ use crate::{
 };
 use engines::{ExaminationEnd, ExaminedEngine};
 
-/// What was found.
 #[derive(Debug)]
 struct DoctorReport {
     machine: Vec<checks::MachineCheck>,
@@ -28,7 +27,7 @@ struct DoctorReport {
 }
 
 pub(crate) fn run(arguments: &DoctorArguments, given: &[GivenSetting]) -> anyhow::Result<ExitCode> {
-    // A broken configuration is one more thing to report, not a reason to look at nothing.
+    // A broken configuration is reported; the other checks still run.
     let (config, said) = match config::load(given) {
         Ok(LoadedConfig { config, path, exists, .. }) => (config, Ok((path, exists))),
         Err(error) => (CliConfig::standard(&config::circumstances()?), Err(error)),

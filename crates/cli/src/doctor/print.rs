@@ -1,4 +1,4 @@
-//! What was found, as a table for people or as JSON for programs.
+//! Prints the report as a table or as JSON.
 
 use std::io::Write;
 
@@ -64,7 +64,7 @@ fn engines(report: &DoctorReport) -> Vec<Vec<TableCell>> {
             }
             ExaminedState::Off => (None, String::new()),
         };
-        // Of a script that an interpreter runs, the interpreter alone would tell nothing.
+        // For a script, the interpreter alone is not informative, so the arguments are printed too.
         let arguments = engine.command.iter().skip(1).map(|argument| format!(" {argument}"));
         let program = engine.program.as_ref().map(|path| path.display().to_string());
         let program = program.map(|path| path + &arguments.collect::<String>());
@@ -92,7 +92,7 @@ fn heads(titles: &[&str]) -> Vec<TableCell> {
     titles.iter().map(|title| TextStyle::Head.cell(*title)).collect()
 }
 
-/// How it waits for a person, or why it cannot be used, in a word.
+/// Returns the wait mode, or the reason why the engine cannot be used, as one word.
 fn state(engine: &ExaminedEngine) -> TableCell {
     match &engine.state {
         ExaminedState::Off => TextStyle::Faint.cell("off"),
@@ -107,7 +107,7 @@ fn state(engine: &ExaminedEngine) -> TableCell {
     }
 }
 
-/// Why it waits so, or what to do.
+/// Returns the reason for the wait mode, or the remedy.
 fn reason(engine: &ExaminedEngine) -> String {
     match &engine.state {
         ExaminedState::Off => format!("switched off by engines.{}.enabled", engine.name),
@@ -133,7 +133,7 @@ fn note(engine: &ExaminedEngine) -> Vec<TableCell> {
     vec![TextStyle::Plain.cell(&engine.name), TextStyle::Plain.cell(reason(engine) + doubt)]
 }
 
-/// Every ability of an engine, and what happens without those that it lacks.
+/// Returns all capabilities of an engine, and the fallback for each missing one.
 fn abilities(engine: &ExaminedEngine, colour: ColourMode) -> Vec<String> {
     let mut lines = table::lines(&[note(engine)], colour);
     if let (ExaminedState::Seen(health), true) = (&engine.state, engine.is_usable()) {

@@ -1,7 +1,7 @@
-//! Where log lines go: to standard error in the foreground, to files in the home when detached.
+//! Logging: to standard error in the foreground, to files in the home when detached.
 //!
-//! Only lines of our own crates are written at the chosen level; others' are, from warnings on. Their finer lines would
-//! repeat headers and bytes of connections, among which are secrets.
+//! The configured level applies to our own crates only. Other crates log warnings and errors only, because their finer
+//! lines contain headers and bytes of connections, and so secrets.
 
 mod rotating;
 
@@ -19,21 +19,18 @@ pub(crate) use rotating::RotatingLog;
 
 use crate::config::settings::{LogFormat, LogLevel, LogSettings};
 
-/// Where lines go.
 #[derive(Clone, Debug)]
 pub(crate) enum LogDestination {
-    /// Standard error.
     Stderr,
-    /// Files in this folder.
     Files(PathBuf),
 }
 
-/// The folder of the home in which a detached daemon logs.
+/// Returns the log folder of a detached daemon.
 pub(crate) fn folder(home: &Path) -> PathBuf {
     home.join("logs")
 }
 
-/// Begins to log. The first call in a process counts.
+/// Initialises logging. Only the first call in a process has an effect.
 pub(crate) fn start(log: &LogSettings, destination: &LogDestination) -> io::Result<()> {
     match destination {
         LogDestination::Stderr => install(log, io::stderr),
@@ -51,11 +48,11 @@ where
         LogFormat::Text => lines.boxed(),
         LogFormat::Json => lines.json().flatten_event(true).with_span_list(false).boxed(),
     };
-    let _a_test_may_have_been_first =
-        tracing_subscriber::registry().with(layer.with_filter(targets(log.level))).try_init();
+    // A subscriber that a test installed before stays.
+    tracing_subscriber::registry().with(layer.with_filter(targets(log.level))).try_init().ok();
 }
 
-/// Ours at this level, others' from warnings on.
+/// The configured level for our crates, warnings for all others.
 fn targets(level: LogLevel) -> Targets {
     let level = match level {
         LogLevel::Error => LevelFilter::ERROR,

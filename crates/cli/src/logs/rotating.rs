@@ -1,7 +1,7 @@
-//! A log in files of bounded size and number: `daemon.log`, and older ones as `daemon.log.1` and so on.
+//! A log in files of limited size and number: `daemon.log`, older files as `daemon.log.1` and so on.
 //!
-//! A log must never stop what it tells about. A line that cannot be written (the disk is full, the folder is gone) is
-//! left out and counted, and the next line says how many were; the file never ends within a line because of that.
+//! Logging must never block or fail the daemon. A line that cannot be written (full disk, missing folder) is dropped
+//! and counted, and the next line reports the count. A dropped line leaves no partial line in the file.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -13,10 +13,9 @@ use std::{
 
 use tracing_subscriber::fmt::MakeWriter;
 
-/// The newest file.
 const NAME: &str = "daemon.log";
 
-/// The files, as those who log see them. Cheap to clone; all clones are one.
+/// The log files. Clones share the same files.
 #[derive(Clone, Debug)]
 pub(crate) struct RotatingLog(Arc<Mutex<LogFiles>>);
 
@@ -25,14 +24,14 @@ struct LogFiles {
     folder: PathBuf,
     max_bytes: u64,
     count: u32,
-    /// The newest file and how long it is; none while it cannot be opened.
+    /// The newest file and its size in bytes; `None` while it cannot be opened.
     newest: Option<(File, u64)>,
-    /// Lines that were left out since the last one that was written.
+    /// Lines dropped since the last written one.
     left_out: u64,
 }
 
 impl RotatingLog {
-    /// The log in this folder, which is made if need be; an existing file is gone on with.
+    /// Opens the log in this folder, which is created if missing. An existing file is appended to.
     pub(crate) fn open(folder: &Path, max_bytes: u64, count: u32) -> io::Result<Self> {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
         let mut files =
@@ -41,7 +40,7 @@ impl RotatingLog {
         Ok(Self(Arc::new(Mutex::new(files))))
     }
 
-    /// Writes a whole line, or leaves it out.
+    /// Writes a whole line, or drops it.
     fn line(&self, line: &[u8]) {
         let mut files = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let noted = files.left_out;
@@ -72,15 +71,16 @@ impl LogFiles {
         };
         let written = file.write_all(line);
         if written.is_err() {
-            // What was written of it is taken back, so that the next line begins at a beginning.
-            let _the_note_of_what_is_left_out_ends_it = file.set_len(size);
+            // A partial line is removed, so that the next line begins at a line start.
+            // If that fails, the note about dropped lines ends the partial line.
+            file.set_len(size).ok();
         }
         let size = if written.is_ok() { size + length } else { size };
         self.newest = Some((file, size));
         written
     }
 
-    /// Makes room for a new file. Each step is a rename, so a crash in between loses no file that should be kept.
+    /// Rotates the files. Each step is a rename, so a crash loses no file that should be kept.
     fn rotate(&mut self) -> io::Result<()> {
         for number in (1..self.count).rev() {
             let older = self.path(number - 1);
@@ -117,7 +117,7 @@ impl LogFiles {
     }
 }
 
-/// What a line is written to: it always says that it was.
+/// A writer that never fails.
 #[derive(Debug)]
 pub(crate) struct LogWriter(RotatingLog);
 
@@ -191,7 +191,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let log = RotatingLog::open(folder.path(), 1000, 2).unwrap();
         log.line(b"before\n");
-        // A device that is always full.
+        // `/dev/full` simulates a full disk.
         let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
         let kept = log.0.lock().unwrap().newest.replace((full, 0));
         for _ in 0..3 {

@@ -1,13 +1,12 @@
-//! `abide __parrot`: a scripted engine, deterministic and cheap, that is a child process with session files like any
-//! other agent program (E3). Demos and tests run on it.
+//! `abide __parrot`: a scripted engine, deterministic and cheap. It is a child process with session files, like any
+//! other agent program (E3). Demos and tests use it.
 //!
-//! What it can be told is in `script`, how it talks in `talk`, what it remembers and guarantees in `session`. Without
-//! `--sticky` a process takes one prompt and leaves after its result: 0 if there is one, 130 if it was interrupted, 1 if
-//! it failed. With `--sticky` it takes one prompt after the other until its input ends, and nothing is remembered when it
-//! is gone.
+//! The instructions are in `script`, the line protocol in `talk`, the session files and their guarantees in `session`.
+//! Without `--sticky` a process takes one prompt and exits after its result: with 0 if there is one, 130 if it was
+//! interrupted, 1 if it failed. With `--sticky` it takes prompts until its input ends, and keeps no session file.
 //!
-//! A prompt is a script, unless the last turn ended with a question: then it is the reply, and the script goes on behind
-//! the question. A reply after which nothing is left to be done is answered `heard: <reply>`.
+//! A prompt is a script, unless the last turn ended with a question: then it is the reply, and the script continues
+//! after the question. A reply after which no instruction is left is answered with `heard: <reply>`.
 
 mod script;
 mod session;
@@ -33,7 +32,7 @@ use crate::{
     home,
 };
 
-/// The hidden subcommand by which this program becomes a parrot.
+/// The hidden subcommand that runs the parrot.
 pub(crate) const PARROT: &str = "__parrot";
 
 /// A scripted engine for demos and tests: prompts come as JSON lines on stdin
@@ -64,7 +63,6 @@ enum ParrotSandbox {
     DangerFullAccess,
 }
 
-/// Runs the parrot with these arguments.
 pub(crate) fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let options = ParrotOptions::parse_from([OsString::from("parrot")].into_iter().chain(arguments));
     let done = if options.sticky { stay(&options) } else { take_one_turn(&options) };
@@ -74,7 +72,7 @@ pub(crate) fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     })
 }
 
-/// The exit code of a turn that was told to stop.
+/// Exit code of an interrupted turn.
 const INTERRUPTED: u8 = 130;
 
 fn take_one_turn(options: &ParrotOptions) -> anyhow::Result<ExitCode> {
@@ -107,7 +105,7 @@ fn take_one_turn(options: &ParrotOptions) -> anyhow::Result<ExitCode> {
             ParrotSessionState::Idle
         }
     };
-    // Remembered before it is said: whoever has heard the end can resume at once.
+    // The session is saved before the result is printed, so that a client can resume it immediately.
     if let Some(session) = &mut body.session {
         session.keep(state, &reply)?;
     }
@@ -153,14 +151,14 @@ fn body(workspace: ParrotWorkspace) -> anyhow::Result<ParrotProcess> {
     Ok(ParrotProcess { inbox: ParrotInbox::open()?, workspace, gates: 0, session: None, deaf: false, later })
 }
 
-/// The next prompt. A message that came too late to be put into a turn is put into the next.
+/// Returns the next prompt. A message that came too late for its turn is added to the next one.
 fn prompt(body: &mut ParrotProcess, script: &mut ParrotScript) -> Option<String> {
     let mut prompt = body.later.pop_front();
     while prompt.is_none() && !body.deaf {
         match body.inbox.wait() {
             ParrotInput::Prompt { text } => prompt = Some(text),
             ParrotInput::Steer { text } => script.add(own_words(&text)),
-            // There is nothing to be interrupted or answered.
+            // No turn is running, so there is nothing to interrupt or answer.
             ParrotInput::Interrupt | ParrotInput::Answer { .. } => {}
             ParrotInput::End => body.deaf = true,
         }
@@ -168,7 +166,7 @@ fn prompt(body: &mut ParrotProcess, script: &mut ParrotScript) -> Option<String>
     prompt.map(|prompt| own_words(&prompt).to_owned())
 }
 
-/// Makes the script of a turn: what an open question left, or the prompt itself.
+/// Sets up the script of a turn: the rest after an open question, or the prompt itself.
 fn prepare(script: &mut ParrotScript, open: Option<Vec<String>>, reply: String, prompt: &str) {
     let (late, _) = std::mem::take(script).rest();
     *script = ParrotScript::of(open.clone().unwrap_or_default(), reply);
@@ -207,7 +205,7 @@ fn tell(end: &ParrotTurnEnd) -> std::io::Result<ReportedEnd> {
     }
 }
 
-/// Where sessions are remembered: `$PARROT_HOME`, or the folder `parrot` of the home.
+/// Returns the folder of the session files: `$PARROT_HOME`, or the folder `parrot` of the home.
 fn sessions() -> anyhow::Result<PathBuf> {
     match home::variable("PARROT_HOME") {
         Some(folder) => Ok(folder.into()),

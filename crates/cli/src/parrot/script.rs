@@ -1,27 +1,26 @@
-//! The orders that a parrot obeys, read from the lines of a prompt. Nothing is done here.
+//! The instructions of the parrot, parsed from the lines of a prompt. They are executed elsewhere.
 //!
-//! | order | effect |
+//! | instruction | effect |
 //! |---|---|
-//! | `say TEXT` | part of the answer |
+//! | `say TEXT` | a part of the result |
 //! | `ask KIND[/POLICY] PROMPT \| option \| option` | ends the turn with a question; an option that ends in `(safe)` is the safe one |
 //! | `gate PROMPT` | asks for approval inside the turn and waits |
 //! | `gate KIND: COMMAND` | the same, for a command (`command`), a path and its new text (`file_change`), a tool and its input (`tool`), or anything else (`permission`) |
-//! | `progress TEXT` | tells what it is doing |
+//! | `progress TEXT` | reports progress |
 //! | `sleep SEC` | a pause |
-//! | `print N` | N bytes of output that are no part of the answer |
+//! | `print N` | N bytes of output that are not part of the result |
 //! | `write PATH TEXT`, `append PATH TEXT` | a file in the workspace with this line; this line added to it |
-//! | `fail TEXT`, `crash`, `hang` | exit 1; SIGKILL to itself; for ever, and deaf to SIGTERM |
-//! | `mute-session`, `lose-session` | announces no handle in this turn; makes the handle useless |
+//! | `fail TEXT`, `crash`, `hang` | exits with 1; sends SIGKILL to itself; hangs forever and ignores SIGTERM |
+//! | `mute-session`, `lose-session` | announces no session id in this turn; makes the session unusable |
 //!
-//! Any other line is answered `heard: <line>`, and so is an order whose arguments make no sense. `$reply` in a text is
-//! the last reply: to a question or at a gate.
+//! Any other line is answered with `heard: <line>`, and so is an instruction with invalid arguments. `$reply` in a text
+//! is the last reply, to a question or at a gate.
 
 use std::{collections::VecDeque, time::Duration};
 
 use abide_engines::asking::patch;
 use serde_json::{Value, json};
 
-/// Something to be done.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum ParrotInstruction {
     Say(String),
@@ -39,18 +38,16 @@ pub(super) enum ParrotInstruction {
     LoseSession,
 }
 
-/// A request for approval.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct ParrotGate {
     pub(super) prompt: String,
-    /// The kind and the command, if it has them.
+    /// Kind and command, if the request has them.
     pub(super) deed: Option<(String, String)>,
 }
 
-/// The kinds of requests that have a command.
+/// Kinds of requests that have a command.
 const GATE_KINDS: [&str; 4] = ["command", "file_change", "permission", "tool"];
 
-/// A question that ends the turn.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct ParrotQuestion {
     kind: String,
@@ -59,7 +56,7 @@ pub(super) struct ParrotQuestion {
     options: Vec<(String, bool)>,
 }
 
-/// What is still to be done, and the last reply.
+/// The remaining instructions and the last reply.
 #[derive(Debug, Default)]
 pub(super) struct ParrotScript {
     lines: VecDeque<String>,
@@ -67,18 +64,17 @@ pub(super) struct ParrotScript {
 }
 
 impl ParrotScript {
-    /// What remains of an earlier script.
+    /// Restores the rest of an earlier script.
     pub(super) fn of(lines: Vec<String>, reply: String) -> Self {
         Self { lines: lines.into(), reply }
     }
 
-    /// More orders, after all others.
+    /// Appends instructions.
     pub(super) fn add(&mut self, text: &str) {
         let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
         self.lines.extend(lines.map(str::to_owned));
     }
 
-    /// The next order.
     pub(super) fn next(&mut self) -> Option<ParrotInstruction> {
         self.lines.pop_front().map(|line| order(&line, &self.reply))
     }
@@ -87,26 +83,26 @@ impl ParrotScript {
         self.lines.is_empty()
     }
 
-    /// Somebody replied.
+    /// Records a reply.
     pub(super) fn replied(&mut self, reply: &str) {
         reply.clone_into(&mut self.reply);
     }
 
-    /// Whether no handle is to be announced before the next question.
+    /// Whether no session id is announced before the next question.
     pub(super) fn is_mute(&self) -> bool {
         let this_turn =
             self.lines.iter().take_while(|line| !matches!(order(line, ""), ParrotInstruction::Ask(_)));
         this_turn.into_iter().any(|line| order(line, "") == ParrotInstruction::MuteSession)
     }
 
-    /// The lines that are left.
+    /// Returns the remaining lines and the last reply.
     pub(super) fn rest(self) -> (Vec<String>, String) {
         (self.lines.into(), self.reply)
     }
 }
 
 impl ParrotQuestion {
-    /// The block that any model would write.
+    /// Formats the question as the text block that a model would write.
     pub(super) fn block(&self) -> String {
         let options: Vec<Value> =
             self.options.iter().map(|(label, safe)| json!({ "label": label, "safe": safe })).collect();
@@ -118,7 +114,7 @@ impl ParrotQuestion {
     }
 }
 
-/// The order that a line gives.
+/// Parses a line.
 fn order(line: &str, reply: &str) -> ParrotInstruction {
     let filled = |text: &str| text.trim().replace("$reply", reply);
     let (word, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
@@ -168,7 +164,7 @@ fn asking(rest: &str, filled: &impl Fn(&str) -> String) -> Option<ParrotQuestion
     Some(ParrotQuestion { kind: kind.to_owned(), policy, prompt, options: options.collect() })
 }
 
-/// A path, and one line of text.
+/// Splits into a path and one line of text.
 fn file(rest: &str, filled: &impl Fn(&str) -> String) -> Option<(String, String)> {
     let (path, text) = rest.split_once(char::is_whitespace).unwrap_or((rest, ""));
     let text = filled(text).replace(['\n', '\r'], " ");

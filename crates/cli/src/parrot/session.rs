@@ -1,9 +1,9 @@
-//! The parrot's memory of a conversation: one file for each session.
+//! The parrot's session files, one per session.
 //!
-//! It makes every order be carried out at most once, whenever the parrot is killed: the script is taken out of the file
-//! before the first order of a turn is carried out, and what remains of it is put back only when the turn ends with a
-//! question. A killed, failed or interrupted turn is therefore forgotten, and the next prompt is a new script. Each
-//! change is a new file that is synced and then takes the old one's place.
+//! They ensure that each instruction is executed at most once, whenever the parrot is killed. The script is removed
+//! from the file before the first instruction of a turn is executed, and its rest is saved only when the turn ends with
+//! a question. The script of a killed, failed or interrupted turn is therefore dropped, and the next prompt is a new
+//! script. Each change is an atomic, synced replacement of the file.
 
 use std::{
     fs::{self, File, TryLockError},
@@ -16,43 +16,41 @@ use serde::{Deserialize, Serialize};
 
 use crate::private;
 
-/// What is remembered.
+/// Contents of the session file.
 #[derive(Debug, Serialize, Deserialize)]
 struct ParrotSessionFile {
-    /// The directory to which the session belongs.
+    /// The working directory that the session belongs to.
     workspace: String,
-    /// The last reply.
     reply: String,
     state: ParrotSessionState,
 }
 
-/// How the last turn left the session.
+/// State of the session after its last turn.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum ParrotSessionState {
-    /// Nothing is left to be done: the next prompt is a script.
+    /// The next prompt is a script.
     Idle,
-    /// A question is open: the next prompt is its reply, and then these lines are the script.
+    /// A question is open: the next prompt is its reply, followed by these lines.
     Asked {
-        /// What is still to be done.
         rest: Vec<String>,
     },
-    /// It can never be resumed.
+    /// The session can no longer be resumed.
     Lost,
 }
 
-/// A session that only this process has.
+/// A session, locked by this process.
 #[derive(Debug)]
 pub(super) struct ParrotSession {
     id: String,
     folder: PathBuf,
     memory: ParrotSessionFile,
-    /// Held as long as this process lives.
+    /// Held for the lifetime of the process.
     _lock: File,
 }
 
 impl ParrotSession {
-    /// A session that did not exist before. Nothing is written yet.
+    /// Creates a session that must not exist yet. Nothing is written.
     pub(super) fn begin(folder: &Path, id: &str, workspace: &str) -> anyhow::Result<Self> {
         let lock = claim(folder, id)?;
         if file(folder, id).exists() {
@@ -66,7 +64,7 @@ impl ParrotSession {
         Ok(Self { id: id.to_owned(), folder: folder.to_owned(), memory, _lock: lock })
     }
 
-    /// A session that was begun by another process.
+    /// Opens a session of an earlier process.
     pub(super) fn resume(folder: &Path, id: &str, workspace: &str) -> anyhow::Result<Self> {
         let lock = claim(folder, id)?;
         let bytes = fs::read(file(folder, id)).with_context(|| format!("session {id} not found"))?;
@@ -81,19 +79,18 @@ impl ParrotSession {
         Ok(Self { id: id.to_owned(), folder: folder.to_owned(), memory, _lock: lock })
     }
 
-    /// Its name.
     pub(super) fn id(&self) -> &str {
         &self.id
     }
 
-    /// Takes what the last turn left, durably: whatever happens from now on, it is not taken again.
+    /// Takes the state durably: after this call, a crash cannot cause it to be taken again.
     pub(super) fn take(&mut self) -> anyhow::Result<(ParrotSessionState, String)> {
         let state = std::mem::replace(&mut self.memory.state, ParrotSessionState::Idle);
         self.write()?;
         Ok((state, self.memory.reply.clone()))
     }
 
-    /// Remembers how the turn ended, durably. What is lost stays lost.
+    /// Saves the state durably. A lost session stays lost.
     pub(super) fn keep(&mut self, state: ParrotSessionState, reply: &str) -> anyhow::Result<()> {
         if self.memory.state != ParrotSessionState::Lost {
             self.memory.state = state;
@@ -102,7 +99,7 @@ impl ParrotSession {
         self.write()
     }
 
-    /// Makes it useless, durably and at once.
+    /// Marks the session as lost, durably and immediately.
     pub(super) fn lose(&mut self) -> anyhow::Result<()> {
         self.memory.state = ParrotSessionState::Lost;
         self.write()
@@ -120,13 +117,13 @@ impl ParrotSession {
     }
 }
 
-/// Whether this can be the name of a session, and so of a file.
+/// Returns whether the id is valid as a session name and so as a file name.
 pub(super) fn is_name(id: &str) -> bool {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
     !id.is_empty() && id.len() <= 64 && id.bytes().all(allowed)
 }
 
-/// A name that nobody else has.
+/// Generates a unique session name.
 pub(super) fn fresh_name() -> anyhow::Result<String> {
     let mut bytes = [0; 16];
     rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;

@@ -1,17 +1,18 @@
-//! The parrot's line protocol: one JSON object a line, both ways.
+//! The parrot's line protocol: one JSON object per line, in both directions.
 //!
-//! | it says | meaning |
+//! | output message | meaning |
 //! |---|---|
-//! | `{"type":"session","id"}` | the session's name, once in each process, before anything else |
-//! | `{"type":"turn"}` | a prompt was taken |
-//! | `{"type":"text","text"}`, `{"type":"output","text"}` | a piece of the answer; something that is printed and no part of it |
-//! | `{"type":"progress","text"}` | what it is doing |
-//! | `{"type":"gate","id","prompt"}`, `{"type":"withdrawn","id"}` | it waits for approval, perhaps of a `kind`, `command` and `cwd`; it no longer does |
-//! | `{"type":"result","text"}` | the turn is over, with this answer |
-//! | `{"type":"failed","message"}`, `{"type":"interrupted"}` | the turn is over, without one |
+//! | `{"type":"session","id"}` | the session id, once per process, as the first message |
+//! | `{"type":"turn"}` | a prompt was accepted |
+//! | `{"type":"text","text"}`, `{"type":"output","text"}` | a part of the result; output that is not part of the result |
+//! | `{"type":"progress","text"}` | progress |
+//! | `{"type":"gate","id","prompt"}`, `{"type":"withdrawn","id"}` | an approval request, optionally with `kind`, `command` and `cwd`; its withdrawal |
+//! | `{"type":"result","text"}` | the turn has ended with this result |
+//! | `{"type":"failed","message"}`, `{"type":"interrupted"}` | the turn has ended without a result |
 //!
-//! It hears `{"type":"prompt","text"}`, `{"type":"answer","gate","text","approved"}`, `{"type":"steer","text"}` and
-//! `{"type":"interrupt"}`; SIGINT is the same as the last. What an order does is not known here.
+//! Its input messages are `{"type":"prompt","text"}`, `{"type":"answer","gate","text","approved"}`,
+//! `{"type":"steer","text"}` and `{"type":"interrupt"}`; SIGINT is equal to the last one. Instructions are executed
+//! elsewhere.
 
 use std::{
     io::{BufRead, Read, Write, stdin, stdout},
@@ -22,7 +23,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-/// What it says.
+/// A message to the client.
 #[derive(Debug, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub(super) enum ParrotOutput<'a> {
@@ -54,7 +55,7 @@ pub(super) enum ParrotOutput<'a> {
     Interrupted,
 }
 
-/// What it would do behind a gate.
+/// The action that an approval request covers.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(super) struct ParrotAction<'a> {
     pub(super) kind: &'a str,
@@ -62,7 +63,7 @@ pub(super) struct ParrotAction<'a> {
     pub(super) cwd: Option<&'a str>,
 }
 
-/// What it hears.
+/// A message from the client.
 #[derive(Debug, PartialEq, Eq, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub(super) enum ParrotInput {
@@ -80,12 +81,12 @@ pub(super) enum ParrotInput {
         text: String,
     },
     Interrupt,
-    /// Nothing more will be said.
+    /// End of the input.
     #[serde(skip)]
     End,
 }
 
-/// Says something, at once.
+/// Writes and flushes a message.
 pub(super) fn say(says: &ParrotOutput<'_>) -> std::io::Result<()> {
     let mut out = stdout().lock();
     serde_json::to_writer(&mut out, says)?;
@@ -93,11 +94,11 @@ pub(super) fn say(says: &ParrotOutput<'_>) -> std::io::Result<()> {
     out.flush()
 }
 
-/// The longest piece of output on one line.
+/// Maximum output in one message, in bytes.
 const LONGEST_PIECE: u64 = 8 << 20;
 const DIGITS: &[u8] = b"0123456789";
 
-/// Prints up to `bytes` bytes of output as one line, and tells how many. They are never in memory all at once.
+/// Prints up to `bytes` bytes of output as one message. Returns the number printed. The output is generated in pieces.
 pub(super) fn print(bytes: u64) -> std::io::Result<u64> {
     let piece = bytes.min(LONGEST_PIECE);
     let mut out = std::io::BufWriter::with_capacity(1 << 16, stdout().lock());
@@ -114,14 +115,14 @@ pub(super) fn print(bytes: u64) -> std::io::Result<u64> {
     Ok(piece)
 }
 
-/// Where everything that is said to the parrot comes together.
+/// Queue of messages from standard input and signals.
 #[derive(Debug)]
 pub(super) struct ParrotInbox {
     said: Receiver<ParrotInput>,
 }
 
 impl ParrotInbox {
-    /// Begins to listen, to standard input and to SIGINT.
+    /// Starts to read standard input and SIGINT.
     pub(super) fn open() -> anyhow::Result<Self> {
         let (sender, said) = channel();
         let (mut signals, write) = UnixStream::pair()?;
@@ -135,12 +136,12 @@ impl ParrotInbox {
         Ok(Self { said })
     }
 
-    /// What is said next, however long that takes.
+    /// Waits for the next message.
     pub(super) fn wait(&self) -> ParrotInput {
         self.said.recv().unwrap_or(ParrotInput::End)
     }
 
-    /// What is said next, if that is within this time.
+    /// Waits for the next message, up to `time`.
     pub(super) fn wait_for(&self, time: Duration) -> Option<ParrotInput> {
         match self.said.recv_timeout(time) {
             Ok(said) => Some(said),
@@ -149,7 +150,7 @@ impl ParrotInbox {
         }
     }
 
-    /// What has been said already.
+    /// Returns the next message without waiting.
     pub(super) fn look(&self) -> Option<ParrotInput> {
         self.said.try_recv().ok()
     }
@@ -167,5 +168,6 @@ fn listen(sender: &Sender<ParrotInput>) {
             Err(error) => eprintln!("parrot: not understood: {error}"),
         }
     }
-    let _nobody_listens = sender.send(ParrotInput::End);
+    // The receiver is dropped when the process is ending.
+    sender.send(ParrotInput::End).ok();
 }

@@ -1,6 +1,6 @@
-//! One turn: orders are carried out one after the other until the script ends, asks, fails or is interrupted.
+//! One turn: executes instructions until the script ends, asks, fails or is interrupted.
 //!
-//! What is remembered of it is decided by the caller.
+//! The caller decides what is saved.
 
 use std::{
     collections::VecDeque,
@@ -16,42 +16,36 @@ use super::{
     workspace::{ParrotWorkspace, WriteMode},
 };
 
-/// How a turn ended.
 #[derive(Debug)]
 pub(super) enum ParrotTurnEnd {
-    /// Everything was done.
     Done { answer: String },
-    /// It asks.
     Asked { answer: String },
-    /// It failed.
     Failed { message: String },
-    /// It was told to stop.
     Interrupted,
 }
 
-/// What a process has for all its turns.
+/// State of a process across its turns.
 #[derive(Debug)]
 pub(super) struct ParrotProcess {
     pub(super) inbox: ParrotInbox,
     pub(super) workspace: ParrotWorkspace,
-    /// How many gates there were.
+    /// Number of gates so far; used for their ids.
     pub(super) gates: u32,
-    /// What is remembered; nothing if the process stays.
+    /// `None` with `--sticky`.
     pub(super) session: Option<ParrotSession>,
-    /// Whether nothing more will be said on standard input.
+    /// Whether standard input has ended.
     pub(super) deaf: bool,
-    /// Prompts that came in the middle of a turn.
+    /// Prompts received during a turn.
     pub(super) later: VecDeque<String>,
 }
 
-/// One turn.
 #[derive(Debug)]
 pub(super) struct ParrotTurn<'a> {
     pub(super) body: &'a mut ParrotProcess,
     pub(super) script: &'a mut ParrotScript,
 }
 
-/// Why the rest of the script is not carried out.
+/// The reason why the rest of the script is not executed.
 enum ParrotStop {
     Asked(ParrotQuestion),
     Failed(String),
@@ -66,7 +60,7 @@ impl From<std::io::Error> for ParrotStop {
 }
 
 impl ParrotTurn<'_> {
-    /// Carries out the script. An error means that nobody listens any more.
+    /// Executes the script. An error means that the output is closed.
     pub(super) fn run(mut self) -> std::io::Result<ParrotTurnEnd> {
         let mut answer = vec![];
         let stop = loop {
@@ -114,7 +108,7 @@ impl ParrotTurn<'_> {
                     .map_err(std::io::Error::from)?;
             }
             ParrotInstruction::Hang => hang()?,
-            // Seen to before the first order.
+            // Handled before the first instruction.
             ParrotInstruction::MuteSession => {}
             ParrotInstruction::LoseSession => {
                 let lost = self.body.session.as_mut().map_or(Ok(()), ParrotSession::lose);
@@ -128,7 +122,7 @@ impl ParrotTurn<'_> {
         self.body.workspace.put(path, text, manner).map_err(|error| ParrotStop::Failed(format!("{error:#}")))
     }
 
-    /// Asks for approval and waits. Either way the script goes on; `$reply` tells what was said.
+    /// Asks for approval and waits. The script continues in either case; `$reply` is the reply.
     fn pass_gate(&mut self, gate: &ParrotGate) -> Result<(), ParrotStop> {
         let prompt = gate.prompt.as_str();
         let cwd = std::env::current_dir().ok().and_then(|cwd| cwd.into_os_string().into_string().ok());
@@ -193,7 +187,7 @@ impl ParrotTurn<'_> {
     }
 }
 
-/// For ever, whatever is asked of it.
+/// Hangs forever, ignoring SIGTERM.
 fn hang() -> std::io::Result<()> {
     let ignored = std::sync::Arc::default();
     signal_hook::flag::register(signal_hook::consts::signal::SIGTERM, std::sync::Arc::clone(&ignored))?;

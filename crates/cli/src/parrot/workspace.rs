@@ -1,4 +1,4 @@
-//! The files that a parrot may touch: those below its working directory, and only if its sandbox allows it.
+//! File access of the parrot: only below its working directory, and only if its sandbox permits it.
 
 use std::{
     fs::{self, OpenOptions},
@@ -9,14 +9,13 @@ use std::{
 
 use anyhow::{Context, bail};
 
-/// The directory in which it works.
 #[derive(Debug)]
 pub(super) struct ParrotWorkspace {
     root: PathBuf,
     read_only: bool,
 }
 
-/// What becomes of what the file held.
+/// Whether a write replaces or extends the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WriteMode {
     Replace,
@@ -24,7 +23,7 @@ pub(super) enum WriteMode {
 }
 
 impl ParrotWorkspace {
-    /// The working directory of this process.
+    /// Opens the working directory of this process.
     pub(super) fn here(read_only: bool) -> anyhow::Result<Self> {
         let root = std::env::current_dir().and_then(fs::canonicalize).context("cannot use this directory")?;
         Ok(Self { root, read_only })
@@ -34,7 +33,7 @@ impl ParrotWorkspace {
         self.root.to_string_lossy().into_owned()
     }
 
-    /// Puts a line into a file by one write, and returns when it is safe on the disk.
+    /// Writes a line with one write call and syncs it.
     pub(super) fn put(&self, path: &str, text: &str, manner: WriteMode) -> anyhow::Result<()> {
         self.write(path, text, manner).with_context(|| format!("cannot write {path}"))
     }
@@ -64,7 +63,7 @@ impl ParrotWorkspace {
         Ok(())
     }
 
-    /// The folder, made where it is missing, as long as no link on the way leads out of the workspace.
+    /// Creates the folder. Fails if a link on the way leads out of the workspace.
     fn made(&self, folder: &Path) -> anyhow::Result<PathBuf> {
         let mut made = self.root.clone();
         for part in folder.strip_prefix(&self.root)?.components() {

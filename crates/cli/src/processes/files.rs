@@ -1,4 +1,4 @@
-//! Which files a command would run, and whether they are still the same. Nothing is run here.
+//! Identifies the files that a command would run, to detect changes. Nothing is executed.
 
 use std::{
     fs,
@@ -8,8 +8,8 @@ use std::{
 
 use abide_ports::{engine::EngineInstallation, processes::FileIdentity};
 
-/// The program as it is found along `path`, and every file that the arguments name: many programs are scripts that an
-/// interpreter is given. None if the program is not found.
+/// Returns the identities of the program found along `path` and of every file named by the arguments, because many
+/// programs are scripts passed to an interpreter. `None` if the program is not found.
 pub(super) fn identities(command: &EngineInstallation, path: &str) -> Option<Vec<FileIdentity>> {
     let (program, arguments) = command.command.split_first()?;
     let mut files = vec![identity(&found(program, path)?)?];
@@ -18,7 +18,7 @@ pub(super) fn identities(command: &EngineInstallation, path: &str) -> Option<Vec
     Some(files)
 }
 
-/// Where a program lies. One that is named by a path from somewhere depends on where it is started.
+/// Finds a program. A relative path yields `None`, because its target depends on the working directory.
 fn found(program: &str, path: &str) -> Option<PathBuf> {
     if program.contains('/') {
         return program.starts_with('/').then(|| PathBuf::from(program));
@@ -32,7 +32,7 @@ fn found(program: &str, path: &str) -> Option<PathBuf> {
         .find(runs)
 }
 
-/// The file behind a path, whatever links lead to it.
+/// Returns the identity of the file at a path; links are followed.
 fn identity(path: &Path) -> Option<FileIdentity> {
     let file = fs::metadata(path).ok().filter(fs::Metadata::is_file)?;
     Some(FileIdentity {

@@ -1,4 +1,4 @@
-//! Reading the output of one held process: from its keeper, or from the files that a dead keeper left.
+//! Reads the output of a process: from its keeper, or from the files of a dead keeper.
 
 use std::{
     fs::{self, File},
@@ -19,16 +19,16 @@ use abide_ports::processes::{OutputFollower, OutputOffsets, ProcessOutput, Proce
 
 use super::lost;
 
-/// The file in a keeper's directory with the latest checkpoint of its reader.
+/// File in a keeper's directory with the reader's latest checkpoint.
 pub(super) const CHECKPOINT: &str = "checkpoint";
 
-/// Reads one process from its keeper.
+/// Reads the output of one process from its keeper.
 #[derive(Debug)]
 pub(super) struct KeeperOutputReader {
     keeper: KeeperConnection,
-    /// Whether the keeper can be told which output nobody needs any more.
+    /// Whether the keeper supports the release of output that is no longer needed.
     releases: bool,
-    /// The next byte of each stream.
+    /// Offset of the next byte of each stream.
     next: [u64; 2],
 }
 
@@ -84,11 +84,11 @@ impl OutputFollower for KeeperOutputReader {
     }
 }
 
-/// Reads one process from the files of its dead keeper.
+/// Reads the output of one process from the files of its dead keeper.
 #[derive(Debug)]
 pub(super) struct FileReader {
     remains: DeadSpoolReader,
-    /// None if the keeper died before its child, or with it. Then only the output is known.
+    /// `None` if the keeper died before it recorded the exit. Then only the output is known.
     record: Option<FinalRecord>,
     path: PathBuf,
 }
@@ -112,7 +112,7 @@ impl OutputFollower for FileReader {
                 ProcessOutput::Missing(format!("the process's output is not kept from byte {offset} on"))
             }
             DeadSpoolItem::End(ends) => match &self.record {
-                // The record vouches for what was printed before the end.
+                // The record confirms the length of the output before the exit.
                 Some(FinalRecord { exit, printed: Some(printed) })
                     if ends[0] < printed[0] || ends[1] < printed[1] =>
                 {
@@ -140,7 +140,7 @@ fn missing(from: u64, to: u64) -> String {
     format!("bytes {from} to {to} of the process's output are no longer kept")
 }
 
-/// Replaces the checkpoint so that a crash leaves the old or the new one whole.
+/// Replaces the checkpoint atomically.
 fn store(place: &KeeperDir, checkpoint: &[u8]) -> io::Result<()> {
     let path = place.path().join(CHECKPOINT);
     let temporary = path.with_extension("tmp");

@@ -1,11 +1,11 @@
-//! What outlives the processes of a run and ends with the run itself: keepers that an engine started for its next turn.
+//! Keepers that outlive the processes of a run and end with the run: an engine started them for its next turn.
 //!
-//! Before such a process is started, a note with the name of its run says where its keepers will lie. Notes are compared
-//! with the runs again and again, so it does not matter which process died in between.
+//! Before such a process is started, a note named after its run records the directory of its keepers. Notes are
+//! compared with the runs periodically, so a crash at any point is repaired.
 //!
-//! A note is a path below the home, `agents/ID/sessions`. Notes of earlier versions are absolute paths in workspaces. No file
-//! is believed there and nothing is deleted: a keeper that the kernel shows to be one (`abide_keeper::former`) is told to
-//! end, and that is all.
+//! A note is a path below the home, `agents/ID/sessions`. Notes of earlier versions are absolute paths in workspaces.
+//! Files there are not trusted and nothing is deleted: a process that the kernel shows to be a keeper
+//! (`abide_keeper::former`) is told to end.
 
 use std::{
     fs, io,
@@ -27,7 +27,6 @@ use abide_ports::store::StoreError;
 use super::{end, end_all};
 use crate::private;
 
-/// The notes of one home.
 #[derive(Clone, Debug)]
 pub(crate) struct OutlivingKeepers {
     notes: PathBuf,
@@ -35,17 +34,17 @@ pub(crate) struct OutlivingKeepers {
     keeper_arguments: Vec<String>,
 }
 
-/// Not more often than this: a busy daemon has more changes than runs that end.
+/// Minimum time between two rounds; a busy daemon has more changes than runs that end.
 const PAUSE: Duration = Duration::from_millis(250);
 const MAX_REMOVAL_TIME: Duration = Duration::from_secs(60);
-/// How long until it is looked again, if something could not be ended.
+/// Delay before the next round if a keeper could not be ended.
 const LATER: Duration = Duration::from_secs(30);
 
-/// Why a waiting run ends whose agent has nothing left to go on with.
+/// Failure message of a waiting run whose agent state is gone.
 const DELETED: &str = "the agent's state folder or journal was deleted or replaced while the run waited, so no answer can be \
                        given to it; its sessions were ended. Start a new run";
 
-/// What the names of notes begin with on the crash guard's record.
+/// Prefix of notes in the crash guard's record.
 const NOTE: &str = "note ";
 
 impl OutlivingKeepers {
@@ -55,7 +54,7 @@ impl OutlivingKeepers {
         Self { notes: keepers.with_file_name("outliving"), keeper_arguments }
     }
 
-    /// Notes where keepers of that run will lie. What an earlier version noted stays in a second line.
+    /// Records the directory of that run's keepers. The path recorded by an earlier version stays in a second line.
     pub(super) fn note(&self, run: &str, directory: &str) -> io::Result<()> {
         private::directory(&self.notes)?;
         let note = self.notes.join(run);
@@ -65,20 +64,20 @@ impl OutlivingKeepers {
         private::write(&note, lines.join("\n").as_bytes())
     }
 
-    /// Where keepers of that run lie, if there may be any.
+    /// Returns the directory of that run's keepers, if there may be any.
     pub(super) fn noted_for(&self, run: &str) -> Option<PathBuf> {
         let note = fs::read_to_string(self.notes.join(run)).ok()?;
         note.lines().find_map(|line| self.directory(line))
     }
 
-    /// The directory that a note names, if it is one below the home.
+    /// Returns the directory that a note names, if it is below the home.
     pub(super) fn directory(&self, noted: &str) -> Option<PathBuf> {
         let id = noted.strip_prefix("agents/")?.strip_suffix("/sessions")?;
         let is_name = !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
         is_name.then(|| self.notes.with_file_name(noted))
     }
 
-    /// Ends what belongs to runs that are over, again and again, for as long as the task lives.
+    /// Ends the keepers of finished runs periodically. Never returns.
     pub(crate) async fn for_ever(self, daemon: Daemon, guard: CrashGuard) {
         let mut changes = daemon.changes();
         loop {
@@ -86,7 +85,8 @@ impl OutlivingKeepers {
             if let Err(error) = self.round(&daemon, &guard).await {
                 tracing::warn!(%error, "what outlives processes was not looked at");
             }
-            let _a_look_does_no_harm = tokio::time::timeout(LATER, changes.changed()).await;
+            // A timeout only starts the next round.
+            tokio::time::timeout(LATER, changes.changed()).await.ok();
             tokio::time::sleep(PAUSE).await;
         }
     }
@@ -97,7 +97,7 @@ impl OutlivingKeepers {
         for (run, note) in noted {
             let state = match daemon.store().run(run).await {
                 Ok(state) => state,
-                // Nobody knows whether it is over.
+                // It is unknown whether a damaged run is over.
                 Err(StoreError::Damaged { .. }) => continue,
                 Err(error) => return Err(error),
             };
@@ -107,12 +107,12 @@ impl OutlivingKeepers {
                 let look = move || record.is_some_and(|record| end_if_deleted(&record));
                 if tokio::task::spawn_blocking(look).await.unwrap_or(false) {
                     let failure = RunFailure::new(FailureCode::SessionResumeFailed, DELETED);
-                    // A run that was answered or ended meanwhile finds it out itself.
+                    // A run that was answered or has ended meanwhile detects the loss itself.
                     daemon.session_lost(run, failure).await.ok();
                 }
             }
             if state.as_ref().is_none_or(is_over) {
-                // One that daemons died of is looked at again in a later round.
+                // An operation during which daemons crashed is retried in a later round.
                 let CrashGuardDecision::Now(performance) = guard.admit(&format!("{NOTE}{run}")).await else {
                     continue;
                 };
@@ -125,7 +125,7 @@ impl OutlivingKeepers {
         Ok(())
     }
 
-    /// Ends what a note names, and deletes what the home has about it. Says whether nothing is left.
+    /// Ends the keepers that a note names and deletes their files in the home. Returns whether none is left.
     fn end(&self, note: &Path) -> bool {
         let Ok(text) = fs::read_to_string(note) else { return false };
         let is_ended = text.lines().all(|line| match self.directory(line) {
@@ -146,20 +146,20 @@ impl OutlivingKeepers {
     }
 }
 
-/// Nothing of the run works that would notice it.
+/// Returns whether the run has no process that would detect the loss itself.
 fn is_waiting(run: &Run) -> bool {
     matches!(run.status(), RunStatus::WaitingUser | RunStatus::Idle) && run.live().is_none()
 }
 
 fn is_over(run: &Run) -> bool {
-    // A process that is still to be ended may yet start something.
+    // A process that is still to be ended may start further keepers.
     let is_final = matches!(run.status(), RunStatus::Succeeded | RunStatus::Failed | RunStatus::Canceled);
     is_final && run.owed.is_empty()
 }
 
-/// Tells the keepers to end that an earlier version started in a workspace. Says whether none lives any more.
+/// Tells keepers that an earlier version started in a workspace to end. Returns whether none is alive.
 fn end_former(directory: &Path, arguments: &[String]) -> bool {
-    // The workspace is the user's; from Abide's own folder on, nothing is a link.
+    // The workspace belongs to the user and may contain links; below Abide's own folder links are refused.
     let own =
         directory.ancestors().filter(|path| path.file_name().is_some_and(|name| name == ".abide")).last();
     let Some(workspace) = own.and_then(Path::parent) else { return true };
@@ -177,7 +177,7 @@ fn end_former(directory: &Path, arguments: &[String]) -> bool {
     none_left
 }
 
-/// How many folders of an earlier version's sessions are looked at for one run.
+/// Maximum number of session folders of an earlier version that are checked for one run.
 const MAX_FORMER: usize = 1_000;
 
 #[cfg(test)]

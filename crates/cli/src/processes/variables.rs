@@ -1,7 +1,7 @@
-//! Which variables of the daemon's environment an agent gets. Everything else stays with the daemon, which may have been
-//! started from any shell (SECURITY 24).
+//! Selects the variables of the daemon's environment that an agent gets. All others are withheld, because the daemon
+//! may have been started from any shell (SECURITY 24).
 
-/// What every agent gets: who and where it is, how it speaks, and how it reaches the network. No keys.
+/// Variables that every agent gets: user, paths, locale, proxies and certificates. They contain no API keys.
 const BASE: [&str; 31] = [
     "PATH",
     "HOME",
@@ -36,7 +36,7 @@ const BASE: [&str; 31] = [
     "LOCALE_ARCHIVE",
 ];
 
-/// Whether a variable is passed to a process whose engine is passed these, besides what every process gets.
+/// Returns whether a variable is passed to a process: the common variables and those matching `pass_env`.
 pub(super) fn is_passed(name: &str, pass_env: &[String]) -> bool {
     BASE.iter().copied().chain(pass_env.iter().map(String::as_str)).any(|pattern| matches(pattern, name))
 }

@@ -1,10 +1,9 @@
-//! What finished runs leave behind, and when it goes: private files, contents of questions and process leftovers, and
-//! workspaces that Abide made for a run.
+//! Retention: deletes the leftovers of finished runs after a configured time. These are private files, contents of
+//! questions, process files, and workspaces that Abide created.
 //!
-//! Nothing of a run that works or waits is ever touched, no directory that its owner named, and none that Abide cannot prove
-//! to have made (`made`). What is to go is first
-//! moved to `trash` in the home and deleted there, so that a crash leaves no half of anything, and the next round goes on
-//! deleting. The journal is not a leftover: it stays.
+//! It never touches files of an unfinished run, directories named by the owner, or directories without proof that Abide
+//! created them (`made`). A directory is first moved to `trash` in the home and then deleted there, so that a crash
+//! leaves no partial directory in place. The next round continues the deletion. The journal is kept.
 
 mod trash;
 
@@ -33,26 +32,26 @@ use abide_ports::{
 
 use crate::{config::settings::RetentionSettings, made::DirPurpose};
 
-/// Takes leftovers away.
+/// Deletes leftovers of finished runs.
 pub(crate) struct RetentionTask {
     pub(crate) home: PathBuf,
     pub(crate) store: Arc<dyn Store>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) processes: Arc<dyn Processes>,
     pub(crate) settings: RetentionSettings,
-    /// Told of each thing that went.
+    /// Called for each deleted item.
     pub(crate) removed: Box<dyn Fn(RetentionItem) + Send + Sync>,
-    /// How far the directories of each kind were looked at, if one round was not enough for all.
+    /// Last directory of each kind that was checked, if one round did not cover all.
     pub(crate) looked_at: Mutex<BTreeMap<&'static str, RunId>>,
-    /// The tree in the trash whose deletion was tried last.
+    /// The tree in the trash whose deletion was attempted last.
     pub(crate) last_tried: Mutex<Option<OsString>>,
-    /// Decides which deletions may be tried.
+    /// Decides which deletions may be attempted.
     pub(crate) guard: CrashGuard,
-    /// Where control groups of dead keepers may be left.
+    /// Parent of the control groups that dead keepers may have left.
     pub(crate) groups: Option<ControlGroupConfig>,
 }
 
-/// What one round did.
+/// Counts of one round.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RetentionRound {
     pub(crate) private: usize,
@@ -60,18 +59,18 @@ pub(crate) struct RetentionRound {
     pub(crate) processes: usize,
 }
 
-/// How much one round takes away at the most, so that the disk has time for others.
+/// Maximum number of items deleted per round, to limit the load on the disk.
 const MOST_A_ROUND: usize = 500;
-/// How many directories one round looks at, of each kind. The next one goes on from there.
+/// Maximum number of directories of each kind checked per round. The next round continues there.
 const LOOKED_AT_A_ROUND: usize = 5_000;
-/// What the names of deletions begin with on the crash guard's record.
+/// Prefix of deletions in the crash guard's record.
 const DELETION: &str = "deletion ";
-/// How many runs are read at once, and how many bytes.
+/// Page size in runs, and in bytes.
 const PAGE: usize = 500;
 const PAGE_BYTES: usize = 1 << 20;
 
 impl RetentionTask {
-    /// Looks again and again, for as long as the task lives.
+    /// Runs rounds periodically. Never returns.
     pub(crate) async fn for_ever(self) {
         let pause = Duration::from_secs(u64::from(self.settings.every_sec));
         loop {
@@ -86,7 +85,7 @@ impl RetentionTask {
         }
     }
 
-    /// Takes away what is due, within bounds.
+    /// Deletes due items, within the limits of a round.
     pub(crate) async fn round(&self) -> Result<RetentionRound, StoreError> {
         self.sweep_groups().await;
         self.empty_trash().await;
@@ -106,10 +105,10 @@ impl RetentionTask {
         Ok(round)
     }
 
-    /// Ends what keepers left that were killed, and removes their control groups.
+    /// Ends processes of killed keepers and removes their control groups.
     async fn sweep_groups(&self) {
         if let Some(groups) = self.groups.clone() {
-            // What is left is found again in the next round.
+            // Remaining groups are found in the next round.
             tokio::task::spawn_blocking(move || groups.sweep()).await.ok();
         }
     }
@@ -123,7 +122,7 @@ impl RetentionTask {
         self.guard.forget(DELETION, |suspect| trees.names.iter().any(|name| item(name) == suspect));
         let names = trash::due(&trees.names, last_tried.as_deref(), MOST_A_ROUND);
         for name in &names {
-            // One that daemons died of is tried again in a later round.
+            // An operation during which daemons crashed is retried in a later round.
             let CrashGuardDecision::Now(performance) = self.guard.admit(&item(name)).await else { continue };
             let (home, folder, name) = (self.home.clone(), trees.folder.clone(), name.clone());
             let deleted =
@@ -132,11 +131,11 @@ impl RetentionTask {
                 performance.succeeded();
             }
         }
-        // What cannot be deleted now is found there by the next round.
+        // Trees that could not be deleted are found in the trash by the next round.
         *self.last_tried.lock().unwrap_or_else(PoisonError::into_inner) = names.last().cloned();
     }
 
-    /// Directories that bear the name of a run that finished long enough ago.
+    /// Moves the directories of runs that finished long enough ago to the trash. Returns their number.
     async fn folders(
         &self,
         what: RetentionItem,
@@ -161,7 +160,7 @@ impl RetentionTask {
         }
         if what == RetentionItem::Workspace && !due.is_empty() {
             if !self.store.damaged().await?.is_empty() {
-                // Which workspaces those runs use is not known.
+                // The workspaces of those runs are unknown, so nothing is deleted.
                 return Ok(0);
             }
             let used = self.workspaces_in_use().await?;
@@ -181,7 +180,7 @@ impl RetentionTask {
         Ok(gone)
     }
 
-    /// What keepers left of the processes of runs that finished long enough ago.
+    /// Deletes the process files of runs that finished long enough ago.
     async fn processes(&self, days: u32) -> Result<usize, StoreError> {
         let mut gone = 0;
         let processes = self.processes.clone();
@@ -202,7 +201,7 @@ impl RetentionTask {
         Ok(gone)
     }
 
-    /// A run, if there is one and it can be read: nothing of a damaged one is taken away.
+    /// Returns a run if it exists and is readable; nothing of a damaged run is deleted.
     async fn readable(&self, run: RunId) -> Result<Option<Run>, StoreError> {
         match self.store.run(run).await {
             Err(StoreError::Damaged { what }) => {
@@ -218,7 +217,7 @@ impl RetentionTask {
         run.status().is_final() && run.owed.is_empty() && kept_until(run.updated_at) <= self.clock.stamp().at
     }
 
-    /// The workspaces of every run that is not finished: somebody may have named another run's as theirs.
+    /// Returns the workspaces of all unfinished runs. A run may use the workspace of another one.
     async fn workspaces_in_use(&self) -> Result<BTreeSet<PathBuf>, StoreError> {
         let mut used = BTreeSet::new();
         for status in [RunStatus::Queued, RunStatus::Running, RunStatus::WaitingUser, RunStatus::Idle] {
@@ -227,7 +226,7 @@ impl RetentionTask {
                 let listed = self.store.runs(Some(status), page.clone()).await?;
                 for run in listed.items {
                     let named = PathBuf::from(&run.settings.workspace);
-                    // A link may lead there as well.
+                    // The named path may be a link to the workspace.
                     used.extend(fs::canonicalize(&named));
                     used.insert(named);
                 }
@@ -241,10 +240,9 @@ impl RetentionTask {
     }
 }
 
-/// A day, in seconds.
 const DAY: u32 = 86_400;
 
-/// The directories in here that bear a run's name, by name. A link is not a directory.
+/// Returns the subdirectories named after a run, sorted. Links are ignored.
 fn of_runs(parent: &Path) -> Vec<(RunId, PathBuf)> {
     let Ok(entries) = fs::read_dir(parent) else { return vec![] };
     let mut found: Vec<_> = entries

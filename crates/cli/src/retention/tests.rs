@@ -1,4 +1,4 @@
-//! With a clock that moves when it is told to: what goes, and above all what stays.
+//! Tests of retention with a fake clock: deleted and preserved items.
 
 use std::{ffi::OsStr, os::unix::fs::symlink};
 
@@ -25,7 +25,7 @@ use crate::made;
 
 const DAY_MICROS: i64 = 86_400 * 1_000_000;
 
-/// Keepers' leftovers, by name.
+/// Process files by name.
 #[derive(Default)]
 struct FakeLeftovers(Mutex<Vec<String>>);
 
@@ -99,7 +99,7 @@ impl RetentionFixture {
         self.folder.path()
     }
 
-    /// A run with a private directory, a process leftover, and the workspace that this makes of its name.
+    /// Creates a run with a private directory, process files, and the given workspace.
     async fn run(&self, workspace: impl FnOnce(RunId) -> PathBuf) -> RunId {
         let stamp = self.clock.stamp();
         let run_id = RunId(stamp.fresh);
@@ -130,7 +130,7 @@ impl RetentionFixture {
         run_id
     }
 
-    /// A run in its own workspace.
+    /// Creates a run in its own workspace.
     async fn own(&self) -> RunId {
         self.run(|run| self.home().join("workspaces").join(run.to_string())).await
     }
@@ -224,7 +224,7 @@ async fn a_directory_of_the_owners_and_one_that_another_run_uses_stay() {
     let shared = house.own().await;
     let inner = house.home().join("workspaces").join(shared.to_string()).join("inner");
     let waits = house.run(|_| inner.clone()).await;
-    // A directory that bears a run's name but is not the workspace that the run says it has.
+    // A directory named after a run that is not the workspace of that run.
     let stranger = house.home().join("workspaces").join(owned.to_string());
     fs::create_dir(&stranger).unwrap();
     house.ends(owned).await;
@@ -299,7 +299,7 @@ fn deeply_nested_directories_in_the_trash_are_deleted() {
     assert!(!tree.exists());
 }
 
-/// One round of deletions, without a daemon.
+/// Runs one round of deletions without a daemon.
 fn empty(home: &Path, last_tried: Option<&OsStr>, max_trees: usize) -> Option<OsString> {
     let trees = trash::list(home)?;
     let names = trash::due(&trees.names, last_tried, max_trees);
@@ -318,7 +318,7 @@ fn nest(path: &Path, levels: usize) {
     }
 }
 
-/// Root may delete everything. Without these capabilities, which are the calling thread's own, modes and owners count.
+/// Drops the capabilities with which root ignores permissions, for the calling thread.
 fn obey_permissions() {
     use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
     let mut sets = capabilities(None).unwrap();
@@ -344,7 +344,7 @@ fn a_directory_that_its_owner_may_not_enter_is_deleted() {
     assert_eq!(fs::read_dir(home.path().join("trash")).unwrap().count(), 0);
 }
 
-/// SECURITY finding 18: as many trees that cannot be deleted as one round tries kept all others from being deleted.
+/// SECURITY finding 18: if a round tried only trees that cannot be deleted, no other tree was ever deleted.
 #[test]
 fn trees_that_cannot_be_deleted_do_not_keep_others() {
     if !rustix::process::geteuid().is_root() {

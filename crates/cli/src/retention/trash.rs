@@ -1,4 +1,4 @@
-//! The folder in which directories of finished runs wait to be deleted.
+//! The trash: the folder in which directories of finished runs await deletion.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -16,12 +16,11 @@ use crate::{
     private,
 };
 
-/// The folder in the home.
 const FOLDER: &str = "trash";
-/// How long the removal of one tree may take at a time. The next round continues it.
+/// Time limit for the deletion of one tree in a round. The next round continues it.
 const MAX_TREE_TIME: Duration = Duration::from_secs(60);
 
-/// Moves a directory that was made for this run away in one step, and says whether it did.
+/// Moves a directory that was created for this run to the trash atomically. Returns whether it was moved.
 pub(super) fn take(home: &Path, purpose: DirPurpose, run: &str, folder: &Path) -> bool {
     let trash = home.join(FOLDER);
     if !made::is_ours(home, purpose, run, folder) {
@@ -29,13 +28,13 @@ pub(super) fn take(home: &Path, purpose: DirPurpose, run: &str, folder: &Path) -
         return false;
     }
     let (Some(name), Ok(())) = (folder.file_name(), private::directory(&trash)) else { return false };
-    // The same run's private directory and workspace bear the same name.
+    // The private directory and the workspace of a run have the same name, so a number is appended.
     for number in 0..8 {
         let mut place = name.to_owned();
         place.push(format!(".{number}"));
         let place = trash.join(place);
         match fs::rename(folder, &place) {
-            // Another directory may have been put there between the look and the move.
+            // The directory may have been replaced between the check and the move.
             Ok(()) if made::is_ours(home, purpose, run, &place) => return true,
             Ok(()) => {
                 let back = fs::rename(&place, folder);
@@ -56,14 +55,14 @@ pub(super) fn take(home: &Path, purpose: DirPurpose, run: &str, folder: &Path) -
     false
 }
 
-/// What lies in the trash.
+/// Entries of the trash.
 pub(super) struct TrashedTrees {
     pub(super) folder: Arc<Directory>,
     /// Sorted.
     pub(super) names: Vec<OsString>,
 }
 
-/// What lies in the trash; none if there is no trash, or none that can be listed.
+/// Lists the trash; `None` if it does not exist or cannot be listed.
 pub(super) fn list(home: &Path) -> Option<TrashedTrees> {
     let listed = || -> Result<TrashedTrees, OsError> {
         let folder = Directory::open(home)?.directory(FOLDER)?;
@@ -82,14 +81,14 @@ pub(super) fn list(home: &Path) -> Option<TrashedTrees> {
     }
 }
 
-/// The trees to be deleted in this round: at most `max_trees`, beginning after `last_tried`. The next round goes on behind
-/// them and, at the end, begins anew, so trees that cannot be deleted do not keep others from being tried.
+/// Selects the trees to delete in this round: at most `max_trees`, starting after `last_tried`. The next round
+/// continues after them and wraps around, so trees that cannot be deleted do not block others.
 pub(super) fn due(names: &[OsString], last_tried: Option<&OsStr>, max_trees: usize) -> Vec<OsString> {
     let begin = last_tried.map_or(0, |last| names.partition_point(|name| name.as_os_str() <= last));
     names[begin..].iter().chain(&names[..begin]).take(max_trees).cloned().collect()
 }
 
-/// Deletes a tree that Abide made. Its note goes last, so that a deletion which is killed is continued.
+/// Deletes a tree that Abide created. Its note is deleted last, so that an interrupted deletion is continued.
 pub(super) fn delete_ours(home: &Path, trash: &Directory, name: &OsStr) {
     let path = home.join(FOLDER).join(name);
     let run = name.to_str().and_then(|name| name.rsplit_once('.')).map_or("", |(run, _)| run);
@@ -109,7 +108,7 @@ pub(super) fn delete_ours(home: &Path, trash: &Directory, name: &OsStr) {
     }
 }
 
-/// Deletes one tree, or a part of it if it takes too long. Returns whether all of it is gone.
+/// Deletes one tree, or a part of it within the time limit. Returns whether it is completely deleted.
 pub(super) fn delete(trash: &Directory, name: &OsStr) -> bool {
     let removal = remove(trash, name, MAX_TREE_TIME);
     if !removal.is_complete() {

@@ -1,7 +1,7 @@
-//! What a person does while a run is followed: types, ends their input, or presses ctrl-c.
+//! Keyboard input while a run is followed: lines, end of input, and ctrl-c.
 //!
-//! The terminal stays as it is, with its own editing of lines. Nothing is read before it is asked for, and what was typed
-//! before a question was there is never its answer.
+//! The terminal stays in line mode. Input is read only when requested, and input typed before a question was printed is
+//! never taken as its answer.
 
 use std::{
     io::{IsTerminal, Read},
@@ -17,22 +17,22 @@ use rustix::{
 };
 use signal_hook::{consts::SIGINT, low_level::pipe};
 
-/// What happened first.
+/// The first event to occur.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum ConsoleEvent {
-    /// The bell rang.
+    /// The wake-up socket is readable.
     Bell,
-    /// The person typed this: a line, or several that were pasted at once.
+    /// A line, or several lines pasted together.
     Typed(String),
-    /// There will be no more input.
+    /// End of the input.
     Closed,
-    /// The person pressed ctrl-c.
+    /// Ctrl-c.
     Interrupted,
-    /// Nothing, for that long.
+    /// The timeout has passed.
     Nothing,
 }
 
-/// Whether what is typed is wanted.
+/// Whether input is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum InputInterest {
     Yes,
@@ -44,17 +44,17 @@ pub(crate) enum InputInterest {
 pub(crate) struct InputConsole {
     interrupts: UnixStream,
     partial: Vec<u8>,
-    /// The end of the input was read behind a line that had to be told first.
+    /// The end of the input was read after a line that is returned first.
     closed: bool,
 }
 
-/// Lines of one paste come closer together than anybody types them.
+/// Maximum pause between lines of one paste; shorter than between typed lines.
 const WITHIN_A_PASTE: Duration = Duration::from_millis(30);
-/// As much is taken at once as an answer may have.
+/// Maximum bytes read at once; the maximum length of an answer.
 const MOST_TYPED: usize = 4 << 20;
 
 impl InputConsole {
-    /// From now on ctrl-c is something that happens, and no longer the end.
+    /// Installs a handler: from now on ctrl-c is reported as an event and does not end the process.
     pub(crate) fn new() -> anyhow::Result<Self> {
         let (interrupts, told) = UnixStream::pair().context("cannot make a socket pair")?;
         interrupts.set_nonblocking(true).context("cannot use a socket")?;
@@ -62,18 +62,19 @@ impl InputConsole {
         Ok(Self { interrupts, partial: Vec::new(), closed: false })
     }
 
-    /// Whether there is a person to ask: they can read our questions and type.
+    /// Returns whether questions can be asked: standard input and standard error are terminals.
     pub(crate) fn has_person() -> bool {
         std::io::stdin().is_terminal() && std::io::stderr().is_terminal()
     }
 
-    /// Forgets what was typed and not read.
+    /// Discards unread input.
     pub(crate) fn forget_typed(&mut self) {
         self.partial.clear();
-        let _no_terminal = tcflush(std::io::stdin(), QueueSelector::IFlush);
+        // Standard input may not be a terminal.
+        tcflush(std::io::stdin(), QueueSelector::IFlush).ok();
     }
 
-    /// Waits for the first of all that can happen.
+    /// Waits for the first event.
     pub(crate) fn wait(
         &mut self,
         bell: &UnixStream,
@@ -92,7 +93,7 @@ impl InputConsole {
             }
             let woken = match poll(&mut fds, longest.map(timespec).as_ref()) {
                 Ok(count) => count,
-                // The signal's own socket says which it was.
+                // The signal is reported by its socket.
                 Err(Errno::INTR) => continue,
                 Err(error) => return Err(error).context("cannot wait for the terminal"),
             };
@@ -117,14 +118,14 @@ impl InputConsole {
         }
     }
 
-    /// Reads what was typed; nothing if no line is whole yet.
+    /// Reads input; `None` if no line is complete.
     fn read(&mut self) -> anyhow::Result<Option<ConsoleEvent>> {
         let mut buffer = [0_u8; 4096];
         loop {
             let count = match rustix::io::read(std::io::stdin(), &mut buffer) {
                 Ok(count) => count,
                 Err(Errno::INTR) => return Ok(None),
-                // A terminal that is gone says this instead of an end.
+                // Linux reports a closed terminal as `EIO` instead of end of file.
                 Err(Errno::IO) => 0,
                 Err(error) => return Err(error).context("cannot read the terminal"),
             };
@@ -143,7 +144,7 @@ impl InputConsole {
                 break;
             }
         }
-        // Without a line end, ctrl-d only passed on what is typed so far.
+        // Without a line end, ctrl-d only submitted the partial line.
         if self.partial.last() != Some(&b'\n') {
             return Ok(None);
         }

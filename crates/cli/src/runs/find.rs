@@ -1,17 +1,17 @@
-//! Which run or question is meant: a whole id, the beginning or end of one, or `last`.
+//! Finds a run or question by a full id, a unique prefix or suffix, or `last`.
 
 use abide_wire::{interaction::InteractionView, run::RunView};
 
 use crate::{client::DaemonClient, trouble::CliError};
 
-/// Runs older than so many are only found by their whole id.
+/// Number of recent runs that are searched; older ones are found only by their full id.
 const LOOKED_THROUGH: usize = 10_000;
-/// How many digits an id has behind its prefix.
+/// Number of digits of an id after its prefix.
 const DIGITS: usize = 26;
-/// How many of those that match are named.
+/// Maximum number of matches listed in an error message.
 const NAMED: usize = 3;
 
-/// The run that is meant.
+/// Finds a run.
 pub(super) fn run(client: &DaemonClient, word: &str) -> anyhow::Result<RunView> {
     if word == "last" {
         let newest = client.runs(None, 1)?.pop();
@@ -33,7 +33,7 @@ pub(super) fn run(client: &DaemonClient, word: &str) -> anyhow::Result<RunView> 
     matching.into_iter().next().ok_or_else(|| no_run("there is no such run").into())
 }
 
-/// The open question that is meant, if the word is the name of one. A whole name need not be open to be meant.
+/// Finds an open question. A full id also matches a question that is not open.
 pub(super) fn interaction(client: &DaemonClient, word: &str) -> anyhow::Result<Option<FoundInteraction>> {
     if !word.starts_with("int_") {
         return Ok(None);
@@ -49,11 +49,9 @@ pub(super) fn interaction(client: &DaemonClient, word: &str) -> anyhow::Result<O
     Ok(matching.into_iter().next().map(|it| FoundInteraction::Open(Box::new(it))))
 }
 
-/// A question that somebody named.
 pub(super) enum FoundInteraction {
-    /// It can be answered.
     Open(Box<InteractionView>),
-    /// It cannot, or does not exist; the daemon knows which.
+    /// The question is closed or does not exist; the daemon reports which.
     NotOpen(String),
 }
 

@@ -1,8 +1,8 @@
-//! A run as it happens: told on standard error, its questions asked where there is a person, its results printed.
+//! Follows a run: prints its events to standard error, asks its questions on a terminal, and prints its results.
 //!
-//! What is told comes from events, each once and in order; what is done next (ask, go, end) from the run as it stands,
-//! looked at whenever the events have been told. So a question that was answered elsewhere goes away, and a daemon that
-//! was killed and came back changes nothing but a line.
+//! Printed lines come from events, each once and in order. The next action (ask, continue, exit) is derived from the
+//! run's state, which is read again after the events are printed. A question answered elsewhere is therefore withdrawn,
+//! and a restart of the daemon has no effect except a printed line.
 
 use std::{process::ExitCode, time::Duration};
 
@@ -29,16 +29,15 @@ use crate::{
     trouble::{CliError, note},
 };
 
-/// How a run is followed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FollowMode {
-    /// A task: questions are asked, and the result ends it.
+    /// Asks questions, and exits with the result.
     Task,
-    /// A talk: whatever is typed is sent.
+    /// Sends all input as messages.
     Talk,
 }
 
-/// Somebody who follows a run.
+/// State of following one run.
 #[derive(Debug)]
 pub(super) struct FollowSession<'a> {
     client: &'a DaemonClient,
@@ -49,33 +48,32 @@ pub(super) struct FollowSession<'a> {
     feed: EventFeed,
     console: InputConsole,
     voice: StatusLine,
-    /// Everything up to here was told.
+    /// Sequence number of the last printed event.
     seen: u64,
-    /// Whether the run may have changed since it was looked at.
+    /// Whether the run may have changed since it was read.
     stale: bool,
-    /// Answers of turns up to this one were printed.
+    /// Index of the last turn whose result was printed.
     printed: u32,
-    /// Turns that ended with a question.
+    /// Ids of turns that ended with a question.
     asking: Vec<String>,
-    /// The question that stands on the terminal.
+    /// The question shown on the terminal.
     asked: Option<InteractionView>,
-    /// Whether a prompt stands there, behind which somebody may be typing.
+    /// Whether a prompt is shown, after which the user may be typing.
     prompted: bool,
-    /// What they say.
     speech: InputBuffer,
-    /// What the turn at work said last, and which that is.
+    /// Last progress text of the current turn.
     progress: String,
     turn: u32,
     since: i64,
 }
 
-/// How long to wait before something is tried again that the daemon could not do.
+/// Delay before a request is retried that the daemon could not serve.
 const AGAIN: Duration = Duration::from_millis(200);
-/// How often the line that says what happens is drawn.
+/// Interval at which the status line is redrawn.
 const DRAW_EVERY: Duration = Duration::from_secs(1);
 
 impl<'a> FollowSession<'a> {
-    /// Follows from behind this event on, with what was typed as ctrl-c from now on.
+    /// Follows a run after the given event. From now on ctrl-c is handled as an event.
     pub(super) fn new(
         client: &'a DaemonClient,
         console: InputConsole,
@@ -108,13 +106,13 @@ impl<'a> FollowSession<'a> {
         })
     }
 
-    /// Takes the answers of turns up to this one as known.
+    /// Marks the results of turns up to this one as printed.
     pub(super) fn knowing(mut self, turn: u32) -> Self {
         self.printed = turn;
         self
     }
 
-    /// Follows until the run ends, or waits and cannot be asked, or the person leaves.
+    /// Follows until the run ends, or waits without a person to ask, or the user leaves.
     pub(super) fn until_it_ends(mut self) -> anyhow::Result<ExitCode> {
         loop {
             while let Some(news) = self.feed.take() {
@@ -170,7 +168,7 @@ impl<'a> FollowSession<'a> {
             return;
         }
         let Some(told) = story::tell(event) else { return };
-        // What a turn says in the end is its result, and a question is asked: neither is news.
+        // The result of a turn and its question are printed elsewhere, so they are not repeated here.
         let is_result = event.kind == "turn_ended" && told.weight == EventSeverity::Step;
         match told.weight {
             EventSeverity::Detail => {}
@@ -196,7 +194,7 @@ impl<'a> FollowSession<'a> {
         }
     }
 
-    /// Looks at the run, and does what its state asks for. The exit code, if that is the end.
+    /// Reads the run and reacts to its state. Returns the exit code if following is over.
     fn look(&mut self) -> anyhow::Result<Option<ExitCode>> {
         self.send();
         while self.stale {
@@ -210,7 +208,7 @@ impl<'a> FollowSession<'a> {
                 Err(error) => return Err(error),
             }
         }
-        // What could not be sent is tried again with the next look.
+        // Unsent input is retried in the next iteration.
         self.stale = self.speech.is_waiting();
         let turn = std::mem::replace(&mut self.turn, self.run.turn_index);
         if turn != 0 && turn != self.run.turn_index {
@@ -230,10 +228,10 @@ impl<'a> FollowSession<'a> {
         }
     }
 
-    /// The run as it stands, after everything was told that led there.
+    /// Reads the run, after printing all events up to its state.
     fn looked(&mut self) -> anyhow::Result<RunView> {
         let run = self.client.run_now(&self.run.run_id)?;
-        // With new events the run may be another one than the one that was just looked at.
+        // New events may have changed the run since it was read.
         let (events, all) = self.client.events_now(&run.run_id, self.seen)?;
         events.iter().for_each(|event| self.tell(event));
         self.stale |= !all;
@@ -243,7 +241,7 @@ impl<'a> FollowSession<'a> {
         Ok(run)
     }
 
-    /// Prints what turns have said since the last time. What one said before it asked was told with its question.
+    /// Prints results of turns since the last call. Text before a question is printed with the question.
     fn print_turns(&mut self) -> anyhow::Result<()> {
         for turn in self.client.turns_now(&self.run.run_id, self.printed)? {
             if turn.execution_status != "completed" {
@@ -326,7 +324,8 @@ impl<'a> FollowSession<'a> {
             return None;
         }
         if self.json {
-            let _nobody_reads_it = print_json(&self.run);
+            // A closed stdout does not change the exit code.
+            print_json(&self.run).ok();
         }
         self.voice.line(&format!("abide: it is your turn: abide send {} '…'", self.run.run_id));
         Some(exit::of_run(RunStatusValue::Idle))
@@ -339,7 +338,7 @@ impl<'a> FollowSession<'a> {
             print_json(&self.run)?;
             return Ok(exit::of_run(self.run.status));
         }
-        // A chat's answers were printed as they came.
+        // The results of a chat have been printed as they arrived.
         let was_printed =
             self.manner == FollowMode::Talk && self.run.execution_mode == ExecutionModeValue::Chat;
         if let (Some(result), false) = (&self.run.result, was_printed) {
@@ -359,7 +358,7 @@ impl<'a> FollowSession<'a> {
         Ok(exit::of_run(self.run.status))
     }
 
-    /// The person typed something.
+    /// Handles typed input.
     fn typed(&mut self, typed: &str) {
         self.prompted = false;
         match self.speech.typed(typed, self.asked.as_ref()) {
@@ -372,7 +371,7 @@ impl<'a> FollowSession<'a> {
         }
     }
 
-    /// Sends what was typed; it goes again under its own key, as often as it takes.
+    /// Sends the input. Retries use the same idempotency key.
     fn send(&mut self) {
         match self.speech.send(self.client, &self.run.run_id) {
             SendResult::Nothing | SendResult::Later => {}
@@ -385,7 +384,7 @@ impl<'a> FollowSession<'a> {
         }
     }
 
-    /// Leaves the run to itself.
+    /// Stops following; the run continues.
     fn interrupted(&mut self) -> ExitCode {
         self.unprompt();
         self.voice.clear();
@@ -399,7 +398,7 @@ impl<'a> FollowSession<'a> {
         exit::interrupted()
     }
 
-    /// The person has nothing more to say.
+    /// Handles the end of the input.
     fn left(&mut self) -> ExitCode {
         self.unprompt();
         let id = &self.run.run_id;
@@ -427,21 +426,21 @@ impl<'a> FollowSession<'a> {
         }
     }
 
-    /// Puts the prompt there, unless it is.
+    /// Prints the prompt, unless it is shown.
     fn prompt(&mut self) {
         if !std::mem::replace(&mut self.prompted, true) {
             self.voice.prompt(if self.speech.goes_on() { "… " } else { "> " });
         }
     }
 
-    /// Begins a new line if a prompt is in the way.
+    /// Begins a new line if a prompt is shown.
     fn unprompt(&mut self) {
         if std::mem::take(&mut self.prompted) {
             self.voice.line("");
         }
     }
 
-    /// Takes a question away that can no longer be answered here.
+    /// Withdraws a question that can no longer be answered here.
     fn unask(&mut self) {
         if self.asked.take().is_some() {
             self.unprompt();
@@ -472,7 +471,7 @@ impl<'a> FollowSession<'a> {
     }
 }
 
-/// Whether the daemon may well answer in a moment.
+/// Returns whether a retry may succeed soon.
 fn is_passing(error: &anyhow::Error) -> bool {
     error.downcast_ref::<CliError>().is_some_and(CliError::is_passing)
 }

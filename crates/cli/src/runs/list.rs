@@ -1,4 +1,4 @@
-//! `abide ls` and `abide inbox`: runs and open questions, one in a row.
+//! `abide ls` and `abide inbox`: tables of runs and open questions.
 
 use std::{
     io::{BufRead, BufReader, BufWriter, IsTerminal, Read, Write},
@@ -82,7 +82,7 @@ pub(crate) fn inbox(arguments: &InboxArguments, given: &[GivenSetting]) -> anyho
     Ok(SUCCEEDED)
 }
 
-/// Each question with everything that it covers, and the command that answers it.
+/// Prints each question with its full content and the command that answers it.
 fn full(client: &DaemonClient, open: &[InteractionView]) -> anyhow::Result<ExitCode> {
     let mut out = BufWriter::new(std::io::stdout().lock());
     let colour = ColourMode::of_stdout();
@@ -98,7 +98,7 @@ fn full(client: &DaemonClient, open: &[InteractionView]) -> anyhow::Result<ExitC
             Some(_) => {
                 let mut content = BufReader::new(client.content(&asked.interaction_id)?);
                 let mut line = Vec::new();
-                // A line of it may be as long as all of it, so it is taken in pieces.
+                // A line may be as long as the whole content, so it is read in pieces.
                 while content.by_ref().take(PIECE_BYTES).read_until(b'\n', &mut line)? > 0 {
                     let whole = match std::str::from_utf8(&line) {
                         Ok(_) => line.len(),
@@ -117,7 +117,7 @@ fn full(client: &DaemonClient, open: &[InteractionView]) -> anyhow::Result<ExitC
     Ok(SUCCEEDED)
 }
 
-/// How much of a content is printed at a time.
+/// Size of the pieces, in bytes.
 const PIECE_BYTES: u64 = 64 << 10;
 
 fn question_row(asked: &InteractionView) -> Vec<TableCell> {
@@ -138,12 +138,12 @@ fn question_row(asked: &InteractionView) -> Vec<TableCell> {
     ]
 }
 
-/// How much of the last column is shown at the least, however narrow the terminal is.
+/// Minimum width of the last column, in columns.
 const LEAST: usize = 20;
-/// How much of it is shown where there is no terminal.
+/// Width of the last column if the output is not a terminal.
 const UNSEEN: usize = 120;
 
-/// Prints the rows, the last column cut so that each fits into a line.
+/// Prints the rows. The last column is truncated so that each row fits into a line.
 fn print(mut rows: Vec<Vec<TableCell>>) -> anyhow::Result<()> {
     let fixed: usize = (0..rows.first().map_or(0, Vec::len).saturating_sub(1))
         .map(|column| {

@@ -1,4 +1,4 @@
-//! `abide logs`: what a run's turns said and did, from the first event on, and with `--follow` to the last.
+//! `abide logs`: prints the events of a run from the first on; with `--follow` until the run ends.
 
 use std::{
     io::{IsTerminal, Write},
@@ -22,7 +22,7 @@ use crate::{
     trouble::note,
 };
 
-/// How long to wait before a daemon is asked again that could not say.
+/// Delay before a request is retried that the daemon could not serve.
 const AGAIN: Duration = Duration::from_millis(200);
 
 pub(crate) fn run(arguments: &LogsArguments, given: &[GivenSetting]) -> anyhow::Result<ExitCode> {
@@ -70,7 +70,7 @@ fn follow(client: &DaemonClient, run: &str, json: bool) -> anyhow::Result<ExitCo
         if stale {
             match client.run_now(run) {
                 Ok(found) if found.status.is_final() => {
-                    // What happened up to the end may still be on its way.
+                    // The last events may not have arrived yet.
                     match client.events_now(run, seen) {
                         Ok((events, all)) => {
                             events.iter().try_for_each(|event| tell(event, &mut seen))?;

@@ -1,8 +1,8 @@
-//! Runs and questions on the command line. Everything is asked of the daemon over HTTP; nothing is decided here.
+//! Commands for runs and questions. They are HTTP clients of the daemon and make no decisions.
 //!
-//! Reading order: `find` (which run is meant), `question` (how one is shown and what an answer means), `story` (events in
-//! words), `console`, `voice` and `speech` (the terminal, both ways), `follow` (a run as it happens), then the commands:
-//! `start` (`run`, `attach`), `logs`, `show`, `list` (`ls`, `inbox`), `orders` (`reply`, `send`, `interrupt`, `cancel`).
+//! Reading order: `find` (run lookup), `question` (printing questions, parsing answers), `story` (events as text),
+//! `console`, `voice` and `speech` (terminal input and output), `follow` (following a run), then the commands: `start`
+//! (`run`, `attach`), `logs`, `show`, `list` (`ls`, `inbox`), `orders` (`reply`, `send`, `interrupt`, `cancel`).
 
 mod console;
 mod find;
@@ -29,19 +29,19 @@ use serde::Serialize;
 
 use crate::{clock::SystemClock, table::TextStyle, text, trouble::CliError};
 
-/// A key that no other request has.
+/// Generates a unique idempotency key.
 fn key() -> String {
     format!("cli-{}", SystemClock.stamp().fresh)
 }
 
-/// A value as one line of JSON on standard output.
+/// Prints a value as one line of JSON.
 pub(crate) fn print_json(value: &impl Serialize) -> anyhow::Result<()> {
     let line = serde_json::to_string(value).context("cannot write that as JSON")?;
     writeln!(std::io::stdout(), "{line}")?;
     Ok(())
 }
 
-/// What an agent said, on standard output: as it is, but tamed on a terminal.
+/// Prints agent output to standard output; on a terminal, control characters are escaped.
 pub(crate) fn print_words(words: &str) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
     if out.is_terminal() {
@@ -53,7 +53,7 @@ pub(crate) fn print_words(words: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What is meant by a text on the command line, where `-` is standard input. An empty one is a mistake.
+/// Returns a text argument; `-` reads standard input. An empty text is an error.
 pub(crate) fn given_text(given: &str, what: &str) -> anyhow::Result<String> {
     let text = if given == "-" { standard_input()? } else { given.to_owned() };
     if text.trim().is_empty() {
@@ -62,7 +62,7 @@ pub(crate) fn given_text(given: &str, what: &str) -> anyhow::Result<String> {
     Ok(text)
 }
 
-/// Everything on standard input, without the line end that most programs add.
+/// Reads standard input without its final line end.
 fn standard_input() -> anyhow::Result<String> {
     let mut bytes = Vec::new();
     std::io::stdin()
@@ -80,10 +80,10 @@ fn standard_input() -> anyhow::Result<String> {
     Ok(text.strip_suffix('\n').map(str::to_owned).unwrap_or(text))
 }
 
-/// More than the daemon takes, and little enough to be held.
+/// Maximum input in bytes; more than the daemon accepts.
 const MOST_INPUT: u64 = 8 << 20;
 
-/// The word for a status, as the interfaces write it.
+/// Returns the wire name of a status.
 fn status_word(status: RunStatusValue) -> &'static str {
     match status {
         RunStatusValue::Queued => "queued",
@@ -96,7 +96,7 @@ fn status_word(status: RunStatusValue) -> &'static str {
     }
 }
 
-/// How a status looks.
+/// Returns the style of a status.
 fn status_look(status: RunStatusValue) -> TextStyle {
     match status {
         RunStatusValue::Queued | RunStatusValue::Idle => TextStyle::Plain,

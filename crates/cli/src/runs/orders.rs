@@ -1,4 +1,4 @@
-//! What is said to a run in one go: `abide reply`, `send`, `interrupt` and `cancel`.
+//! One-shot commands: `abide reply`, `send`, `interrupt` and `cancel`.
 
 use std::{io::Write, process::ExitCode};
 
@@ -22,7 +22,7 @@ pub(crate) fn reply(arguments: &ReplyArguments, given: &[GivenSetting]) -> anyho
     let client = DaemonClient::connect(given)?;
     let asked = match find::interaction(&client, &arguments.to)? {
         Some(find::FoundInteraction::Open(question)) => *question,
-        // Why it cannot be answered is for the daemon to say.
+        // The daemon reports why the question cannot be answered.
         Some(find::FoundInteraction::NotOpen(id)) => {
             return replied(client.reply(&id, &text, &key())?, None, arguments.output.json);
         }

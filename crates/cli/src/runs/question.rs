@@ -1,7 +1,7 @@
-//! A question on a terminal: how it is shown, and which answer is meant by what was typed.
+//! Prints questions on a terminal and parses typed answers.
 //!
-//! Any text is an answer. Numbers and the empty line are conveniences for questions with options, and are turned into the
-//! option's own text before anything is sent.
+//! Any text is an answer. For questions with options, a number or an empty line is replaced by the text of the option
+//! before it is sent.
 
 use abide_wire::interaction::{InteractionKindValue, InteractionView};
 
@@ -10,18 +10,17 @@ use crate::{
     text,
 };
 
-/// What somebody meant.
+/// A parsed answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum TypedAnswer {
-    /// This answer.
     Answer(String),
-    /// An option that there is not.
+    /// An option number that does not exist.
     NoOption(u64),
-    /// Nothing at all.
+    /// An empty line without a default.
     Nothing,
 }
 
-/// What was meant by a text: an option by its number or its text, or the text itself.
+/// Parses a typed text: the number or text of an option, or free text.
 pub(super) fn meant(question: &InteractionView, typed: &str) -> TypedAnswer {
     let word = typed.trim();
     if word.is_empty() {
@@ -48,7 +47,7 @@ pub(super) fn meant(question: &InteractionView, typed: &str) -> TypedAnswer {
     }
 }
 
-/// What is said to somebody who chose an option that there is not.
+/// Returns the message for an option number that does not exist.
 pub(super) fn no_option(question: &InteractionView, number: u64) -> String {
     format!(
         "there is no option {number}: there are {}; any text is an answer too, and ={number} is the text {number}",
@@ -56,7 +55,7 @@ pub(super) fn no_option(question: &InteractionView, number: u64) -> String {
     )
 }
 
-/// The answer of an empty line: the one option that is marked as safe.
+/// Returns the answer for an empty line: the only option marked as safe.
 pub(super) fn default(question: &InteractionView) -> Option<&str> {
     let mut safe = question.options.iter().filter(|option| option.safe);
     match (safe.next(), safe.next()) {
@@ -65,7 +64,7 @@ pub(super) fn default(question: &InteractionView) -> Option<&str> {
     }
 }
 
-/// The question and its options, tamed.
+/// Formats the question and its options, with control characters escaped.
 pub(super) fn lines(question: &InteractionView, colour: ColourMode) -> Vec<String> {
     let prompt = text::tame(question.prompt.trim());
     let mut lines: Vec<String> = prompt.lines().map(|line| colour.text(TextStyle::Head, line)).collect();
@@ -84,7 +83,7 @@ pub(super) fn lines(question: &InteractionView, colour: ColourMode) -> Vec<Strin
     lines
 }
 
-/// How it is answered on a terminal.
+/// Returns how to answer at this terminal.
 pub(super) fn advice(question: &InteractionView) -> String {
     if let Some(hidden) = &question.hidden
         && is_approval(question)
@@ -113,7 +112,7 @@ pub(super) fn advice(question: &InteractionView) -> String {
     format!("{how}; \\ at the end of a line for one more; ctrl-d to leave it open")
 }
 
-/// How it is answered from elsewhere.
+/// Returns the command that answers the question from another terminal.
 pub(super) fn elsewhere(question: &InteractionView) -> String {
     if question.hidden.is_some() && is_approval(question) {
         return "abide inbox --full".to_owned();
@@ -122,7 +121,7 @@ pub(super) fn elsewhere(question: &InteractionView) -> String {
     format!("abide reply {} {answer}", question.interaction_id)
 }
 
-/// How it is answered by somebody who was shown all of it.
+/// Returns how to answer after the full content was shown.
 pub(super) fn answer_after_all(question: &InteractionView) -> String {
     match &question.hidden {
         Some(hidden) if is_approval(question) => {
@@ -133,7 +132,7 @@ pub(super) fn answer_after_all(question: &InteractionView) -> String {
     }
 }
 
-/// Whether only a yes or a no is an answer.
+/// Returns whether the question accepts only approval or denial.
 pub(super) fn is_approval(question: &InteractionView) -> bool {
     question.asked_by == "approval" || question.kind == InteractionKindValue::RiskAck
 }

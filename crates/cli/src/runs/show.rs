@@ -1,4 +1,4 @@
-//! `abide show`: the whole story of a run, from its settings to who answered what.
+//! `abide show`: prints all details of a run, from its settings to its answers.
 
 use std::{io::Write, process::ExitCode};
 
@@ -27,7 +27,7 @@ pub(crate) fn run(arguments: &ShowArguments, given: &[GivenSetting]) -> anyhow::
     let run = find::run(&client, &arguments.run)?;
     let turns = client.turns(&run.run_id)?;
     let questions = client.interactions(&run.run_id)?;
-    // Abide's own agent keeps a journal of its own, beside what the daemon knows of it.
+    // The native agent has a journal of its own, in addition to the daemon's records.
     let agent = run.engine_session.as_deref().and_then(|session| AgentAccount::of(&run.workspace, session));
     if arguments.output.json {
         let mut told = json!({ "run": run, "turns": turns, "interactions": questions });
@@ -60,13 +60,12 @@ pub(crate) fn run(arguments: &ShowArguments, given: &[GivenSetting]) -> anyhow::
     Ok(SUCCEEDED)
 }
 
-/// What is printed.
 struct ShowPage {
     lines: Vec<String>,
     colour: ColourMode,
 }
 
-/// How far what belongs to a turn stands to the right.
+/// Indentation of the details of a turn.
 const INDENT: &str = "  ";
 
 impl ShowPage {
@@ -229,7 +228,7 @@ fn fact(name: &str, value: &str) -> Vec<TableCell> {
     vec![TextStyle::Head.cell(text::one_line(name)), TextStyle::Plain.cell(text::one_line(value))]
 }
 
-/// What was set for the run, each in a row of its own.
+/// Formats the settings of the run, one per row.
 fn options(options: &RunOptions) -> Vec<Vec<TableCell>> {
     let RunOptions { session_timeout_sec, turn_timeout_sec, model, .. } = options;
     let unanswered = match (options.interactive_require_user_reply, session_timeout_sec) {

@@ -1,21 +1,21 @@
-//! What the person says back while a run is followed: typed, understood as an answer or a message, and sent.
+//! User input while a run is followed: parsed as an answer or a message, and sent.
 //!
-//! Everything goes under a key of its own, so that it can be sent again after a break and still counts once. What is
-//! typed where is not known here.
+//! Each input has an idempotency key, so that it can be sent again after a lost connection. Reading the terminal is not
+//! part of this module.
 
 use abide_wire::{event::EventEnvelope, interaction::InteractionView, message::SendMessageRequest};
 
 use super::{key, question};
 use crate::{client::DaemonClient, trouble::CliError};
 
-/// What was typed, from the first line to its arrival.
+/// Input from the first typed line until the daemon has accepted it.
 #[derive(Debug, Default)]
 pub(super) struct InputBuffer {
-    /// Lines of something that goes on.
+    /// Lines of an unfinished multi-line input.
     draft: String,
-    /// What has not reached the daemon yet.
+    /// Input that the daemon has not accepted yet.
     unsent: Option<UnsentInput>,
-    /// The names of what was sent from here, which need not be told.
+    /// Ids of input sent from here, whose events are not printed.
     own: Vec<String>,
 }
 
@@ -25,34 +25,30 @@ enum UnsentInput {
     Message(SendMessageRequest),
 }
 
-/// What became of a typed line.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum TypedResult {
-    /// It goes on in the next one.
+    /// The input continues in the next line.
     More,
-    /// It says nothing.
+    /// The line is empty.
     Nothing,
-    /// It is to be sent.
+    /// The input is complete and ready to send.
     Said,
-    /// It cannot be meant, because of this.
+    /// The input is invalid, for this reason.
     Wrong(String),
 }
 
-/// What became of what was to be sent.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum SendResult {
-    /// There was nothing.
     Nothing,
-    /// It arrived.
     Arrived,
-    /// The daemon cannot take it now.
+    /// The daemon cannot accept it now.
     Later,
-    /// The daemon will not take it.
+    /// The daemon rejected it.
     Refused(CliError),
 }
 
 impl InputBuffer {
-    /// Takes a line, or several that were pasted, as the answer to a question or as a message.
+    /// Takes a line, or several pasted lines, as the answer to a question or as a message.
     pub(super) fn typed(&mut self, typed: &str, asked: Option<&InteractionView>) -> TypedResult {
         if let Some(more) = typed.strip_suffix('\\') {
             self.draft.push_str(&more.replace("\\\n", "\n"));
@@ -74,7 +70,7 @@ impl InputBuffer {
         TypedResult::Said
     }
 
-    /// Sends what was typed, if the daemon is there to take it.
+    /// Sends the pending input, if the daemon is reachable.
     pub(super) fn send(&mut self, client: &DaemonClient, run: &str) -> SendResult {
         let Some(unsent) = &self.unsent else { return SendResult::Nothing };
         let (name, sent) = match unsent {
@@ -91,29 +87,29 @@ impl InputBuffer {
                 SendResult::Arrived
             }
             Err(trouble) if trouble.is_passing() => return SendResult::Later,
-            // Then the question has somebody else's answer, and that is news.
+            // The question was answered elsewhere, which is reported.
             Err(trouble) => SendResult::Refused(trouble),
         };
         self.unsent = None;
         sent
     }
 
-    /// Whether something waits to be sent.
+    /// Returns whether input is waiting to be sent.
     pub(super) fn is_waiting(&self) -> bool {
         self.unsent.is_some()
     }
 
-    /// Whether lines were typed that go on.
+    /// Returns whether a multi-line input is unfinished.
     pub(super) fn goes_on(&self) -> bool {
         !self.draft.is_empty()
     }
 
-    /// Forgets lines that are no longer wanted.
+    /// Discards an unfinished multi-line input.
     pub(super) fn forget_draft(&mut self) {
         self.draft.clear();
     }
 
-    /// Whether the event only tells what was said from here.
+    /// Returns whether the event only reports input sent from here.
     pub(super) fn is_own(&self, event: &EventEnvelope) -> bool {
         let name = event.data.get("interaction_id").or_else(|| event.data.get("message_id"));
         let name = name.and_then(|name| name.as_str());

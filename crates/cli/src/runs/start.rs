@@ -1,4 +1,4 @@
-//! `abide run` starts a run and follows it; `abide attach` comes back to one.
+//! `abide run` starts and follows a run; `abide attach` follows an existing one.
 
 use std::{collections::BTreeMap, io::IsTerminal, path::Path, process::ExitCode};
 
@@ -32,7 +32,7 @@ pub(crate) fn run(arguments: RunArguments, given: &[GivenSetting]) -> anyhow::Re
     };
     let new = wanted(arguments)?;
     let client = DaemonClient::connect(given)?;
-    // Who presses ctrl-c from here on leaves a run behind, and must be told which.
+    // From here on ctrl-c leaves the run behind, so its id must be printed.
     let console = if detach { None } else { Some(InputConsole::new()?) };
     let run = client.create(&new, &key()).map_err(|error| suggested(error, &new.engine, given))?;
     let Some(console) = console else {
@@ -48,7 +48,7 @@ pub(crate) fn run(arguments: RunArguments, given: &[GivenSetting]) -> anyhow::Re
     FollowSession::new(&client, console, run, 0, manner, json)?.until_it_ends()
 }
 
-/// How many events of the past are shown to somebody who comes back.
+/// Number of past events printed by `abide attach`.
 const SHOWN: usize = 12;
 
 pub(crate) fn attach(arguments: &AttachArguments, given: &[GivenSetting]) -> anyhow::Result<ExitCode> {
@@ -66,7 +66,7 @@ pub(crate) fn attach(arguments: &AttachArguments, given: &[GivenSetting]) -> any
     for (event, told) in told.into_iter().skip(earlier) {
         let line = voice.colour.text(told.weight.look(), format!("{} {}", when::clock(&event.at), told.line));
         voice.line(&line);
-        // The result of a run that is over is printed once, where results go.
+        // The result of a finished run is printed once, to standard output.
         let is_result =
             run.status.is_final() && event.data.get("outcome").is_some_and(|it| it == "completed");
         if let Some(words) = told.words.filter(|_| !is_result) {
@@ -131,7 +131,7 @@ fn wanted(arguments: RunArguments) -> anyhow::Result<CreateRunRequest> {
     })
 }
 
-/// A misspelt engine with the nearest one that there is.
+/// Adds the most similar engine name to the error for an unknown one.
 fn suggested(error: anyhow::Error, engine: &str, given: &[GivenSetting]) -> anyhow::Error {
     let Some(trouble) = error.downcast_ref::<CliError>().filter(|trouble| trouble.code == "UNKNOWN_ENGINE")
     else {

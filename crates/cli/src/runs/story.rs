@@ -1,38 +1,36 @@
-//! Events in words, one by one: what a person is told of each, and how much it matters.
+//! Formats events as text, with a severity.
 //!
-//! An event of a kind that is not known here is told by its name: a daemon may be newer than its command line.
+//! An event of an unknown kind is printed by its name, because a daemon may be newer than its command line.
 
 use abide_wire::event::EventEnvelope;
 use serde_json::{Map, Value};
 
 use crate::{table::TextStyle, text};
 
-/// An event in words.
+/// A formatted event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct EventLine {
-    /// How much it matters.
     pub(super) weight: EventSeverity,
-    /// In one line.
     pub(super) line: String,
-    /// What was said at length, as it is.
+    /// The full text, unescaped.
     pub(super) words: Option<String>,
 }
 
-/// How much an event matters to somebody who follows a run.
+/// Relevance of an event to a user who follows a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum EventSeverity {
-    /// Only to somebody who wants to know everything.
+    /// Shown only on request.
     Detail,
-    /// For the moment.
+    /// Transient status.
     Progress,
-    /// A step in the run's life.
+    /// A step in the lifecycle of the run.
     Step,
-    /// Somebody should see it.
+    /// Requires attention.
     Trouble,
 }
 
 impl EventSeverity {
-    /// How its line looks.
+    /// Returns the style of its line.
     pub(super) fn look(self) -> TextStyle {
         match self {
             Self::Detail | Self::Progress => TextStyle::Faint,
@@ -42,12 +40,12 @@ impl EventSeverity {
     }
 }
 
-/// Whether the run may be another one after this event. A working engine says a lot that changes nothing.
+/// Returns whether the event may change the run. Most output of a working engine does not.
 pub(super) fn changes_the_run(event: &EventEnvelope) -> bool {
     !matches!(event.kind.as_str(), "progressed" | "handle_announced")
 }
 
-/// The event in words; nothing if it only concerns the daemon itself.
+/// Formats an event; `None` for internal events of the daemon.
 pub(super) fn tell(event: &EventEnvelope) -> Option<EventLine> {
     let data = &event.data;
     let text = |key: &str| data.get(key).and_then(Value::as_str).unwrap_or_default();
@@ -171,7 +169,7 @@ mod tests {
     fn d6_who_answered_is_told_and_policy_is_nobody() {
         let by_person = json!({ "text": "tea", "source": "user_reply", "by": "api" });
         assert_eq!(line("reply_arrived", by_person), "answered by api: tea");
-        // As the feed tells it: tests/daemon/policies.rs shows that it does.
+        // In the format of the event feed; `tests/daemon/policies.rs` tests the feed itself.
         let by_policy = json!({
             "text": "no", "instruction": "no", "source": "auto_decide_timeout", "by": "policy",
             "reason": "user_no_reply", "policy": "safe_default", "interaction_id": "int_1",

@@ -1,5 +1,4 @@
-//! What people are told while a run is followed: lines on standard error, and one that is drawn over and over on a
-//! terminal.
+//! Status output while a run is followed: lines on standard error, and a status line that is redrawn on a terminal.
 
 use std::io::{IsTerminal, Write};
 
@@ -15,23 +14,20 @@ use crate::{
 pub(super) struct StatusLine {
     manner: OutputMode,
     drawn: bool,
-    /// How it is coloured.
     pub(super) colour: ColourMode,
 }
 
-/// How much is said, and how.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum OutputMode {
-    /// A terminal that can draw a line again.
+    /// A terminal that can redraw a line.
     Live,
-    /// Line by line.
     Plain,
-    /// Nothing: a program listens.
+    /// No output, because a program reads the JSON.
     Quiet,
 }
 
 impl StatusLine {
-    /// For people, or for programs that want none of it.
+    /// Selects the mode; `json` disables the output.
     pub(super) fn new(json: bool) -> Self {
         let manner = match (json, std::io::stderr().is_terminal() && !table::is_dumb()) {
             (true, _) => OutputMode::Quiet,
@@ -41,12 +37,12 @@ impl StatusLine {
         Self { manner, drawn: false, colour: ColourMode::of_stderr() }
     }
 
-    /// Whether a line can be drawn again.
+    /// Returns whether the status line can be redrawn.
     pub(super) fn is_live(&self) -> bool {
         self.manner == OutputMode::Live
     }
 
-    /// Says a line that stays.
+    /// Prints a permanent line.
     pub(super) fn line(&mut self, line: &str) {
         self.clear();
         if self.manner != OutputMode::Quiet {
@@ -54,7 +50,7 @@ impl StatusLine {
         }
     }
 
-    /// Draws the line that says what happens now; nothing where that cannot be done.
+    /// Redraws the status line, if the terminal supports it.
     pub(super) fn draw(&mut self, line: &str) {
         if self.manner == OutputMode::Live {
             let line = text::cut(line, columns().saturating_sub(1));
@@ -63,14 +59,14 @@ impl StatusLine {
         }
     }
 
-    /// Takes the drawn line away.
+    /// Removes the status line.
     pub(super) fn clear(&mut self) {
         if std::mem::take(&mut self.drawn) {
             self.write("\r\x1b[K");
         }
     }
 
-    /// Asks for input, behind which the cursor stays.
+    /// Prints a prompt without a line end.
     pub(super) fn prompt(&mut self, prompt: &str) {
         self.clear();
         self.write(prompt);
@@ -78,11 +74,12 @@ impl StatusLine {
 
     fn write(&self, text: &str) {
         let mut err = std::io::stderr().lock();
-        let _nobody_listens = err.write_all(text.as_bytes()).and_then(|()| err.flush());
+        // A closed stderr is no reason to stop.
+        err.write_all(text.as_bytes()).and_then(|()| err.flush()).ok();
     }
 }
 
-/// How wide the terminal is.
+/// Returns the width of the terminal in columns.
 pub(super) fn columns() -> usize {
     match tcgetwinsize(std::io::stderr()) {
         Ok(size) if size.ws_col > 0 => usize::from(size.ws_col),

@@ -1,36 +1,36 @@
-//! Moments for people: times as the daemon tells them, shortened, and how long ago they were.
+//! Formats times of the daemon for people, absolute and relative.
 
 use abide_ports::clock::Clock;
 
 use crate::clock::SystemClock;
 
-/// A moment to the second, as it is told: `2026-11-16 05:17:02`.
+/// Formats a time to the second: `2026-11-16 05:17:02`.
 pub(crate) fn full(time: &str) -> String {
     let second = time.split(['.', 'Z']).next().unwrap_or(time);
     second.replace('T', " ")
 }
 
-/// The time of day alone.
+/// Formats the time of day only.
 pub(crate) fn clock(time: &str) -> String {
     full(time).split_once(' ').map_or_else(|| time.to_owned(), |(_, clock)| clock.to_owned())
 }
 
-/// How long ago that was, in one unit.
+/// Formats the time since then, in one unit.
 pub(crate) fn ago(time: &str) -> String {
     seconds(time).map_or_else(|| "?".to_owned(), |then| span(now() - then))
 }
 
-/// How long it is until then, in one unit.
+/// Formats the time until then, in one unit.
 pub(crate) fn until(time: &str) -> String {
     seconds(time).map_or_else(|| "?".to_owned(), |then| span(then - now()))
 }
 
-/// Seconds of the system's clock.
+/// Returns the system time in seconds since 1970.
 pub(crate) fn now() -> i64 {
     SystemClock.stamp().at.0.div_euclid(1_000_000)
 }
 
-/// A stretch of time in its largest unit.
+/// Formats a duration in its largest unit.
 pub(crate) fn span(seconds: i64) -> String {
     let seconds = seconds.max(0);
     match seconds {
@@ -41,7 +41,7 @@ pub(crate) fn span(seconds: i64) -> String {
     }
 }
 
-/// Seconds since 1970 of an RFC 3339 time in UTC.
+/// Parses an RFC 3339 time in UTC into seconds since 1970.
 fn seconds(time: &str) -> Option<i64> {
     let full = full(time);
     let (date, clock) = full.split_once(' ')?;
@@ -52,7 +52,7 @@ fn seconds(time: &str) -> Option<i64> {
     let ([year, month, day], [hours, minutes, seconds]) = (date.as_slice(), clock.as_slice()) else {
         return None;
     };
-    // Years begin in March here, so that the leap day is the last one of its year.
+    // Years start in March here, so that the leap day is the last day of its year.
     let (year, month) = if *month > 2 { (*year, month - 3) } else { (year - 1, month + 9) };
     let days = 365 * year + year.div_euclid(4) - year.div_euclid(100)
         + year.div_euclid(400)

@@ -1,4 +1,4 @@
-//! `abide sessions attach`: this terminal becomes the session's, until ctrl-] is typed or the session ends.
+//! `abide sessions attach`: connects this terminal to a session until ctrl-] is typed or the session ends.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -14,7 +14,7 @@ use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetat
 use super::STANDARD_SIZE;
 use crate::exit::SUCCEEDED;
 
-/// The key that leaves.
+/// Ctrl-], which detaches.
 const LEAVE: u8 = 0x1d;
 
 pub(super) fn own_size() -> TerminalSize {
@@ -102,7 +102,7 @@ fn copy(keeper: &mut KeeperConnection, mut size: TerminalSize) -> anyhow::Result
     }
 }
 
-/// Our terminal without echo and line editing, until it is dropped.
+/// Puts our terminal into raw mode until it is dropped.
 struct RawTerminal {
     before: Option<Termios>,
 }
@@ -113,7 +113,8 @@ impl RawTerminal {
         if let Some(before) = &before {
             let mut raw = before.clone();
             raw.make_raw();
-            let _not_a_terminal = tcsetattr(std::io::stdin(), OptionalActions::Flush, &raw);
+            // Standard input may not be a terminal.
+            tcsetattr(std::io::stdin(), OptionalActions::Flush, &raw).ok();
         }
         Self { before }
     }
@@ -122,7 +123,8 @@ impl RawTerminal {
 impl Drop for RawTerminal {
     fn drop(&mut self) {
         if let Some(before) = &self.before {
-            let _not_a_terminal = tcsetattr(std::io::stdin(), OptionalActions::Flush, before);
+            // The terminal may be gone.
+            tcsetattr(std::io::stdin(), OptionalActions::Flush, before).ok();
         }
     }
 }

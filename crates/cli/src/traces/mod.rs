@@ -1,8 +1,8 @@
-//! Sends what has ended to an OpenTelemetry collector, as OTLP in JSON over HTTP.
+//! Exports spans to an OpenTelemetry collector, as OTLP in JSON over HTTP.
 //!
-//! A trace must never hold up what it tells of: what ended is put into a bounded queue, a thread of its own sends it, and
-//! what does not fit or cannot be sent is dropped and counted. By hand, because the crates for it bring a second metrics
-//! and logging world along; JSON is one of the forms that every collector takes.
+//! Tracing must never block the daemon. Completed items enter a bounded queue, and a thread sends them. Spans that do
+//! not fit or cannot be sent are dropped and counted. The exporter is written by hand, because the OpenTelemetry crates
+//! add a second metrics and logging stack; every collector accepts JSON.
 
 mod span;
 
@@ -16,39 +16,37 @@ use abide_api::metrics::DaemonMetrics;
 use abide_ports::watch::{CommitObserver, CommitReport, CompletedItem};
 use ureq::Agent;
 
-/// Who sends traces.
+/// Queues spans for the sending thread.
 #[derive(Clone)]
 pub(crate) struct TraceExporter {
     queue: SyncSender<TraceItem>,
     metrics: DaemonMetrics,
 }
 
-/// What the thread is given.
 enum TraceItem {
-    /// Something ended.
     Ended(CompletedItem),
-    /// Send what is there, and say so.
+    /// Sends all queued spans, then signals the sender.
     Flush(SyncSender<()>),
 }
 
-/// How many things may wait to be sent.
+/// Capacity of the queue, in items.
 const QUEUE: usize = 4_096;
-/// How many are sent together at the most, and how long the first of them waits for others.
+/// Maximum number of items per batch, and the maximum time that the first one waits for others.
 const BATCH: usize = 256;
 const GATHERING: Duration = Duration::from_millis(500);
-/// How long a collector may take for one answer.
+/// Response timeout of the collector.
 const ANSWER: Duration = Duration::from_secs(5);
-/// How often a batch is offered, and how long is waited in between.
+/// Number of attempts per batch, and the delay between them.
 const TRIES: u32 = 3;
 const PAUSE: Duration = Duration::from_millis(500);
-/// How long the end of the daemon waits for the last spans to be sent.
+/// Maximum time that shutdown waits for the last spans.
 const FLUSH: Duration = Duration::from_secs(3);
 
-/// The kind of what is dropped, in the figures.
+/// Label of dropped spans in the metrics.
 const SPANS: &str = "span";
 
 impl TraceExporter {
-    /// Begins to send to a collector; none if its address is empty.
+    /// Starts the exporter; `None` if the endpoint is empty.
     pub(crate) fn start(endpoint: &str, metrics: &DaemonMetrics) -> anyhow::Result<Option<Self>> {
         if endpoint.is_empty() {
             return Ok(None);
@@ -66,11 +64,12 @@ impl TraceExporter {
         Ok(Some(Self { queue, metrics: metrics.clone() }))
     }
 
-    /// Waits, though not for long, until what has ended so far is sent.
+    /// Waits up to `FLUSH` until all queued spans are sent.
     pub(crate) fn flush(&self) {
         let (done, flushed) = sync_channel(1);
         if self.queue.try_send(TraceItem::Flush(done)).is_ok() {
-            let _or_it_is_lost = flushed.recv_timeout(FLUSH);
+            // After the timeout the remaining spans are lost; shutdown does not wait longer.
+            flushed.recv_timeout(FLUSH).ok();
         }
     }
 }
@@ -111,7 +110,8 @@ impl TraceSender {
                 self.offer(spans.len() as u64, &span::request(spans).to_string());
             }
             if let Some(done) = flush {
-                let _waited_long_enough = done.send(());
+                // The flush has timed out, and its receiver is dropped.
+                done.send(()).ok();
             }
         }
     }
@@ -121,7 +121,7 @@ impl TraceSender {
             let answer = self.agent.post(&self.url).header("Content-Type", "application/json").send(body);
             match answer {
                 Ok(_) => return,
-                // What it does not like now it will not like later.
+                // The collector rejected the batch; a retry cannot succeed.
                 Err(ureq::Error::StatusCode(400..=428)) => break,
                 Err(_) if tried < TRIES => pause(),
                 Err(_) => {}
@@ -132,7 +132,7 @@ impl TraceSender {
     }
 }
 
-/// Lets a collector come back.
+/// Waits before the next attempt.
 fn pause() {
     crate::up::background::pause(PAUSE);
 }

@@ -1,7 +1,7 @@
-//! What ended, as spans of OTLP: run, turn and attempt, one within the other.
+//! Converts completed items to OTLP spans: attempts within turns within runs.
 //!
-//! Ids follow from ours, so a trace that was begun by one daemon is gone on with by the next: the trace is the run's
-//! number, and each span is known by the low half of its own, which is random.
+//! Ids are derived from our own, so the next daemon can continue a trace. The trace id is the number of the run, and a
+//! span id is the low half of the item's own random number.
 
 use abide_domain::{
     id::{IdSeed, RunId, TurnId},
@@ -13,7 +13,7 @@ use abide_domain::{
 use abide_ports::watch::{AttemptSummary, CompletedItem, CompletedRun, CompletedTurn};
 use serde_json::{Value, json};
 
-/// The spans that tell of something that ended.
+/// Returns the spans of a completed item.
 pub(super) fn of(milestone: &CompletedItem) -> Vec<Value> {
     match milestone {
         CompletedItem::Run(run) => vec![of_run(run)],
@@ -25,7 +25,7 @@ pub(super) fn of(milestone: &CompletedItem) -> Vec<Value> {
     }
 }
 
-/// The request that brings spans.
+/// Returns the export request for these spans.
 pub(super) fn request(spans: Vec<Value>) -> Value {
     let resource = [text("service.name", "abide"), text("service.version", env!("CARGO_PKG_VERSION"))];
     json!({ "resourceSpans": [{
@@ -129,17 +129,17 @@ fn span(span: OtlpSpan) -> Value {
     told
 }
 
-/// The numbers that OTLP has for these.
+/// OTLP enum values.
 const INTERNAL: u8 = 1;
 const OK: u8 = 1;
 const ERROR: u8 = 2;
 
-/// No span may have the number 0.
+/// Derives a span id; 0 is invalid in OTLP.
 fn of_fresh(fresh: IdSeed) -> u64 {
     (fresh.0 as u64).max(1)
 }
 
-/// Far from its turn's and from other attempts'.
+/// Derives the span id of an attempt, distinct from those of its turn and of other attempts.
 fn of_launch(turn: TurnId, attempt: Attempt) -> u64 {
     of_fresh(turn.0).wrapping_add(u64::from(attempt.0).wrapping_mul(0x9e37_79b9_7f4a_7c15)).max(1)
 }
@@ -149,6 +149,6 @@ fn text(key: &str, value: &str) -> Value {
 }
 
 fn number(key: &str, value: i64) -> Value {
-    // In the JSON of OTLP, numbers of 64 bits are texts.
+    // OTLP JSON encodes 64-bit integers as strings.
     json!({ "key": key, "value": { "intValue": value.to_string() } })
 }

@@ -1,4 +1,4 @@
-//! Where the daemon is put together from real parts: store, clock, engines, keepers, folders.
+//! Assembles the daemon from its adapters: store, clock, engines, keepers, folders.
 
 use std::{
     path::Path,
@@ -32,7 +32,7 @@ use crate::{
     workspace::LocalWorkspaces,
 };
 
-/// The daemon of this home, and who takes away what its runs leave behind.
+/// Assembles the daemon of this home and its retention task.
 pub(super) async fn daemon(
     config: &CliConfig,
     home: &Path,
@@ -46,7 +46,7 @@ pub(super) async fn daemon(
     for note in notes {
         tracing::warn!(note, "store opened");
     }
-    // A commit to a server may have an unknown outcome, so its runs are counted by the server.
+    // A commit to a database server may have an unknown outcome, so the server counts the runs.
     let writers =
         if config.store.starts_with("sqlite:") { WriterSharing::Alone } else { WriterSharing::Shared };
     let watched = CommitNotifier::open(store, writers, watchers).await.context("cannot read the store")?;
@@ -114,18 +114,17 @@ pub(super) async fn daemon(
     Ok((Daemon::guarded(world, habits, guard), keeping))
 }
 
-/// The most that the result of a command carries of each stream in the daemon, which answers many clients at once. Written
-/// out as JSON it may be six times as much. The rest is read with `exec.output`.
+/// Maximum bytes of each stream in the result of a command. The daemon serves many clients, and escaped JSON can be six
+/// times as large. The rest is read with `exec.output`.
 const RESULT_BYTES: u64 = 1 << 20;
 
-/// The terminal runtime of this home.
 pub(super) fn terminals(config: &CliConfig) -> anyhow::Result<RuntimeHandle> {
     let mut terminal = home::terminal(config, false)?;
     terminal.limits.result_bytes = RESULT_BYTES;
     RuntimeHandle::start(terminal).context("cannot start the terminal runtime")
 }
 
-/// How long what daemons died of is set aside. Crash tests cannot wait for minutes.
+/// Times for which the crash guard sets operations aside; shortened for crash tests.
 #[cfg(feature = "failpoints")]
 fn guard_pauses() -> GuardPauses {
     match home::variable("SIEGE_GUARD_PAUSE_MS").and_then(|text| text.parse().ok()) {
@@ -142,5 +141,5 @@ fn guard_pauses() -> GuardPauses {
     GuardPauses::default()
 }
 
-/// How many bytes of a process's output are kept for the daemon. Beyond that the process waits, also while no daemon runs.
+/// Maximum bytes of unread output of a process. Beyond it the process blocks, also while no daemon runs.
 const RETENTION: u64 = 1 << 30;

@@ -1,6 +1,6 @@
-//! The daemon in the background: found, or started in a session of its own and waited for until it is ready.
+//! The daemon in the background: finds it, or starts it in its own session and waits until it is ready.
 //!
-//! Whoever comes while another one starts it waits for that start and uses its daemon.
+//! Concurrent callers wait for the start in progress and use its daemon.
 
 use std::{
     ffi::OsString,
@@ -18,28 +18,27 @@ use rustix::event::Timespec;
 use super::{DaemonAddress, lock};
 use crate::{config::GivenSetting, home, private, text, trouble::CliError};
 
-/// A daemon that takes requests.
+/// A daemon that accepts requests.
 #[derive(Debug)]
 pub(crate) struct RunningDaemon {
-    /// Where it is.
     pub(crate) address: DaemonAddress,
-    /// Whether it was started just now.
+    /// Whether this call started it.
     pub(crate) fresh: bool,
 }
 
-/// How often, and how often at the most, another one's daemon is looked for that has not said yet where it is.
+/// Interval and number of polls for the address of a daemon that another process has started.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 const LOOKS: u32 = 300;
 
-/// The flag by which the daemon knows that nobody sees its terminal.
+/// The hidden flag that marks a daemon without a terminal.
 pub(crate) const BACKGROUND: &str = "background";
 
-/// The daemon of this home; started with these settings if there is none.
+/// Finds the daemon of this home, or starts it with these settings.
 pub(crate) fn find_or_start(home: &Path, given: &[GivenSetting]) -> anyhow::Result<RunningDaemon> {
     find_or_start_with(home, given, LossPolicy::Refuse)
 }
 
-/// The same, for a store that may have lost acknowledged input.
+/// Like [`find_or_start`], with a policy for lost acknowledged input.
 pub(super) fn find_or_start_with(
     home: &Path,
     given: &[GivenSetting],
@@ -49,7 +48,8 @@ pub(super) fn find_or_start_with(
         return Ok(RunningDaemon { address, fresh: false });
     }
     private::home(home)?;
-    let _until_it_is_there = lock::starting(home)?;
+    // Held until the daemon is ready, so that only one is started.
+    let _lock = lock::starting(home)?;
     if let Some(address) = DaemonAddress::find(home) {
         return Ok(RunningDaemon { address, fresh: false });
     }
@@ -79,9 +79,9 @@ fn start(home: &Path, given: &[GivenSetting], loss: LossPolicy) -> anyhow::Resul
     }
     .start()
     .with_context(|| format!("cannot start {}", own.display()))?;
-    // If it is gone already, it has said why.
-    let _told_by_its_end = File::from(settings).write_all(&told);
-    // It says its address when it is ready, and closes the pipe however it ends.
+    // A daemon that exits before it reads its settings is reported by its exit status and log.
+    File::from(settings).write_all(&told).ok();
+    // The daemon writes its address when it is ready. The pipe is closed when it exits.
     let mut line = String::new();
     let heard = BufReader::new(File::from(ready)).read_line(&mut line);
     if heard.is_ok_and(|count| count > 0)
@@ -90,7 +90,7 @@ fn start(home: &Path, given: &[GivenSetting], loss: LossPolicy) -> anyhow::Resul
         return Ok(RunningDaemon { address, fresh: true });
     }
     let how = child.wait().map(|status| format!(" ({status})")).unwrap_or_default();
-    // Somebody may have started one by hand at the same moment; then that is the one, once it says where it is.
+    // Another daemon may have been started at the same time. It is used when it has published its address.
     for _ in 0..LOOKS {
         if let Some(address) = DaemonAddress::find(home) {
             return Ok(RunningDaemon { address, fresh: false });
@@ -111,42 +111,44 @@ fn start(home: &Path, given: &[GivenSetting], loss: LossPolicy) -> anyhow::Resul
     .into())
 }
 
-/// The settings that our starter was given. They come by the input and not as arguments, which everybody on the machine
-/// can read: the address of a store may hold a password.
+/// Reads the settings passed by the starting process. They are passed on standard input, because other users can read
+/// arguments, and the URL of a store may hold a password.
 pub(super) fn given() -> anyhow::Result<Vec<GivenSetting>> {
     serde_json::from_reader(std::io::stdin().lock()).context("the settings do not come by the standard input")
 }
 
-/// Makes this process independent of the terminal that it was started from.
+/// Detaches this process from the terminal that it was started from.
 pub(super) fn leave_terminal() {
-    // It fails only for the leader of a group, which is as independent of our starter's.
-    let _already_leads_a_group = rustix::process::setsid();
+    // This fails only for a process group leader, which is already independent of the starter's group.
+    rustix::process::setsid().ok();
 }
 
-/// Lets go of whoever waited for the start.
+/// Closes standard output, for which the starting process waits.
 pub(super) fn let_starter_go() {
     if let Ok(nowhere) = OpenOptions::new().write(true).open("/dev/null") {
-        let _kept_open_otherwise = rustix::stdio::dup2_stdout(&nowhere);
+        // If this fails, the starter waits until the daemon exits.
+        rustix::stdio::dup2_stdout(&nowhere).ok();
     }
 }
 
-/// Lets time pass where nothing can be waited for: another process has to come back, or to have room again.
+/// Sleeps, for conditions of another process that cannot be waited for.
 pub(crate) fn pause(time: Duration) {
     let time = Timespec { tv_sec: 0, tv_nsec: i64::from(time.subsec_nanos()) };
-    let _a_signal_is_as_good = rustix::event::poll(&mut [], Some(&time));
+    // A signal may end the pause early.
+    rustix::event::poll(&mut [], Some(&time)).ok();
 }
 
-/// What daemons in the background print.
+/// The log of daemons in the background.
 struct BackgroundLog {
     path: PathBuf,
     file: File,
-    /// Where this start's part begins.
+    /// Offset at which the output of this start begins.
     from: u64,
 }
 
-/// A log that has grown beyond this is begun anew.
+/// Size in bytes from which the log is truncated.
 const MOST_LOG: u64 = 1 << 20;
-/// How much of its end is shown.
+/// Number of last lines shown in an error.
 const SHOWN_LINES: usize = 12;
 
 impl BackgroundLog {

@@ -1,4 +1,4 @@
-//! Shows a page in the person's browser, where there is one.
+//! Opens a page in the user's browser.
 
 use std::{ffi::OsString, path::Path};
 
@@ -6,7 +6,7 @@ use abide_keeper::background::DetachedCommand;
 
 use crate::{home, trouble::note};
 
-/// Opens the page, or says what to open.
+/// Opens the page, or prints its URL.
 pub(super) fn open(url: &str) {
     let own = home::variable("BROWSER");
     let programs = own.as_deref().into_iter().chain(["xdg-open", "open"]);

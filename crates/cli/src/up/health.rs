@@ -1,13 +1,13 @@
-//! Tells the log when the store is gone or its witness cannot be written. `/readyz` tells clients the same.
+//! Logs when the store fails or its witness cannot be written. `/readyz` reports the same to clients.
 
 use std::{sync::Arc, time::Duration};
 
 use abide_ports::store::Store;
 
-/// How often the store is asked.
+/// Polling interval.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// Logs each change of the store's condition, for as long as the task lives.
+/// Logs each change of the store's health. Never returns.
 pub(super) async fn watch(store: Arc<dyn Store>) {
     let (mut gone, mut concern) = (None, None);
     loop {

@@ -1,5 +1,4 @@
-//! One daemon for each home: `daemon.lock`, held for as long as the daemon lives, and let go by the system however it
-//! ends.
+//! One daemon per home: `daemon.lock` is held for the lifetime of the daemon and released by the system when it exits.
 
 use std::{
     fs::{File, OpenOptions},
@@ -16,19 +15,19 @@ use rustix::{
 use super::{DaemonAddress, background::pause};
 use crate::{private, trouble::CliError};
 
-/// How long a moment is, and how many of them are waited for the lock.
+/// Interval and number of attempts to take the lock.
 const MOMENT: Duration = Duration::from_millis(20);
 const TRIES: u32 = 5;
 
-/// The right to be this home's daemon.
+/// Exclusive lock of a home.
 #[derive(Debug)]
 pub(crate) struct HomeLock(#[expect(dead_code, reason = "it is held, not used")] File);
 
 impl HomeLock {
-    /// Takes it, or says who has it.
+    /// Takes the lock. The error names the running daemon, if its address is known.
     pub(crate) fn take(home: &Path) -> anyhow::Result<Self> {
         let file = open(&home.join("daemon.lock"))?;
-        // A daemon that is going, or somebody who only looks, holds it for a moment.
+        // A daemon that is exiting, or a process that only checks the lock, holds it briefly.
         for _ in 0..TRIES {
             if flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok() {
                 return Ok(Self(file));
@@ -53,13 +52,13 @@ impl HomeLock {
     }
 }
 
-/// Whether a daemon of this home lives, or is on its way up or down.
+/// Returns whether a daemon of this home is running, starting or exiting.
 pub(super) fn is_held(home: &Path) -> bool {
     let Ok(file) = open(&home.join("daemon.lock")) else { return false };
     flock(&file, FlockOperation::NonBlockingLockShared) == Err(Errno::WOULDBLOCK)
 }
 
-/// Waits until nobody else starts a daemon of this home, for as long as the file is kept.
+/// Takes the lock for starting a daemon, and waits while another process holds it. Dropping the file releases it.
 pub(super) fn starting(home: &Path) -> anyhow::Result<File> {
     let file = open(&home.join("starting.lock"))?;
     flock(&file, FlockOperation::LockExclusive).context("cannot lock the home")?;

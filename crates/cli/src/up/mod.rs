@@ -1,4 +1,4 @@
-//! `abide up`: the daemon, from its configuration to its end.
+//! `abide up`: runs the daemon, from its configuration to its exit.
 
 mod address;
 mod assembly;
@@ -42,7 +42,7 @@ use crate::{
 pub(crate) use address::DaemonAddress;
 pub(crate) use lock::HomeLock;
 
-/// Runs the daemon until it is told to stop, or starts it in the background.
+/// Runs the daemon until it is stopped, or starts it in the background.
 pub(crate) fn run(arguments: &UpArguments, given: &[GivenSetting]) -> anyhow::Result<ExitCode> {
     let given = match arguments.background {
         true => background::given()?,
@@ -69,13 +69,13 @@ pub(crate) fn run(arguments: &UpArguments, given: &[GivenSetting]) -> anyhow::Re
         .build()
         .context("cannot start the threads of the daemon")?;
     runtime.block_on(serve(&config, arguments))?;
-    // Threads that listen to processes end with the program.
+    // Threads that read from processes end with the program.
     runtime.shutdown_background();
     Ok(SUCCEEDED)
 }
 
-/// Keeps other processes of this user from tracing the daemon and from reading its memory and environment, which may hold
-/// tokens and the store's password. A program that it starts is not affected: `exec` makes it dumpable again.
+/// Prevents other processes of this user from tracing the daemon and from reading its memory and environment, which may
+/// hold tokens and the store's password. Started programs are not affected: `exec` makes them dumpable again.
 fn be_unreadable() {
     use rustix::process::{DumpableBehavior, set_dumpable_behavior};
     if let Err(error) = set_dumpable_behavior(DumpableBehavior::NotDumpable) {
@@ -83,7 +83,7 @@ fn be_unreadable() {
     }
 }
 
-/// Finds or starts the daemon and prints where it is.
+/// Finds or starts the daemon and prints its address.
 fn detach(arguments: &UpArguments, given: &[GivenSetting]) -> anyhow::Result<ExitCode> {
     let started = background::find_or_start_with(&home::home()?, given, loss(arguments))?;
     if !started.fresh {
@@ -94,12 +94,12 @@ fn detach(arguments: &UpArguments, given: &[GivenSetting]) -> anyhow::Result<Exi
     Ok(SUCCEEDED)
 }
 
-/// What is to happen if acknowledged input is missing.
+/// Returns the policy for lost acknowledged input.
 fn loss(arguments: &UpArguments) -> LossPolicy {
     if arguments.accept_loss { LossPolicy::Accept } else { LossPolicy::Refuse }
 }
 
-/// Says where the daemon is.
+/// Prints the address of the daemon.
 fn said(arguments: &UpArguments, address: &DaemonAddress) -> anyhow::Result<()> {
     let url = address.url();
     let mut out = std::io::stdout();
@@ -123,7 +123,8 @@ async fn serve(config: &config::CliConfig, arguments: &UpArguments) -> anyhow::R
     );
     let home = home::home()?;
     private::home(&home)?;
-    let _for_as_long_as_we_live = lock::HomeLock::take(&home)?;
+    // Held until the daemon exits.
+    let _lock = lock::HomeLock::take(&home)?;
     note_first_use(&home.join(agent::RECORDS)).context("cannot record the first use of this version")?;
     let access = Arc::new(access::open(&home)?);
     let listener = TcpListener::bind(config.listen).await.with_context(|| {
@@ -159,7 +160,8 @@ async fn serve(config: &config::CliConfig, arguments: &UpArguments) -> anyhow::R
     let until = stopping.clone();
     let served = tokio::spawn(http::serve(listener, Some(local), service, async move {
         let mut until = until;
-        let _nobody_can_ask_any_more = until.wait_for(|stop| *stop != StopMode::No).await;
+        // A closed channel also means that the server must stop.
+        until.wait_for(|stop| *stop != StopMode::No).await.ok();
     }));
     daemon.reconcile().await.context("cannot take up what an earlier daemon left")?;
     let time = daemon.keep_time();
@@ -175,7 +177,7 @@ async fn serve(config: &config::CliConfig, arguments: &UpArguments) -> anyhow::R
     if arguments.background {
         background::let_starter_go();
     }
-    // The sender lives in the task that waits for signals.
+    // The sender is owned by the task that waits for signals.
     let how = stopping.wait_for(|stop| *stop != StopMode::No).await.map_or(StopMode::Keep, |stop| *stop);
     notify::stopping();
     if how == StopMode::Orderly {
@@ -189,25 +191,27 @@ async fn serve(config: &config::CliConfig, arguments: &UpArguments) -> anyhow::R
     outliving.abort();
     served.await.context("the interface ended badly")?.context("the interface ended badly")?;
     if let Some(traces) = traces {
-        let _flushed = tokio::task::spawn_blocking(move || traces.flush()).await;
+        // Spans that could not be flushed are lost.
+        tokio::task::spawn_blocking(move || traces.flush()).await.ok();
     }
-    // Threads that listen to processes may still hold it; what they have not committed, the next start hears again.
+    // Reader threads may still hold the store. Output that they have not committed is read again by the next daemon.
     daemon.store().close().await.context("cannot close the store in order")?;
     guard.close();
     tracing::info!(?how, "stopped");
     access.close();
-    // A socket that stays is replaced by the next start.
+    // A socket that stays is replaced at the next start.
     socket::withdraw(&home).ok();
     address.withdraw(&home);
     match how {
-        // The last one who holds the terminal runtime ends its sessions.
+        // Dropping the last handle of the terminal runtime ends its sessions.
         StopMode::Orderly | StopMode::No => drop(terminals),
         StopMode::Keep => std::mem::forget(terminals),
     }
     Ok(())
 }
 
-/// Whoever ends the program from outside (an operator, systemd, an upgrade) wants everything to go on afterwards.
+/// Requests a stop that keeps processes running when a signal arrives: an operator, systemd or an upgrade expects the
+/// work to continue afterwards.
 async fn stop_on_signals(stop: watch::Sender<StopMode>) {
     let (Ok(mut terminate), Ok(mut interrupt)) =
         (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))

@@ -1,6 +1,6 @@
-//! Tells the service manager that started us how we are doing: one datagram to the socket that it names.
+//! Notifies the service manager of readiness and shutdown: one datagram to the socket that it names.
 //!
-//! Without one there is nobody to tell, and that is fine.
+//! Without a socket nothing is sent.
 
 use std::os::{
     linux::net::SocketAddrExt,
@@ -9,17 +9,16 @@ use std::os::{
 
 use crate::home;
 
-/// Everything is taken up, requests are answered.
+/// Recovery is complete and requests are served.
 pub(super) fn ready() {
     tell(home::variable(SOCKET).as_deref(), "READY=1\nSTATUS=ready\n");
 }
 
-/// It is about to go.
 pub(super) fn stopping() {
     tell(home::variable(SOCKET).as_deref(), "STOPPING=1\n");
 }
 
-/// The variable in which the service manager names its socket.
+/// Environment variable with the path of the service manager's socket.
 const SOCKET: &str = "NOTIFY_SOCKET";
 
 fn tell(socket: Option<&str>, text: &str) {

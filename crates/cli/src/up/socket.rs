@@ -1,9 +1,9 @@
-//! The Unix socket of a home, `daemon.sock`: for commands of the user to whom the home belongs.
+//! The Unix socket of a home, `daemon.sock`, for commands of the home's owner.
 //!
-//! The home's mode keeps other users out, and so does the check of each connection. A process that an agent or a terminal
-//! session started is refused: it could answer the questions that are meant for a person. This is one of several
-//! barriers. A process that leaves its keeper's tree by help of another program (a service manager, cron), or after it has
-//! killed its keeper, is not recognised; hiding the home from agents is the isolation's task.
+//! The mode of the home keeps other users out, and so does the check of each connection. A process started by an agent
+//! or a terminal session is refused, because it could answer questions meant for a person. This is one of several
+//! barriers. A process that leaves its keeper's tree with the help of another program (a service manager, cron), or
+//! after killing its keeper, is not recognised; hiding the home from agents is the task of the isolation.
 
 use std::{
     fs::{self, File},
@@ -22,10 +22,9 @@ use abide_os::peer::{AncestorProcess, PeerProcess, lineage};
 
 use crate::home::KEEPER;
 
-/// The file in the home.
 const FILE: &str = "daemon.sock";
 
-/// Listens in this home. Who calls this holds the home's lock, so a socket that is there is a dead daemon's.
+/// Listens in this home. The caller holds the home's lock, so an existing socket belongs to a dead daemon.
 pub(super) fn listen(home: &Path) -> io::Result<UnixListener> {
     withdraw(home)?;
     let listener = UnixListener::bind(SocketAddress::of(home)?.name)?;
@@ -34,13 +33,12 @@ pub(super) fn listen(home: &Path) -> io::Result<UnixListener> {
     Ok(listener)
 }
 
-/// Connects to the daemon of this home.
 pub(crate) fn connect(home: &Path) -> io::Result<UnixStream> {
     let address = SocketAddress::of(home)?;
     UnixStream::connect(&address.name)
 }
 
-/// Takes the socket away.
+/// Removes the socket.
 pub(super) fn withdraw(home: &Path) -> io::Result<()> {
     match fs::remove_file(home.join(FILE)) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -48,10 +46,10 @@ pub(super) fn withdraw(home: &Path) -> io::Result<()> {
     }
 }
 
-/// A socket's address ends at 108 bytes whatever the home is called, so it is named through a descriptor of the home.
+/// A socket address is limited to 108 bytes, so the socket is addressed through a file descriptor of the home.
 struct SocketAddress {
     name: PathBuf,
-    /// Open for as long as the name is used.
+    /// Keeps the descriptor open while the address is used.
     _home: File,
 }
 
@@ -63,14 +61,14 @@ impl SocketAddress {
     }
 }
 
-/// Why a connection is refused, if it is.
+/// Returns the reason if a connection is refused.
 pub(super) fn refusal(socket: &dyn AsFd) -> Option<String> {
     let peer = match PeerProcess::of(socket) {
         Ok(peer) => peer,
         Err(error) => return Some(format!("cannot find out who connected: {error}")),
     };
     let own = rustix::process::geteuid().as_raw();
-    // Root can do anything that this user can.
+    // Root is accepted, because it can do anything that this user can.
     if peer.uid != own && peer.uid != 0 {
         return Some("this socket is for the user who runs the daemon".to_owned());
     }
@@ -80,8 +78,8 @@ pub(super) fn refusal(socket: &dyn AsFd) -> Option<String> {
     }
 }
 
-/// Refuses what a keeper started. The exception for the socket of a run's own belongs here, when runs have one: then the
-/// keeper that is found is compared with that run's.
+/// Refuses descendants of a keeper. If runs get sockets of their own, this is the place to compare the keeper with that
+/// of the run.
 fn refused_descendant(lineage: &[AncestorProcess]) -> Option<String> {
     let keeper = lineage.iter().find(|ancestor| is_keeper(ancestor))?;
     Some(format!(
@@ -92,7 +90,7 @@ fn refused_descendant(lineage: &[AncestorProcess]) -> Option<String> {
     ))
 }
 
-/// A keeper is recognised by its hidden subcommand. A process that pretends to be one locks itself out.
+/// A keeper is recognised by its hidden subcommand. A process that imitates one is refused.
 fn is_keeper(ancestor: &AncestorProcess) -> bool {
     ancestor.arguments.get(1).is_some_and(|word| word == KEEPER.as_bytes())
 }

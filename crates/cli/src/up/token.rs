@@ -1,4 +1,4 @@
-//! The secret that clients of this home show: `token`, readable by its owner only.
+//! The owner's token of a home: the file `token`, readable by its owner only.
 
 use std::{
     fs,
@@ -12,10 +12,9 @@ use anyhow::Context;
 
 use crate::{private, trouble::note};
 
-/// The file in the home.
 pub(crate) const FILE: &str = "token";
 
-/// The token of this home, made if there is none yet.
+/// Returns the token of this home; creates it if there is none.
 pub(crate) fn of(home: &Path) -> anyhow::Result<String> {
     let path = home.join(FILE);
     let failed = || format!("cannot use {}", path.display());
@@ -39,9 +38,8 @@ pub(crate) fn of(home: &Path) -> anyhow::Result<String> {
     }
 }
 
-/// Reads a token that is there. Who can read it can do anything that this user's daemon can, so a file of another user
-/// is refused, and one that others can read is closed to them. A link is refused too: what it leads to is not the home's,
-/// and its mode is not Abide's to change.
+/// Reads an existing token. It grants full control of this user's daemon, so a file of another user is refused, and
+/// other users' access to the file is removed. A link is refused too, because its target may be outside of the home.
 fn read(path: &Path) -> anyhow::Result<String> {
     let (Some(home), Some(name)) = (path.parent(), path.file_name()) else {
         anyhow::bail!("it has no name");

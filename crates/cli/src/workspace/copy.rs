@@ -1,9 +1,7 @@
-//! Copies a folder that somebody else wrote: bounded, without following links, and without waiting for anything that is
-//! no plain file.
+//! Copies an untrusted folder: with limits, without following links, and without blocking on special files.
 //!
-//! Links are copied as links if they cannot lead out of the folder; one that can is refused, because what it leads to
-//! would be read by an engine as if it belonged there. What git keeps (`.git`) is no part of a folder. What the copy is
-//! for is not known here.
+//! Links are copied as links if they cannot lead out of the folder. Others are refused, because an engine would read
+//! their targets as part of the folder. `.git` is not copied. The purpose of the copy is not known here.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -17,19 +15,19 @@ use abide_os::{
     beneath::{Directory, FileKind},
 };
 
-/// The mode of a copy's folders, before the umask.
+/// Mode of created folders, before the umask.
 pub(super) const FOLDER_MODE: u32 = 0o755;
 
-/// The most that a folder may hold.
+/// Limits of a folder.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CopyLimits {
-    /// In all its files.
+    /// Total size of all files.
     pub(super) bytes: u64,
-    /// Files, links and folders.
+    /// Number of files, links and folders.
     pub(super) entries: usize,
 }
 
-/// Why a folder cannot be copied. Paths are from that folder.
+/// An error of a copy. Paths are relative to the folder.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum CopyError {
     #[error("holds {path}, which cannot be read: {source}")]
@@ -46,8 +44,8 @@ pub(super) enum CopyError {
     TooMany { most: CopyLimits },
 }
 
-/// Copies a folder's contents to an empty folder, and makes them last. `edit` may change a file's bytes on the way.
-/// Nothing is written before everything has been looked at.
+/// Copies the contents of a folder to an empty folder and syncs them. `edit` may change the bytes of a file. Nothing is
+/// written before the whole folder has been checked.
 pub(super) fn folder(
     source: &Directory,
     target: &Directory,
@@ -67,13 +65,13 @@ pub(super) fn folder(
                 made.map_err(|source| CopyError::Unwritable { path: path.clone(), source })?;
             }
             CopyEntry::File(path) => {
-                // It may have grown since it was looked at.
+                // The file may have grown since it was checked.
                 let length = file(source, target, path.clone(), bytes_left, edit)?;
                 bytes_left = bytes_left.checked_sub(length).ok_or(CopyError::TooBig { most })?;
             }
         }
     }
-    // A folder's own entries last when it is told so, the deepest first.
+    // Folders are synced after their entries, the deepest first.
     for entry in entries.iter().rev() {
         let CopyEntry::Folder(path) = entry else { continue };
         let synced = target.directory(path).and_then(|folder| folder.sync());
@@ -82,14 +80,14 @@ pub(super) fn folder(
     target.sync().map_err(|source| CopyError::Unwritable { path: PathBuf::new(), source })
 }
 
-/// Something in a folder, by its path from there.
+/// An entry of a folder with its relative path.
 enum CopyEntry {
     Folder(PathBuf),
     File(PathBuf),
     Link { path: PathBuf, to: PathBuf },
 }
 
-/// Everything in a folder, each after the folder in which it lies.
+/// Lists a folder recursively. Each entry follows its parent.
 fn survey(source: &Directory, most: CopyLimits) -> Result<Vec<CopyEntry>, CopyError> {
     let mut entries = vec![];
     let (mut found, mut bytes) = (0, 0);
@@ -114,7 +112,7 @@ fn survey(source: &Directory, most: CopyLimits) -> Result<Vec<CopyEntry>, CopyEr
                 return Err(CopyError::TooMany { most });
             }
             let path = folder.join(&entry.name);
-            // That of a link itself, not of what it leads to.
+            // Metadata of the link itself, not of its target.
             let metadata = here.metadata(&entry.name).map_err(unreadable)?;
             match metadata.kind {
                 FileKind::Directory => folders.push(path),
@@ -133,7 +131,7 @@ fn survey(source: &Directory, most: CopyLimits) -> Result<Vec<CopyEntry>, CopyEr
     Ok(entries)
 }
 
-/// Copies one file and says how many bytes it held: one more than the most if it held more than that.
+/// Copies one file. Returns its size, or the limit plus one if it is larger.
 fn file(
     source: &Directory,
     target: &Directory,
@@ -141,7 +139,8 @@ fn file(
     most: u64,
     edit: &dyn Fn(&Path, &mut Vec<u8>),
 ) -> Result<u64, CopyError> {
-    // What was a file a moment ago may be a link or a pipe by now: the one is not followed, the other not waited for.
+    // The file may have been replaced by a link or FIFO since the check. A link is not followed, and a FIFO does not
+    // block.
     let (file, mode) = match open(source, &path) {
         Ok(opened) => opened,
         Err(OsError::NotRegular { .. }) => return Err(CopyError::Strange { path }),
@@ -154,7 +153,7 @@ fn file(
     }
     let length = bytes.len() as u64;
     edit(&path, &mut bytes);
-    // Scripts stay executable. The owner of the copy can always write it, and it gains no other rights.
+    // The executable bit is kept. The owner can always write the copy, and special mode bits are dropped.
     let written = target.create_file(&path, mode & 0o777 | 0o600).and_then(|mut file| {
         let written = file.write_all(&bytes).and_then(|()| file.sync_all());
         written.map_err(|error| system("write", target, &path, error))
@@ -165,7 +164,7 @@ fn file(
     }
 }
 
-/// Opens a file and says which mode it has.
+/// Opens a file. Returns it with its mode.
 fn open(folder: &Directory, path: &Path) -> Result<(std::fs::File, u32), OsError> {
     let file = folder.open_file(path)?;
     let mode = match file.metadata() {
@@ -187,8 +186,8 @@ fn link(source: &Directory, path: PathBuf) -> Result<CopyEntry, CopyError> {
     }
 }
 
-/// Whether a link in a folder cannot lead out of it, given that no other link there can. Ways up count only at the
-/// beginning, where they start from a real folder; behind a name they could start from wherever a link led.
+/// Returns whether a link cannot lead out of the folder, provided that no other link there can. `..` is accepted only
+/// at the beginning, where it starts from a real folder; after a name it could start from the target of another link.
 fn stays(path: &Path, to: &Path) -> bool {
     let depth = path.components().count() - 1;
     let ups = to.components().take_while(|part| matches!(part, Component::ParentDir)).count();
@@ -196,13 +195,13 @@ fn stays(path: &Path, to: &Path) -> bool {
     ups <= depth && rest.all(|part| matches!(part, Component::Normal(_) | Component::CurDir))
 }
 
-/// Whether two folders hold the same, but for the file of that name at their top. What cannot be read is not the same.
-/// `left` is a copy within `most`; of `right`, which anybody may have changed, no more is read than `left` holds.
+/// Returns whether two folders have equal contents, except for the top-level file `but`. Unreadable contents are not
+/// equal. `left` is a copy within `most`. `right` is untrusted, so no more is read of it than `left` holds.
 pub(super) fn same(left: &Directory, right: &Directory, but: &str, most: CopyLimits) -> bool {
     compare(left, right, but, most).is_some()
 }
 
-/// None if they differ.
+/// Returns `None` if they differ.
 fn compare(left: &Directory, right: &Directory, but: &str, most: CopyLimits) -> Option<()> {
     let mut folders = vec![PathBuf::new()];
     while let Some(folder) = folders.pop() {
@@ -240,7 +239,7 @@ fn equal<T: PartialEq>(one: T, other: T) -> Option<()> {
     (one == other).then_some(())
 }
 
-/// The names in a folder; none if there are more than `max_names`.
+/// Returns the names in a folder; `None` if there are more than `max_names`.
 fn names(root: &Directory, folder: &Path, max_names: usize) -> Option<Vec<OsString>> {
     let below;
     let folder = if folder.as_os_str().is_empty() {

@@ -1,18 +1,18 @@
-//! The directories that runs work in, on this machine's files: the contract of `ports::workspace`.
+//! Implements the workspace port (`ports::workspace`) on the local file system.
 //!
-//! In a workspace Abide owns `.abide`, which git is told to overlook, and the copies of skills that carry its mark.
-//! Everything else is the owner's. A folder of the owner's that bears the skill's name is therefore never replaced or
-//! changed: the run is refused, because a copy under another name would stand next to it under the same title, and
-//! engines differ in which of the two they would take.
+//! In a workspace Abide owns `.abide`, which is ignored by git, and the copies of skills that carry its mark.
+//! Everything else belongs to the owner. A folder of the owner with the skill's name is therefore never changed: the
+//! run is refused. A copy under another name would have the same title, and engines differ in which of the two they
+//! would use.
 //!
-//! A copy is staged inside `.abide`, out of every engine's sight, and moved to its place when it is whole and on the
-//! disk. It stays as it is for as long as its run lasts. Several runs in one workspace share a copy if they want the same;
-//! else each puts its own there before its process is started.
+//! A copy is staged inside `.abide`, invisible to engines, and moved to its place when it is complete and synced. It
+//! stays unchanged while its run lasts. Runs in the same workspace share a copy if they use the same skill; otherwise
+//! each run installs its own copy before its process is started.
 //!
-//! Agents and repositories can write everything below a workspace. It is therefore opened once, and all paths below it are
-//! opened from there without following a link: a link is refused with an error that names it.
+//! Agents and repositories can write everything below a workspace. It is therefore opened once, and all paths below it
+//! are opened relative to it without following links. A link is refused with an error that names it.
 //!
-//! How a folder is read and written is in `copy`.
+//! Reading and writing folders is in `copy`.
 
 mod copy;
 #[cfg(test)]
@@ -38,40 +38,38 @@ use crate::{
     private,
 };
 
-/// Workspaces on this machine.
 #[derive(Clone, Copy, Debug)]
 pub struct LocalWorkspaces;
 
-/// What Abide owns in a workspace.
+/// Folder that Abide owns in a workspace.
 const OWN: &str = ".abide";
-/// Where copies are made before they are moved to their place.
+/// Folder in which copies are staged.
 const STAGING: &str = ".abide/skills";
-/// What tells a copy from a folder of the owner's: a file that names the run for which it was made.
+/// Marker file that distinguishes a copy from a folder of the owner. It contains the id of the run.
 const MARK: &str = ".abide-copy";
-/// The file that makes a folder a skill.
 const SKILL_FILE: &str = "SKILL.md";
-/// The most that a skill may hold.
+/// Limits of a skill.
 const MOST: copy::CopyLimits = copy::CopyLimits { bytes: 64 << 20, entries: 10_000 };
-/// The mark is a run's name and a line end. A longer file is not a mark.
+/// Maximum size of a marker: a run id and a line end. A longer file is not a marker.
 const MAX_MARK_BYTES: u64 = 200;
-/// How long the removal of an old copy may take. What is left then is removed by the next run.
+/// Time limit for the removal of an old copy. The next run removes the rest.
 const MAX_REMOVAL_TIME: Duration = Duration::from_secs(60);
-/// Modes of what is made here, before the umask.
+/// Modes of created folders and files, before the umask.
 const FOLDER_MODE: u32 = 0o777;
 const FILE_MODE: u32 = 0o666;
-/// How often a place is looked at again that another run has changed in between.
+/// Maximum number of attempts if another run changes the target concurrently.
 const LOOKS: u32 = 5;
 
 impl Workspaces for LocalWorkspaces {
     fn prepare(&self, preparation: &WorkspacePreparation<'_>) -> Result<(), WorkspaceError> {
         let named = Path::new(preparation.workspace);
-        // A directory with the run's own name is the run's own, and made for it.
+        // A directory named after the run belongs to the run and is created here.
         if named.file_name().is_some_and(|name| name == preparation.run) {
-            // What went wrong is seen when it is opened.
+            // An error shows when the directory is opened.
             make_own(named, preparation.run).ok();
         }
         let workspace = Directory::open(named).map_err(|_| unusable(preparation.workspace))?;
-        // Engines are told to create the folder if it is missing, and some workspaces may only be looked at.
+        // Engines are told to create the folder if it is missing, and some workspaces are read-only.
         make_artifacts(&workspace).ok();
         match preparation.skill {
             Some(skill) => place(&workspace, preparation, skill),
@@ -80,8 +78,8 @@ impl Workspaces for LocalWorkspaces {
     }
 }
 
-/// Makes a run's own directory, for its owner only. Inside, the person's umask decides. In the folder of workspaces of a
-/// home it gets a note, by which retention knows it again.
+/// Creates a run's own directory, accessible to its owner only. Inside, the umask applies. In the workspaces folder of
+/// a home it gets the note that retention requires for deletion.
 fn make_own(workspace: &Path, run: &str) -> io::Result<()> {
     let folder = workspace.parent().filter(|parent| parent.ends_with(DirPurpose::Workspace.folder()));
     match folder.and_then(Path::parent) {
@@ -109,7 +107,7 @@ fn overlook(folder: &Directory) -> Result<(), OsError> {
     }
 }
 
-/// Writes a file that does not exist yet. The caller syncs it where that matters.
+/// Writes a file that must not exist yet. The caller syncs it if needed.
 fn write_new(folder: &Directory, name: &str, bytes: &[u8]) -> Result<File, OsError> {
     let mut file = folder.create_file(name, FILE_MODE)?;
     let written = file.write_all(bytes);
@@ -117,7 +115,7 @@ fn write_new(folder: &Directory, name: &str, bytes: &[u8]) -> Result<File, OsErr
     Ok(file)
 }
 
-/// Sees to it that the run's copy of its skill is in its place.
+/// Installs the run's copy of its skill.
 fn place(
     workspace: &Directory,
     preparation: &WorkspacePreparation<'_>,
@@ -136,9 +134,9 @@ fn place(
             CopyState::ForThisRun => return Ok(()),
             CopyState::ForAnotherRun if staged.is_same(&folder, name) => return Ok(()),
             CopyState::ForAnotherRun => {
-                // Two runs may both be at it. The second finds nothing to move, and looks again.
+                // Two runs may do this concurrently. The second one finds nothing to move and tries again.
                 folder.rename(name, &staged.staging, &staged.old).ok();
-                // What cannot be removed keeps the next move from succeeding, and that is reported.
+                // A folder that cannot be removed makes the next move fail, which is reported.
                 remove(&staged.staging, staged.old.as_ref(), MAX_REMOVAL_TIME);
             }
             CopyState::OwnersOwn => {
@@ -166,14 +164,14 @@ fn place(
     Err(WorkspaceError(format!("other runs keep changing {} in the workspace; try again later", skill.copy)))
 }
 
-/// What is in a copy's place.
+/// State of the target of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CopyState {
     Nothing,
     ForThisRun,
-    /// It may be replaced.
+    /// A copy of another run, which may be replaced.
     ForAnotherRun,
-    /// It may not.
+    /// A folder of the owner, which may not be replaced.
     OwnersOwn,
 }
 
@@ -193,17 +191,17 @@ fn found(folder: &Directory, name: &str, run: &str) -> CopyState {
     }
 }
 
-/// A copy that is whole, and not yet in its place. What is left of it goes with this value.
+/// A complete copy that is not yet in its place. Dropping it removes the remains.
 struct StagedCopy {
     staging: Directory,
-    /// The name of the copy in `staging`.
+    /// Name of the copy in `staging`.
     copy: String,
-    /// The name that what stands in the copy's place is moved to.
+    /// Name in `staging` to which the present target is moved.
     old: String,
 }
 
 impl StagedCopy {
-    /// Whether what stands in the copy's place holds the same.
+    /// Returns whether the present target has equal contents.
     fn is_same(&self, folder: &Directory, name: &str) -> bool {
         match (self.staging.directory(&self.copy), folder.directory(name)) {
             (Ok(copy), Ok(target)) => copy::same(&copy, &target, MARK, MOST),
@@ -214,8 +212,8 @@ impl StagedCopy {
 
 impl Drop for StagedCopy {
     fn drop(&mut self) {
-        // The copy was moved to its place, or is not wanted. What cannot be removed is reported by the next run that
-        // needs the name. The folder around them stays: another run may be about to write there.
+        // The copy has been moved to its place or is not needed. A failed removal is reported by the next run that
+        // needs the name. The staging folder stays, because another run may be about to write there.
         for name in [&self.copy, &self.old] {
             remove(&self.staging, name.as_ref(), MAX_REMOVAL_TIME);
         }
@@ -269,7 +267,7 @@ fn stage(
         if path == Path::new(SKILL_FILE) && !bytes.ends_with(patch.as_bytes()) {
             bytes.extend_from_slice(patch.as_bytes());
         }
-        // The copy is nobody's work, so git overlooks all of it.
+        // The copy is not part of the project, so git ignores all of it.
         if path == Path::new(".gitignore") {
             *bytes = b"*\n".to_vec();
         }
@@ -279,8 +277,8 @@ fn stage(
     Ok(staged)
 }
 
-/// Opens the folder that the owner named. One outside the workspace is the owner's word, and links are followed. One in
-/// the workspace is opened like everything there.
+/// Opens the folder that the owner named. Outside of the workspace the path is trusted and links are followed. Inside
+/// the workspace it is opened without following links.
 fn open_source(workspace: &Directory, named: &Path) -> Result<Directory, OsError> {
     let real = fs::canonicalize(workspace.path()).ok();
     let below = [Some(workspace.path()), real.as_deref()]

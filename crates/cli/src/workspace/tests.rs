@@ -1,4 +1,4 @@
-//! What a workspace holds after it was prepared, and what no skill folder can do to it.
+//! Tests of the contents of a prepared workspace, and of malicious skill folders.
 
 use std::{
     fs,
@@ -13,7 +13,7 @@ use super::*;
 
 const WORDS: &str = "---\nname: review\ndescription: looks twice\n---\nLook twice.\n";
 
-/// A workspace, and next to it a skill.
+/// A workspace and a skill beside it.
 struct WorkspaceFixture {
     home: TempDir,
 }
@@ -66,7 +66,7 @@ impl WorkspaceFixture {
         fs::read_dir(self.workspace().join(STAGING)).map_or(true, |mut staged| staged.next().is_none())
     }
 
-    /// Refused with words like these, and nothing is left of the try.
+    /// Asserts that preparation fails with this message and leaves nothing behind.
     fn refused(&self, words: &str) {
         let reason = self.prepare("run_1", Auto).expect_err("it is refused");
         assert!(reason.contains(words), "{reason}");
@@ -196,7 +196,7 @@ fn the_folder_that_holds_the_workspace_and_a_copy_of_ours_are_no_skills() {
     let place = WorkspaceFixture::new();
     place.write("SKILL.md", WORDS);
     let home = place.home.path().to_string_lossy().into_owned();
-    // A hidden name would be refused before.
+    // A hidden name would be refused earlier.
     let alias = tempfile::tempdir().unwrap();
     let alias = alias.path().join("alias");
     symlink(&home, &alias).unwrap();
@@ -239,7 +239,7 @@ fn huge_folders_are_refused() {
     let big = fs::File::create(place.source().join("big")).unwrap();
     big.set_len(MOST.bytes).unwrap();
     place.refused("more than 64 MiB");
-    // The folder has three entries; this many are quicker made than ten thousand.
+    // The folder has three entries, so a limit of two replaces the creation of ten thousand files.
     let (place, most) = (WorkspaceFixture::new(), copy::CopyLimits { entries: 2, ..MOST });
     let target = place.home.path().join("target");
     fs::create_dir(&target).unwrap();
@@ -262,7 +262,7 @@ fn what_git_keeps_is_not_copied() {
     assert_eq!(fs::read_to_string(place.copy().join(".gitignore")).unwrap(), "*\n");
 }
 
-/// Root may read and write everything. Without these capabilities, which are the calling thread's own, it may not.
+/// Drops the capabilities with which root ignores permissions, for the calling thread.
 fn obey_permissions() {
     use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
     let mut sets = capabilities(None).unwrap();
@@ -335,7 +335,7 @@ fn a_folder_that_is_swapped_for_a_link_meanwhile_does_not_lead_out() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let (folder, aside) = (place.workspace().join(".agents/skills"), place.workspace().join("aside"));
-            // Each of these may fail: the folder is being made.
+            // Each call may fail, because the folder is being created.
             while !stop.load(Ordering::Relaxed) {
                 fs::rename(&folder, &aside).ok();
                 symlink(&outside, &folder).ok();
@@ -346,7 +346,7 @@ fn a_folder_that_is_swapped_for_a_link_meanwhile_does_not_lead_out() {
             }
         });
         for number in 0..1_000 {
-            // Succeeds or is refused, as the race goes.
+            // Succeeds or is refused, depending on the race.
             place.prepare(&format!("run_{number}"), if number % 2 == 0 { Auto } else { Interactive }).ok();
         }
         stop.store(true, Ordering::Relaxed);
@@ -420,7 +420,7 @@ fn deeply_nested_directories_in_the_staging_folder_are_removed() {
     assert!(place.nothing_is_staged());
 }
 
-/// A skill in a cloned repository that is a link is not read through.
+/// A skill in a cloned repository that is a link is refused.
 #[test]
 fn a_skill_in_the_workspace_that_is_a_link_is_refused() {
     let place = WorkspaceFixture::new();

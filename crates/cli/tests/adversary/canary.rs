@@ -1,4 +1,4 @@
-//! A tree outside every workspace that no story may change, and its fingerprint.
+//! A directory tree outside all workspaces that no test may change, and its fingerprint.
 
 use std::{
     fs,
@@ -17,12 +17,12 @@ pub(crate) struct CanaryTree {
     fingerprint: String,
 }
 
-/// What the tree's secret file says; it must not appear in any response.
+/// The content of the tree's secret file; it must not appear in any response.
 pub(crate) const SECRET: &str = "the canary's secret";
 
 impl CanaryTree {
-    /// Makes the tree. It has the names that Abide uses below a workspace, so that a link into it hits something, and it
-    /// belongs to the daemon's user, so that nothing but Abide's own care protects it.
+    /// Creates the tree. It contains the names that Abide uses below a workspace, so that a link into it finds a
+    /// target. It belongs to the daemon's user, so that file permissions do not protect it.
     pub(crate) fn new(path: PathBuf, owner: Option<u32>) -> Self {
         let directories =
             ["", "Documents", "artifacts", "skills/heron", "native", "sessions/x", "executions", "closed"];
@@ -48,7 +48,7 @@ impl CanaryTree {
             fs::set_permissions(path.join(name), mode).expect("the test machine allows it");
         }
         symlink("Documents/letter.txt", path.join("link")).expect("the test machine allows it");
-        // Folders without a keeper's identity that are older than a minute were deleted once (SECURITY 1).
+        // An earlier version deleted folders older than a minute that had no keeper identity (SECURITY 1).
         let old = fs::File::open(path.join("Documents")).expect("it was made");
         old.set_modified(SystemTime::UNIX_EPOCH).expect("it is ours");
         if owner.is_some() {
@@ -78,14 +78,13 @@ impl Drop for CanaryTree {
     }
 }
 
-/// All paths of a tree, sorted.
 fn entries(top: &Path) -> Vec<PathBuf> {
     let mut found = vec![top.to_owned()];
     let mut next = 0;
     while let Some(path) = found.get(next).cloned() {
         next += 1;
         if !path.is_symlink() {
-            // Files have no entries; neither have folders that are closed to this user.
+            // Files have no entries; folders that this user cannot read are treated likewise.
             found.extend(fs::read_dir(path).into_iter().flatten().flatten().map(|entry| entry.path()));
         }
     }
@@ -93,7 +92,7 @@ fn entries(top: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Names, kinds, modes, owners, times of change, contents and link targets.
+/// Hashes names, kinds, modes, owners, modification times, contents and link targets.
 fn fingerprint(top: &Path) -> String {
     let mut hash = Sha256::new();
     for path in entries(top) {

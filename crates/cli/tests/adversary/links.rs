@@ -6,7 +6,8 @@ use serde_json::json;
 
 use crate::stage::AdversaryDaemon;
 
-/// Paths that a turn with a skill opens, and how the next turn must end: `failed` names the obstacle.
+/// Paths that a turn with a skill opens, and the required status of the next turn. The message of `failed` names the
+/// obstacle.
 const PATHS: [(&str, &str); 8] = [
     (".abide", "failed"),
     (".abide/artifacts", "idle"),
@@ -18,7 +19,7 @@ const PATHS: [(&str, &str); 8] = [
     (".parrot/skills/heron/SKILL.md", "idle"),
 ];
 
-/// What lies there instead.
+/// The kinds of obstacles, and the commands that create them.
 const OBSTACLES: [(&str, &str); 4] = [
     ("link", "ln -s CANARY 'PATH'"),
     ("file", "ln -s CANARY/skills/heron/.abide-copy 'PATH'"),
@@ -33,7 +34,7 @@ fn security_6_links_fifos_and_devices_on_the_way_to_a_skill_are_refused_and_not_
     for (number, (path, expected)) in PATHS.iter().enumerate() {
         for (kind, command) in OBSTACLES {
             let name = format!("{kind}{number}");
-            // A copy that is whole is not made again. It goes, unless the obstacle lies in it.
+            // A complete copy is not made again. It is deleted first, unless the obstacle is inside it.
             let copy =
                 if path.starts_with(".parrot/skills/heron/") { "" } else { "rm -rf .parrot/skills/heron" };
             stage.program(&name, &format!("{copy}\nrm -rf '{path}'\n{}\n", command.replace("PATH", path)));

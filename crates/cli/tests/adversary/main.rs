@@ -1,8 +1,9 @@
-//! Hostile programs as agents and tools (issue "Trust boundary"): whatever they do in their workspace, the daemon stays up,
-//! another run is unaffected, memory stays bounded, and nothing outside the workspace changes.
+//! Hostile programs as agents and tools (issue "Trust boundary"). For any behaviour in their workspace, the daemon
+//! keeps running, another run is unaffected, memory is bounded, and nothing outside the workspace changes.
 //!
-//! Every story ends with [`stage::AdversaryDaemon::assert_unharmed`]. Requests and lines at the bounds are in `tests/daemon/bounds.rs`,
-//! keepers that are stopped at other moments in `tests/processes.rs`, and clones with forged state in `tests/agent`.
+//! Each test ends with [`stage::AdversaryDaemon::assert_unharmed`]. Requests and lines at the size limits are in
+//! `tests/daemon/bounds.rs`, keepers stopped at other times in `tests/processes.rs`, and clones with forged state in
+//! `tests/agent`.
 
 mod canary;
 mod links;

@@ -1,4 +1,4 @@
-//! Links, FIFOs and devices in the state folder of the native agent, and forged folders of keepers (SECURITY 1, 2).
+//! Links, FIFOs and devices in the state folder of the native agent, and forged keeper directories (SECURITY 1, 2).
 
 use std::fs;
 
@@ -9,7 +9,7 @@ use crate::stage::AdversaryDaemon;
 
 const NAMES: [&str; 6] = ["journal.jsonl", "interaction.json", "sessions", "executions", "lock", "id"];
 
-/// What lies there instead, in a state folder.
+/// The kinds of obstacles in a state folder, and the commands that create them.
 const OBSTACLES: [(&str, &str); 3] =
     [("link", "ln -s CANARY/NAME NAME"), ("zero", "ln -s /dev/zero NAME"), ("fifo", "mkfifo NAME")];
 
@@ -40,7 +40,8 @@ fn security_2_state_that_another_agent_replaces_by_links_fifos_and_devices_is_no
     stage.assert_bystander_works();
     for (run, workspace, name) in &runs {
         let found = stage.settle(run);
-        // Without its journal the agent does nothing. The daemon names the state, so the other files are copies.
+        // Without its journal the agent does nothing. The daemon stores the state's location, so the other files are
+        // copies.
         if *name == "journal.jsonl" {
             assert_eq!(found["status"], "failed", "{workspace} {name}: {found:#}");
             assert!(!stage.workspace(workspace).join("again").exists(), "{workspace} {name}");
@@ -69,7 +70,7 @@ fn security_2_state_that_a_tool_of_the_agent_itself_replaces_during_the_turn_is_
         assert!(stage.workspace(workspace).join("replaced").exists(), "{workspace} {name}: {found:#}");
         let turns = stage.get(&format!("/v1/runs/{run}/turns")).body;
         let turn = &turns["items"][0];
-        // The record of the call that replaced it cannot be written either.
+        // The record of the call that replaced the file cannot be written either.
         if ["journal.jsonl", "executions"].contains(name) {
             let message = turn["error"]["message"].as_str().unwrap_or_default();
             assert!(
@@ -89,7 +90,7 @@ fn security_2_state_that_a_tool_of_the_agent_itself_replaces_during_the_turn_is_
     stage.assert_unharmed();
 }
 
-/// What a keeper's folder would hold, in forms that block or never end when they are read.
+/// The files of a keeper directory, in forms that block or never end when they are read.
 const FORGED: &str = r#"
 forge() {
   mkdir -p "$1/fifo" "$1/zero" "$1/link"
@@ -124,8 +125,8 @@ fn security_1_forged_folders_of_keepers_are_neither_read_nor_swept_when_a_native
     stage.assert_unharmed();
 }
 
-/// Folders of keepers that name the bystander's process and keeper, in the place where an earlier version had its keepers.
-/// `leaked` holds the secret of the bystander's keeper: not even that makes another folder a keeper's.
+/// Forged keeper directories that name the bystander's process and keeper, at the location used by an earlier version.
+/// `leaked` contains the secret of the bystander's keeper; the secret alone must not make another directory valid.
 const CONVINCING: &str = r#"
 python3 - <<'PYTHON'
 import os
@@ -173,7 +174,7 @@ fn security_1_convincing_keepers_where_an_earlier_version_had_them_are_neither_e
     let forging = stage.create("w", json!({ "execution_mode": "auto" }));
     stage.wait(&forging, &["succeeded"]);
     assert!(stage.workspace("w").join("forged").exists(), "{}", stage.complaints_of("w"));
-    // As if an earlier version had begun the run: the daemon looks there when it is over.
+    // Simulates a run begun by an earlier version: the daemon looks at this location when the run ends.
     let note = stage.home.path().join("outliving").join(&run);
     let lines = fs::read_to_string(&note).expect("a native run leaves a note");
     fs::write(&note, format!("{}\n{}", lines.trim_end(), sessions.display())).expect("it is ours");

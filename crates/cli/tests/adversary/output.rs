@@ -1,6 +1,6 @@
-//! Output without end, in one line and in very many, from agents, tools and terminals (SECURITY 9 and 14).
+//! Endless output, in one line and in many lines, from agents, tools and terminals (SECURITY 9 and 14).
 //!
-//! `OUTPUT_MIB` and `OUTPUT_LINES` make it larger: 2048 and 1000000 are the long form.
+//! `OUTPUT_MIB` and `OUTPUT_LINES` set larger sizes; the long form uses 2048 and 1000000.
 
 use serde_json::{Value, json};
 
@@ -11,7 +11,8 @@ const DEFAULT_MIB: u64 = 200;
 const LINES: &str = "OUTPUT_LINES";
 const DEFAULT_LINES: u64 = 100_000;
 
-/// Prints so many MiB in one line, and so many lines, each between what `BEFORE` and `AFTER` are.
+/// Returns a program that prints `OUTPUT_MIB` MiB in one line and then `OUTPUT_LINES` lines, each between `before` and
+/// `after`.
 fn flood(before: &str, after: &str) -> String {
     let (mib, lines) = (size(MIB, DEFAULT_MIB), size(LINES, DEFAULT_LINES));
     format!(
@@ -30,7 +31,7 @@ out.flush()
 #[test]
 fn security_9_an_agent_that_prints_without_end_harms_nobody_else() {
     let mut stage = AdversaryDaemon::new();
-    // Standard output of the agent itself: what the stage starts has none.
+    // Uses the standard output of the agent itself, because the harness starts the program without one.
     let print = flood(r#"{"type":"progress","text":""#, r#""}"#);
     stage.program("w", &format!("exec > /proc/$PPID/fd/1\ntouch begun\n{print}\ntouch printed\n"));
     let run = stage.create("w", json!({}));

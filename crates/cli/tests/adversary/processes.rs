@@ -1,6 +1,7 @@
-//! Processes that stop their keeper, leave its process group, ignore signals or multiply: a cancelled run leaves nothing behind.
+//! Processes that stop their keeper, leave its process group, ignore signals or fork repeatedly. A cancelled run leaves
+//! no process behind.
 //!
-//! That a keeper is stopped again and again, or before it could record what it holds, is in `tests/processes.rs`.
+//! Keepers that are stopped repeatedly, or before they record their child, are tested in `tests/processes.rs`.
 
 use std::fs;
 
@@ -9,7 +10,7 @@ use serde_json::json;
 
 use crate::stage::AdversaryDaemon;
 
-/// Stops every keeper among the ancestors of the program.
+/// Stops each keeper among the ancestors of the program.
 const STOP_KEEPER: &str = r#"
 process=$$
 while [ "$process" -gt 1 ]; do
@@ -35,7 +36,7 @@ fn security_10_an_agent_that_stops_its_keeper_is_canceled_over_http() {
     stage.assert_unharmed();
 }
 
-/// Each has a session of its own, ignores every signal that can be ignored, and tells its pid.
+/// Each process has a session of its own, ignores all signals that can be ignored, and reports its pid.
 const STUBBORN: &str = r#"
 rest='trap "" TERM HUP INT QUIT USR1 USR2 ALRM PIPE; echo $$ >> pids; while :; do sleep 71957; done'
 setsid bash -c "$rest" &
@@ -76,8 +77,8 @@ fn processes_in_sessions_of_their_own_that_ignore_every_signal_end_with_the_run(
     stage.assert_unharmed();
 }
 
-/// Every process forks for as long as the limit allows, and ignores what can be ignored. The second bound protects the
-/// machine where the limit does not count.
+/// Each process forks as long as the limit allows, and ignores all signals that can be ignored. The second bound
+/// protects the machine if the limit has no effect.
 const FORK_BOMB: &str = r#"
 exec python3 - <<'PYTHON'
 import os, resource, signal, time
@@ -109,7 +110,7 @@ fn a_fork_bomb_within_limits_ends_with_its_run_and_others_go_on() {
     stage.assert_unharmed();
 }
 
-/// Waits until neither the run's keeper nor any process of a hostile program is left.
+/// Waits until neither the run's keeper nor any process of a hostile program exists.
 fn assert_nothing_left(stage: &AdversaryDaemon, run: &str) {
     wait::until("no hostile process is left", || stage.hostile_processes().is_empty());
     wait::until("the keeper's folder is gone", || !stage.home.place_of(run, 1).exists());

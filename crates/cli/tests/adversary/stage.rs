@@ -1,7 +1,8 @@
-//! A daemon whose agents are hostile programs, a run that must not notice them, and a tree that must not change.
+//! A daemon whose agents are hostile programs, with a bystander run that must be unaffected and a tree that must not
+//! change.
 //!
-//! If the suite is root, the daemon and everything below it run as an ordinary user, because modes and RLIMIT_NPROC mean
-//! nothing to root.
+//! If the suite runs as root, the daemon and its children run as an ordinary user, because file modes and RLIMIT_NPROC
+//! do not apply to root.
 
 use std::{
     fs,
@@ -31,9 +32,9 @@ pub(crate) struct AdversaryDaemon {
     _model: ModelServer,
 }
 
-/// The most memory that the daemon may ever have had, in bytes.
+/// The maximum peak memory of the daemon, in bytes.
 const MAX_MEMORY: u64 = 200 << 20;
-/// How often a state without an event of its own is looked at. Each look waits for an event or a tenth of a second.
+/// The maximum number of polls for a state without an event of its own. Each poll waits for an event or 100 ms.
 const LOOKS: usize = 1_200;
 
 impl AdversaryDaemon {
@@ -41,9 +42,9 @@ impl AdversaryDaemon {
         Self::with(&[])
     }
 
-    /// A daemon with these settings in its environment.
+    /// Starts a daemon with these environment variables.
     pub(crate) fn with(settings: &[(&str, &str)]) -> Self {
-        // A user of its own for each test process: limits on processes count per user.
+        // Each test process uses its own user id, because process limits count per user.
         let owner = rustix::process::geteuid().is_root().then(|| 61_000 + std::process::id() % 4_000);
         let outside = tempfile::tempdir().expect("the test machine allows it");
         let at = |name: &str| outside.path().join(name);
@@ -80,14 +81,14 @@ impl AdversaryDaemon {
             outside,
             _model: model,
         };
-        // It lives in one process from the beginning to the end of the story.
+        // This run stays in one process from the beginning to the end of the test.
         let bystander = json!({ "engine": "parrot-sticky", "prompt": "say one" });
         stage.bystander = stage.create("bystander", bystander);
         stage.wait(&stage.bystander, &["idle"]);
         stage
     }
 
-    /// A folder in which agents work; it belongs to the daemon's user.
+    /// Creates a workspace that belongs to the daemon's user.
     pub(crate) fn workspace(&self, name: &str) -> PathBuf {
         let path = self.home.workspace(name);
         for folder in [self.home.path().join("work"), path.clone()] {
@@ -96,8 +97,8 @@ impl AdversaryDaemon {
         path
     }
 
-    /// A workspace outside the home, in memory where the machine has a file system for that: large trees are made and
-    /// deleted there without the disk.
+    /// Creates a workspace outside the home, on a tmpfs if there is one, because large trees are created and deleted
+    /// there.
     pub(crate) fn fast_workspace(&self) -> FastWorkspace {
         let memory = Path::new("/dev/shm");
         let folder = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() };
@@ -106,26 +107,26 @@ impl AdversaryDaemon {
         FastWorkspace { folder: folder.keep() }
     }
 
-    /// What the hostile agent does at every turn in the workspace of this name; `any` stands for all others. `CANARY` is
-    /// replaced by the path of the tree that must not change.
+    /// Sets the program that the hostile agent runs at each turn in the workspace of this name; `any` stands for all
+    /// others. `CANARY` is replaced by the path of the tree that must not change.
     pub(crate) fn program(&self, workspace: &str, body: &str) {
         let body = body.replace("CANARY", &self.canary.path().display().to_string());
         let path = self.outside.path().join("programs").join(format!("{workspace}.sh"));
         fs::write(path, body).expect("the test machine allows it");
     }
 
-    /// What the hostile program of this workspace complained about.
+    /// Returns the standard error of the hostile program of this workspace.
     pub(crate) fn complaints_of(&self, workspace: &str) -> String {
         let path = self.outside.path().join("errors").join(format!("{workspace}.sh"));
         fs::read_to_string(path).unwrap_or_else(|_| "it did not run".to_owned())
     }
 
-    /// The folder of a skill, for the option `skill` of a run.
+    /// Returns the folder of a skill, for the option `skill` of a run.
     pub(crate) fn skill(&self) -> PathBuf {
         self.outside.path().join("skill/heron")
     }
 
-    /// Another skill of the same name.
+    /// Creates another skill of the same name.
     pub(crate) fn other_skill(&self) -> PathBuf {
         let path = self.outside.path().join("other/heron");
         fs::create_dir_all(&path).expect("the test machine allows it");
@@ -134,8 +135,8 @@ impl AdversaryDaemon {
         path
     }
 
-    /// Moves the workspace that Abide made for a finished run to the trash, as retention does when its time is over, and
-    /// returns its place there.
+    /// Moves the workspace of a finished run to the trash, as retention does after its expiry, and returns the new
+    /// path.
     pub(crate) fn expire_workspace(&self, run: &str) -> PathBuf {
         let trash = self.home.path().join("trash");
         fs::create_dir_all(&trash).expect("the home can be written");
@@ -146,14 +147,14 @@ impl AdversaryDaemon {
         place
     }
 
-    /// Creates a run in the workspace of this name, by default a chat of the hostile agent.
+    /// Creates a run in the workspace of this name; by default a chat of the hostile agent.
     pub(crate) fn create(&self, workspace: &str, more: Value) -> String {
         let mut body = json!({ "engine": "parrot", "prompt": "go", "execution_mode": "chat",
             "workspace": self.workspace(workspace) });
         for (name, value) in more.as_object().expect("options are an object") {
             body[name] = value.clone();
         }
-        // Without a workspace, Abide makes one.
+        // Without a workspace in the request, Abide creates one.
         if body["workspace"].is_null() {
             body.as_object_mut().expect("it is an object").remove("workspace");
         }
@@ -162,13 +163,13 @@ impl AdversaryDaemon {
         created.text("/run_id").to_owned()
     }
 
-    /// Begins the next turn.
+    /// Sends a message, which begins the next turn.
     pub(crate) fn say(&self, run: &str, text: &str) {
         let sent = self.post(&format!("/v1/runs/{run}/messages"), &json!({ "text": text }));
         assert_eq!(sent.status, 202, "{}", sent.body);
     }
 
-    /// Cancels a run and waits until it is.
+    /// Cancels a run and waits for the cancellation.
     pub(crate) fn cancel(&self, run: &str) {
         let accepted = self.post(&format!("/v1/runs/{run}/cancel"), &json!({}));
         assert_eq!(accepted.status, 200, "{}", accepted.body);
@@ -179,7 +180,6 @@ impl AdversaryDaemon {
         self.home.client().and_then(|client| client.post(path, body)).expect("the daemon answers")
     }
 
-    /// Calls a terminal method.
     pub(crate) fn rpc(&self, method: &str, params: Value) -> Value {
         let call = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
         let answered = self.post("/v1/rpc", &call);
@@ -187,14 +187,14 @@ impl AdversaryDaemon {
         answered.body
     }
 
-    /// What the daemon answers; it must not contain anything of the canary tree.
+    /// Sends a GET request and checks that the response contains nothing of the canary tree.
     pub(crate) fn get(&self, path: &str) -> TestHttpResponse {
         let response = self.home.client().and_then(|client| client.get(path)).expect("the daemon answers");
         assert!(!response.body.to_string().contains(SECRET), "{path}: {}", response.body);
         response
     }
 
-    /// The paths of a run's artifacts, as listed.
+    /// Returns the listed paths of a run's artifacts.
     pub(crate) fn artifacts(&self, run: &str) -> Vec<String> {
         let listed = self.get(&format!("/v1/runs/{run}/artifacts?limit=100"));
         assert_eq!(listed.status, 200, "{}", listed.body);
@@ -202,7 +202,7 @@ impl AdversaryDaemon {
         items.iter().filter_map(|item| item["path"].as_str().map(str::to_owned)).collect()
     }
 
-    /// Waits until a run has one of these states.
+    /// Waits until a run has one of these statuses.
     pub(crate) fn wait(&self, run: &str, statuses: &[&str]) -> Value {
         for _ in 0..LOOKS {
             let seen = self.feed.seen().len();
@@ -218,18 +218,18 @@ impl AdversaryDaemon {
         panic!("{run} does not come to {statuses:?}\n{}", self.home.complaints());
     }
 
-    /// Waits until a turn is over or asks a question.
+    /// Waits until a turn has ended or has asked a question.
     pub(crate) fn settle(&self, run: &str) -> Value {
         self.wait(run, &["idle", "waiting_user", "succeeded", "failed"])
     }
 
-    /// Waits until the hostile agent in this workspace has made this file.
+    /// Waits until the hostile agent has created this file in its workspace.
     pub(crate) fn wait_for_file(&self, workspace: &str, name: &str) {
         let path = self.home.workspace(workspace).join(name);
         wait::until(name, || path.exists());
     }
 
-    /// The processes of hostile programs that are alive.
+    /// Returns the live processes of hostile programs.
     pub(crate) fn hostile_processes(&self) -> Vec<u32> {
         let mark = format!("HOSTILE={}", self.outside.path().display());
         let all = fs::read_dir("/proc").expect("processes are listed").flatten();
@@ -241,7 +241,7 @@ impl AdversaryDaemon {
         pids.filter(is_marked).collect()
     }
 
-    /// The processes of the run beside.
+    /// Returns the processes of the bystander run.
     pub(crate) fn bystander(&self) -> BystanderProcesses {
         let keeper = self.home.keeper_of(&self.bystander, 1).expect("it has a keeper").pid;
         let turns = self.get(&format!("/v1/runs/{}/turns", self.bystander)).body;
@@ -249,7 +249,7 @@ impl AdversaryDaemon {
         BystanderProcesses { place: self.home.place_of(&self.bystander, 1), keeper, agent }
     }
 
-    /// The run beside answers in the process in which it began, while the hostile ones are at work.
+    /// Checks that the bystander run answers in its original process while hostile programs are running.
     pub(crate) fn assert_bystander_works(&self) {
         self.say(&self.bystander, "say two");
         let answered = self.wait(&self.bystander, &["idle"]);
@@ -266,7 +266,8 @@ impl AdversaryDaemon {
         assert_eq!(pids.len(), 1, "its process was lost: {turns:#}");
     }
 
-    /// The daemon is the one that was started, had little memory, serves others, and nothing outside was changed.
+    /// Checks that the daemon is still the same process, stayed within its memory limit and serves other runs, and that
+    /// nothing outside was changed.
     pub(crate) fn assert_unharmed(&mut self) {
         self.assert_bystander_works();
         let fresh = json!({ "engine": "parrot-sticky", "prompt": "say fine", "execution_mode": "auto" });
@@ -294,7 +295,7 @@ impl Drop for AdversaryDaemon {
     }
 }
 
-/// The folder and the pid of the keeper of the run beside, and the pid of its agent.
+/// The keeper directory and the keeper's pid of the bystander run, and the pid of its agent.
 pub(crate) struct BystanderProcesses {
     pub(crate) place: PathBuf,
     pub(crate) keeper: u32,
@@ -313,7 +314,7 @@ impl FastWorkspace {
 
 impl Drop for FastWorkspace {
     fn drop(&mut self) {
-        // The standard library's removal recurses, and these trees are too deep for that.
+        // `std::fs::remove_dir_all` recurses, and these trees are too deep for that.
         let (parent, name) = (self.folder.parent(), self.folder.file_name());
         if let (Some(Ok(parent)), Some(name)) = (parent.map(Directory::open), name) {
             remove(&parent, name, wait::LIMIT);
@@ -342,8 +343,8 @@ fn executable(path: &Path, text: &str) {
     fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("it is ours");
 }
 
-/// The model orders, once, what the prompt says between `<do>` and `</do>`. With `<all>` it orders the same in a shell that
-/// remembers, and asks a person.
+/// Answers with one call of the command between `<do>` and `</do>` in the prompt. With `<all>` it also runs the command
+/// in a persistent shell and asks a person.
 fn obey(heard: &ReceivedRequest) -> ScriptedAnswer {
     let prompt = heard.last_user();
     let order = prompt.split_once("<do>").and_then(|(_, rest)| rest.split_once("</do>"));
@@ -361,8 +362,8 @@ fn obey(heard: &ReceivedRequest) -> ScriptedAnswer {
     }
 }
 
-/// In the place of the parrot: its dialogue, around the program that belongs to the workspace. What it starts carries a mark
-/// in its environment.
+/// Replaces the parrot: speaks its protocol and runs the program of the workspace. Processes that it starts are marked
+/// in their environment.
 const WRAPPER: &str = r#"#!/bin/bash
 case "$*" in *--version*) echo "abide 0.1.0"; exit;; *--help*) echo "--resume"; exit;; esac
 session=s$$

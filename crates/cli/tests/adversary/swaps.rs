@@ -1,4 +1,4 @@
-//! Directories that are swapped for links while Abide works on them.
+//! Directories that are replaced by links while Abide uses them.
 
 use std::{
     fs,
@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 
 use crate::stage::AdversaryDaemon;
 
-/// Swaps each path for a link into the canary tree and back, one after the other, until it is killed. Of a path whose parent
-/// is a link at the moment nothing is swapped, because that would be done in the canary tree.
+/// Replaces each path by a link into the canary tree and back, in turn, until it is killed. A path whose parent is
+/// currently a link is skipped, because the swap would change the canary tree.
 const RACER: &str = r#"
 case $PROMPT in *race*) ;; *) exit;; esac
 exec python3 - <<'PYTHON'
@@ -48,7 +48,7 @@ fn folders_that_are_swapped_for_links_while_turns_begin_and_artifacts_are_listed
     let skills = [stage.skill(), stage.other_skill()];
     let mut statuses = Vec::new();
     for round in 0..ROUNDS {
-        // Each run wants another skill of the same name than the one before, so the copy is replaced.
+        // Successive runs use different skills of the same name, so that the copy is replaced each time.
         let options = json!({ "execution_mode": "auto", "skill": skills[round % 2] });
         let run = stage.create("w", options);
         loop {

@@ -1,6 +1,7 @@
-//! Trees that are deep, wide, closed or oddly named, wherever Abide lists, copies or deletes (SECURITY 4).
+//! Deep, wide, unreadable and oddly named trees at each place where Abide lists, copies or deletes (SECURITY 4).
 //!
-//! `TREES_COUNT` and `TREES_DEPTH` make them larger; they have no prefix of ours, because those are not inherited by tests.
+//! `TREES_COUNT` and `TREES_DEPTH` set larger sizes. They lack the prefix `ABIDE_`, because variables with it are not
+//! inherited by tests.
 
 use std::fs;
 
@@ -14,7 +15,7 @@ const DEFAULT_COUNT: u64 = 20_000;
 const DEPTH: &str = "TREES_DEPTH";
 const DEFAULT_DEPTH: u64 = 15_000;
 
-/// Makes trees: `deep`, `wide`, `odd` and `all` of them, in places that `BODY` names.
+/// Defines functions that create trees (`deep`, `wide`, `odd` and `all`) and runs `BODY`.
 const TREES: &str = r#"
 python3 - <<'PYTHON'
 import os
@@ -71,7 +72,7 @@ all(".parrot/skills/heron", {depth}, {count})
 open(".parrot/skills/heron/.abide-copy", "w").write("run_of_another\n")
 "#
     );
-    // The run's id is known to the agent only from the mark.
+    // The agent can learn the run's id only from the copy's mark file.
     let body = format!("tr -d '\\n' < .parrot/skills/heron/.abide-copy > run\n{}", program(&body));
     stage.program("any", &body);
     let run = stage.create("unused", json!({ "workspace": place.path(), "skill": stage.skill() }));
@@ -92,7 +93,7 @@ open(".parrot/skills/heron/.abide-copy", "w").write("run_of_another\n")
     stage.assert_unharmed();
 }
 
-/// Smaller by default than the one above, because it lies on the disk of the home.
+/// Smaller by default than the test above, because it uses the disk of the home.
 #[test]
 fn security_4_expired_workspaces_with_deep_wide_closed_and_oddly_named_folders_are_deleted() {
     let (count, depth) = (size(COUNT, DEFAULT_COUNT / 10), size(DEPTH, DEFAULT_DEPTH / 5));
@@ -137,7 +138,7 @@ fn listings_of_artifacts_in_deep_wide_closed_and_oddly_named_folders_are_bounded
     for path in refused {
         assert_eq!(read(path), 404, "{path}");
     }
-    // A path that is longer than any system takes.
+    // A path longer than the system's limit.
     assert_eq!(read(&format!("deep/{}", "d/".repeat(4_000) + "d")), 404);
     stage.program("any", "true");
     stage.say(&run, "again");
@@ -146,7 +147,7 @@ fn listings_of_artifacts_in_deep_wide_closed_and_oddly_named_folders_are_bounded
     stage.assert_unharmed();
 }
 
-/// Skills that an agent prepares for the next run: the name of each and what it holds.
+/// Skills that an agent prepares for the next run: each name and the code that creates its content.
 const SKILLS: [(&str, &str); 6] = [
     ("deep", "deep(path + \"/deep\", DEPTH)"),
     ("wide", "wide(path + \"/wide\", COUNT)"),

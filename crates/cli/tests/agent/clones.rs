@@ -1,5 +1,5 @@
-//! State folders that others wrote: a cloned repository brings a `.abide` along, or a tool changes or deletes the one that
-//! is there.
+//! State folders from an untrusted source: a cloned repository contains an `.abide`, or a tool changes or deletes the
+//! existing one.
 
 use std::{fs, os::unix::fs::symlink};
 
@@ -11,7 +11,7 @@ use super::{
     stage::{AgentTestHome, ended, kill, results, runs, script, shell},
 };
 
-/// A journal in which a run failed although a call of `note` is open.
+/// A journal in which a run failed while a call of `note` is open.
 pub(crate) fn forged() -> String {
     let events = [
         json!({ "seq": 1, "ts": "t", "type": "RUN_START", "payload": { "run_id": "r", "agent": "a", "model": "m" } }),
@@ -31,7 +31,7 @@ fn request(seq: u64, tool: &str, arguments: Value) -> Value {
     json!({ "seq": seq, "ts": "t", "type": "ACTION_REQUEST", "payload": payload })
 }
 
-/// A stage whose working directory is a clone with a forged journal.
+/// Creates a home whose working directory is a clone with a forged journal.
 pub(crate) fn clone(answers: impl IntoIterator<Item = ScriptedAnswer>) -> AgentTestHome {
     let stage = AgentTestHome::new(script(answers));
     fs::create_dir_all(stage.state()).unwrap();
@@ -66,7 +66,7 @@ fn an_adopted_clone_is_history_and_its_open_calls_are_unknown() {
     assert_eq!(fs::read_to_string(stage.work().join("notes.txt")).unwrap(), "own\n");
     let seen = results(&stage.model.heard()[0]);
     assert!(seen.len() == 2 && seen.iter().all(|text| text.contains("is unknown")), "{seen:#?}");
-    // It is Abide's own from now on.
+    // From now on the state belongs to Abide.
     assert_eq!(stage.run(&["--message", "hi"]).expect(0).stdout, "done\n");
     stage.assert_in_order();
 }
@@ -110,7 +110,7 @@ fn a_line_that_a_tool_appends_to_the_journal_is_found_by_the_next_command() {
     assert!(refused.expect(2).stderr.contains(&format!("line {line}: ")), "{}", refused.stderr);
 }
 
-/// A run whose tool does this in the working directory while a session is open.
+/// Runs an agent whose tool executes `command` in the working directory while a session is open.
 fn deleting(command: &str) -> (AgentTestHome, super::stage::AgentCommandOutput, Vec<u32>) {
     let more = format!(
         "  - name: clean\n    description: Deletes files.\n    command: [sh, -c, 'ls .abide/sessions; {command}']\n"
@@ -172,7 +172,7 @@ fn what_was_deleted_while_a_question_waits_ends_the_run_with_an_error_and_leaves
     }
 }
 
-/// The parts of a state folder that the journal does not depend on.
+/// The journal does not depend on these parts of a state folder.
 #[test]
 fn a_waiting_agent_goes_on_without_the_copies_that_were_deleted() {
     let ask = ScriptedAnswer::call("ask_human", json!({ "question": "?" }));
@@ -188,15 +188,15 @@ fn a_waiting_agent_goes_on_without_the_copies_that_were_deleted() {
     assert_eq!(processes_in(&stage.work()), [0_u32; 0]);
 }
 
-/// An agent that asked, and whose state is as an earlier version left it: the keeper of its session lies in the state
-/// folder, and the home has nothing. With the pid of its shell.
+/// Creates the state of an agent that has asked, as left by an earlier version: the keeper of its session is in the
+/// state folder, and the home has no record. Returns the pid of its shell too.
 fn upgraded(command: &str) -> (AgentTestHome, u32) {
     let ask = ScriptedAnswer::call("ask_human", json!({ "question": "?" }));
     let stage =
         AgentTestHome::new(script([shell(command), ask, shell("echo x is $x"), ScriptedAnswer::say("done")]));
-    // A home of its own, in which the keeper's folder can be a link to where an earlier version had it.
+    // A separate home in which the keeper's directory can be a link to the location used by an earlier version.
     let before = stage.home().with_file_name("before");
-    // Earlier versions did not isolate anything.
+    // Earlier versions had no isolation.
     let mut first = stage.command(&["--message", "go", "--isolation", "off"]);
     first.env("ABIDE_HOME", &before);
     ended(first).expect(101);
@@ -229,7 +229,7 @@ fn an_agent_of_an_earlier_version_goes_on_if_its_keeper_lives() {
 
 #[test]
 fn state_of_an_earlier_version_is_foreign_if_no_keeper_of_that_time_proves_it() {
-    // A keeper that began after this version was first used in the home.
+    // A keeper that was started after this version was first used in the home.
     let (stage, pid) = upgraded("x=7");
     let first = json!({ "pid": 1, "start_time": 1, "boot_id": boot_id() });
     fs::create_dir_all(stage.home().join("agents")).unwrap();
@@ -238,7 +238,7 @@ fn state_of_an_earlier_version_is_foreign_if_no_keeper_of_that_time_proves_it() 
     assert!(refused.expect(2).stderr.contains("--adopt"), "{}", refused.stderr);
     assert!(runs(pid), "a process was ended because of files in the workspace");
     kill(pid);
-    // No keeper at all.
+    // No keeper exists.
     let (stage, pid) = upgraded("x=7");
     kill(parent(pid));
     kill(pid);

@@ -1,4 +1,4 @@
-//! From `abide agent init` to an answer without editing anything, as the guide has it; and what mistakes look like.
+//! From `abide agent init` to an answer without editing any file, as in the guide; and the messages for mistakes.
 
 use std::{fs, path::Path, process::Stdio};
 
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::stage::{AgentCommandOutput, AgentTestHome, ended, results, script, shell};
 
-/// A command of the real binary in a folder, with a model at this address.
+/// Runs the real binary in a folder, with a model at this address.
 fn abide(folder: &Path, model: &str, words: &[&str]) -> AgentCommandOutput {
     let mut command = environment::abide(env!("CARGO_BIN_EXE_abide"));
     command.args(words).current_dir(folder).stdin(Stdio::null()).env("ABIDE_HOME", folder.join("home"));
@@ -107,7 +107,7 @@ fn nobody_at_the_models_address_is_told_and_the_same_command_goes_on() {
         run.expect(1).stderr.contains("Connection refused (os error 111); run the same command again"),
         "{run:?}"
     );
-    let _back = ModelServer::start_on(port, ModelScript::new().then(ScriptedAnswer::say("late, and well")));
+    let _server = ModelServer::start_on(port, ModelScript::new().then(ScriptedAnswer::say("late, and well")));
     assert_eq!(abide(folder.path(), &base, &words).expect(0).stdout.trim_end(), "late, and well");
 }
 
@@ -131,7 +131,7 @@ fn no_tool_sees_the_key_of_a_model_whatever_names_it() {
         let mut command = stage.command(&["--message", if elsewhere { "go" } else { "again" }]);
         command.env("T_KEY", key).env("T_COPY", key).env("T_HEADER", &header).env("T_OTHER", "1");
         if elsewhere {
-            // The same server under another address: the key is not for it, and no business of tools either.
+            // The same server under another URL: the key is not sent to it and not passed to tools.
             command.env("ABIDE_MODEL_BASE_URL", stage.model.url("/v1/"));
         } else {
             command.env("ABIDE_MODEL_API_KEY", "sk-another-key-0123");

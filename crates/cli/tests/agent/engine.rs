@@ -1,5 +1,5 @@
-//! The agent as an engine: the real daemon runs it, people answer over HTTP, and whatever is killed in between, the
-//! daemon's ledger and the agent's journal tell the same.
+//! The native agent as an engine: the real daemon runs it, and questions are answered over HTTP. After any kill the
+//! daemon's ledger and the agent's journal agree.
 
 mod workspaces;
 
@@ -13,14 +13,14 @@ use serde_json::{Value, json};
 
 use super::stage::{CONFIG, events, kill, results, runs, script, sessions, shell};
 
-/// A home whose daemon knows one agent, and its model.
+/// A home whose daemon has one agent configured, and its model.
 struct AgentEngineDaemon {
     home: TestHome,
     model: ModelServer,
     feed: EventReader,
 }
 
-/// More looks than any story needs; each waits for news or a moment.
+/// The maximum number of polls; each waits for an event or a short time.
 const LOOKS: usize = 1_000;
 
 impl AgentEngineDaemon {
@@ -56,7 +56,6 @@ impl AgentEngineDaemon {
         self.home.client().unwrap().get(&format!("/v1/runs/{run}")).unwrap().body
     }
 
-    /// Waits until a run has this status.
     fn until(&self, run: &str, status: &str) -> Value {
         self.until_it(run, status, |found| found["status"] == status)
     }
@@ -84,20 +83,20 @@ impl AgentEngineDaemon {
         self.post(&format!("/v1/runs/{run}/messages"), &json!({ "message_id": id, "text": text }));
     }
 
-    /// The agent's state folder for a run.
+    /// Returns the agent's state folder for a run.
     fn state(&self, run: &str) -> PathBuf {
         let session = self.run(run)["engine_session"].as_str().unwrap().to_owned();
         self.home.workspace("one").join(".abide/native").join(session)
     }
 
-    /// Everything that `abide show` tells.
+    /// Returns the output of `abide show`.
     fn show(&self, run: &str) -> Value {
         let shown = self.home.run(&["show", run, "--json"]);
         assert_eq!(shown.code, Some(0), "{shown:?}");
         serde_json::from_str(&shown.stdout).unwrap()
     }
 
-    /// The process of the turn at work.
+    /// Returns the pid of the current turn's process.
     fn agent(&self, run: &str) -> u32 {
         let turns = self.show(run)["turns"].clone();
         let last = turns.as_array().unwrap().last().unwrap().clone();
@@ -105,14 +104,14 @@ impl AgentEngineDaemon {
         u32::try_from(attempts.last().unwrap()["pid"].as_u64().unwrap()).unwrap()
     }
 
-    /// So many short whiles, in each of which something else may just be happening.
+    /// Waits for the duration of `moments` requests, so that a kill hits different points of the execution.
     fn moments(&self, moments: u64) {
         for _ in 0..moments {
             self.home.client().unwrap().get("/v1/runs").unwrap();
         }
     }
 
-    /// Kills the process of turn 2, which cannot end by itself, when it was given so many moments.
+    /// Calls `moment` and then kills the process of turn 2, which cannot end by itself.
     fn kill_second(&self, run: &str, moment: impl FnOnce()) {
         let path = format!("/v1/runs/{run}/turns");
         for _ in 0..LOOKS {
@@ -131,7 +130,7 @@ impl AgentEngineDaemon {
         panic!("turn 2 of {run} has no process");
     }
 
-    /// Waits until no process that was there for these sessions is left.
+    /// Waits until none of the processes of these sessions exists.
     fn until_gone(&self, sessions: &[(String, u32)]) {
         for _ in 0..LOOKS {
             if sessions.iter().all(|(_, pid)| !runs(*pid)) {
@@ -142,7 +141,7 @@ impl AgentEngineDaemon {
         panic!("sessions are left: {sessions:?}");
     }
 
-    /// Both ledgers have the same turns, questions and answers; the one over HTTP, the other on disk.
+    /// Checks that the ledger (over HTTP) and the journal (on disk) have the same turns, questions and answers.
     fn agree(&self, run: &str) {
         let shown = self.show(run);
         let agent = &shown["agent"];
@@ -151,7 +150,7 @@ impl AgentEngineDaemon {
         let answered = own.iter().filter(|question| question["state"] == "answered").count();
         assert_eq!(agent["questions"], own.len(), "{shown:#}");
         assert_eq!(agent["answers"], answered, "{shown:#}");
-        // Every turn told the agent something: an answer to its question, or a message.
+        // Each turn gave the agent an answer to its question or a message.
         let turns = shown["turns"].as_array().unwrap();
         let said = agent["messages"].as_u64().unwrap() + agent["answers"].as_u64().unwrap();
         assert_eq!(said, turns.len() as u64, "{shown:#}");
@@ -258,7 +257,7 @@ fn the_agent_is_killed_in_a_call_and_the_chat_goes_on_with_what_is_known() {
     house.until_gone(&ours);
 }
 
-/// Asks once, and is done when it has the answer and the gate is open.
+/// Asks once, and finishes after the answer when the gate is open.
 fn asks_once(gate: &TestGate) -> ModelScript {
     let gate = gate.clone();
     ModelScript::new().decide(move |heard| {
@@ -267,14 +266,14 @@ fn asks_once(gate: &TestGate) -> ModelScript {
     })
 }
 
-/// A gate that stands open.
+/// Creates an open gate.
 fn open_gate() -> TestGate {
     let gate = TestGate::new();
     gate.open();
     gate
 }
 
-/// The answers that the agent has journalled.
+/// Returns the answers in the agent's journal.
 fn answers(house: &AgentEngineDaemon, run: &str) -> Vec<String> {
     let journal = events(&house.state(run));
     let results = journal.iter().filter(|event| event["type"] == "ACTION_RESULT");
@@ -283,7 +282,7 @@ fn answers(house: &AgentEngineDaemon, run: &str) -> Vec<String> {
 
 #[test]
 fn wherever_the_agent_is_killed_with_an_answer_in_hand_no_other_words_are_taken_for_it() {
-    // The last time, the agent has taken the answer and waits for the model; before that, it may be anywhere.
+    // In the last round the agent has read the answer and waits for the model; in the others it may be anywhere.
     for moment in 0..=8 {
         let gate = TestGate::new();
         let (house, _daemon) = AgentEngineDaemon::new(asks_once(&gate));
@@ -299,7 +298,7 @@ fn wherever_the_agent_is_killed_with_an_answer_in_hand_no_other_words_are_taken_
         });
         if after["status"] == "waiting_user" {
             assert!(moment < 8, "the answer was taken, and is asked for again");
-            // The answer was never heard, so the same is asked again.
+            // The answer was never read, so the same question is asked again.
             assert_eq!(answers(&house, &run), [""; 0], "moment {moment}");
             house.reply(&run, "7");
             house.until_it(&run, "turn 4", |found| found["status"] == "idle" && found["turn_index"] == 4);
@@ -391,7 +390,7 @@ fn a_sensitive_answer_is_in_the_ledger_and_the_model_and_nowhere_else() {
     house.until(&run, "succeeded");
     assert_eq!(last_results(&house)[0], secret);
     house.agree(&run);
-    // The ledger keeps what a person answered, as it keeps every answer.
+    // The ledger keeps the answer, as it keeps all answers.
     assert_eq!(house.show(&run)["interactions"][0]["reply"], secret);
     let ledger = |name: &str| name.starts_with("abide.db");
     let holding = holding(house.home.path(), secret.as_bytes());
@@ -410,7 +409,7 @@ fn the_key_of_the_model_reaches_the_model_and_neither_tools_nor_files() {
     let config = fs::read_to_string(&path).unwrap();
     fs::write(path, config.replace("  name: loopback", "  name: loopback\n  api_key_env: T_KEY")).unwrap();
     daemon.kill();
-    // Without this setting the agent gets none of them (SECURITY 24).
+    // Without this setting the agent gets none of the variables (SECURITY 24).
     let passed = ("ABIDE_ENGINES_NATIVE_PASS_ENV", "ABIDE_HOME T_*");
     let _daemon = house.home.start_with(&[passed, ("T_KEY", key), ("T_COPY", key), ("T_OTHER", "1")]);
     let run = house.begin("interactive", "look");
@@ -421,7 +420,7 @@ fn the_key_of_the_model_reaches_the_model_and_neither_tools_nor_files() {
     assert_eq!(holding(house.home.path(), key.as_bytes()), [""; 0]);
 }
 
-/// What a tool tries to change, and what it tries to see.
+/// Attempts to write and to read files inside and outside the workspace.
 const TRESPASS: &str = "echo x > inside && echo INSIDE; echo x > \"$ABIDE_HOME/outside\" && echo OUTSIDE; \
     cat \"$ABIDE_HOME/token\" \"$ABIDE_HOME/abide.db\" >/dev/null && echo SEEN; echo done";
 
@@ -434,7 +433,7 @@ fn a_read_only_native_run_has_tools_that_write_nothing_and_see_nothing_of_the_ho
         (json!({ "isolation": "off" }), "INSIDE\nOUTSIDE\nSEEN\ndone\n"),
     ];
     for (options, expected) in cases {
-        // A shell session, and a tool that is started for one call.
+        // Tested with a shell session and with a tool that is started for one call.
         let (house, _daemon) = AgentEngineDaemon::new(script([
             shell(&format!("({TRESPASS}) 2>/dev/null")),
             ScriptedAnswer::call("note", json!({ "text": "hello" })),
@@ -481,7 +480,7 @@ fn a_workspace_without_a_definition_is_explained() {
     assert!(failed["error"]["message"].as_str().unwrap().contains("abide agent init"), "{failed:#}");
 }
 
-/// The names of the files below a folder that hold these bytes.
+/// Returns the names of the files below a folder that contain these bytes.
 fn holding(folder: &std::path::Path, bytes: &[u8]) -> Vec<String> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok) {

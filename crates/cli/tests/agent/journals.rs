@@ -1,4 +1,4 @@
-//! Journals that were cut, edited or reformatted.
+//! Journals that were truncated, edited or reformatted.
 
 use std::fs;
 
@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::stage::{AgentTestHome, results, runs, script, shell};
 
-/// A stage whose run waits for an answer, and the path of its journal.
+/// Creates a home whose run waits for an answer, and returns the path of its journal.
 fn waiting() -> (AgentTestHome, std::path::PathBuf) {
     let stage = AgentTestHome::new(script([
         ScriptedAnswer::call("note", json!({ "text": "x" })),
@@ -40,7 +40,7 @@ fn a_piece_of_a_line_that_abide_did_not_announce_is_foreign_and_adopted_on_reque
     assert!(numbers.iter().copied().eq(1..=numbers.len() as u64), "{numbers:?}");
 }
 
-/// The complaint about a journal with this text, which must stay.
+/// Returns the error message for a changed journal, which must be left unchanged.
 fn refused(change: impl Fn(&str) -> String) -> String {
     let (stage, path) = waiting();
     let text = change(&fs::read_to_string(&path).unwrap());
@@ -132,7 +132,7 @@ fn everything_in_the_state_folder_is_private() {
         }
     };
     check("fresh");
-    // As an earlier version left it.
+    // The modes that an earlier version left.
     fs::set_permissions(&state, fs::Permissions::from_mode(0o755)).unwrap();
     fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
     let torn = fs::read_to_string(&path).unwrap() + r#"{"seq":12,"ts":"2026-"#;

@@ -1,4 +1,4 @@
-//! Budgets, and models that make mistakes.
+//! Limits of the agent, and errors of models.
 
 use abide_testkit::model::{ModelScript, ScriptedAnswer, TestGate};
 use serde_json::json;
@@ -72,7 +72,7 @@ fn old_observations_make_room_when_the_window_is_full() {
     stage.assert_in_order();
 }
 
-/// A tool that prints as many bytes as it is told.
+/// A tool that prints a given number of bytes.
 const DUMP: &str = r#"
   - name: dump
     description: Prints many bytes.
@@ -88,7 +88,7 @@ fn dump(calls: usize, bytes: u64) -> ScriptedAnswer {
     })
 }
 
-/// A server that refuses requests of more bytes.
+/// Adds a rule that refuses requests longer than `most` bytes.
 fn narrow(script: ModelScript, most: usize) -> ModelScript {
     let body = r#"{"error":{"code":"context_length_exceeded","message":"maximum context length exceeded"}}"#;
     script.when(move |heard| heard.raw.to_string().len() > most, ScriptedAnswer::raw(400, body))
@@ -136,7 +136,7 @@ fn arguments_of_any_depth_leave_a_journal_that_can_be_read() {
     for depth in [63, 64, 126, 127, 128, 1_000, 100_000] {
         let nested = format!("{}1{}", "[".repeat(depth - 1), "]".repeat(depth - 1));
         let text = format!(r#"{{"text":{nested}}}"#);
-        // As text, and as the object itself, which some servers send.
+        // As a string, and as an object, which some servers send.
         for arguments in [json!(text).to_string(), text.clone()] {
             let call = format!(
                 r#"{{"id":"c1","type":"function","function":{{"name":"note","arguments":{arguments}}}}}"#
@@ -179,7 +179,7 @@ fn an_answer_that_was_cut_at_its_length_is_told_whole() {
     child.kill().unwrap();
     child.wait().unwrap();
     gate.open();
-    // A failure between two parts does no harm either.
+    // A failure between two parts of an answer is handled too.
     stage.model.follow(script([cut(parts[2]), ScriptedAnswer::status(400, "no")]));
     stage.run(&["--message", "go"]).expect(1);
     stage.model.follow(script([ScriptedAnswer::say(parts[3])]));
@@ -187,7 +187,7 @@ fn an_answer_that_was_cut_at_its_length_is_told_whole() {
     assert_eq!(stage.run(&["--message", "go"]).expect(0).stdout, format!("{whole}\n"));
     assert_eq!(stage.run(&["--message", "go"]).expect(0).stdout, format!("{whole}\n"));
     assert_eq!(stage.events("RUN_END").pop().unwrap()["answer"], whole.as_str());
-    // What is said next is another answer.
+    // The next message gets a separate answer.
     stage.model.follow(script([ScriptedAnswer::say("Yes.")]));
     assert_eq!(stage.run(&["--message", "really?"]).expect(0).stdout, "Yes.\n");
 }

@@ -1,4 +1,4 @@
-//! The native agent as people run it: the real binary, real shells, and a model that is not one.
+//! The native agent as users run it: the real binary, real shells, and a scripted model server.
 
 #![expect(clippy::unwrap_used, reason = "all of this is a test")]
 
@@ -12,8 +12,8 @@ mod people;
 mod recovery;
 mod stage;
 mod stories;
-// Kills the agent around each write to its journal, which needs a binary with failpoints: `cargo xtask ci` builds one and
-// runs these tests with it, `cargo xtask test` does not.
+// Kills the agent around each write to its journal. This needs a binary with failpoints: `cargo xtask ci` builds one
+// and runs these tests, `cargo xtask test` does not.
 #[cfg(feature = "failpoints")]
 mod sweep;
 mod terminal;

@@ -1,4 +1,4 @@
-//! Definitions that cannot work, tools that do not, and calls that make no sense.
+//! Invalid definitions, failing tools and invalid calls.
 
 use std::fs;
 
@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::stage::{AgentTestHome, results, script};
 
-/// A stage with one more tool.
+/// Creates a home with an additional tool.
 fn with_tool(model: ModelScript, tool: &str) -> AgentTestHome {
     let stage = AgentTestHome::new(model);
     let path = stage.work().with_file_name("agent").join("config.yaml");

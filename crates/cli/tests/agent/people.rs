@@ -1,4 +1,4 @@
-//! Questions, answers, and which of them make sense.
+//! Questions and answers, and the refusal of invalid answers.
 
 use std::io::Write;
 use std::process::Stdio;
@@ -72,7 +72,7 @@ fn nothing_to_do_is_a_mistake_of_whoever_typed() {
     assert_eq!(stage.model.heard().len(), 0);
 }
 
-/// Answers over standard input, as a program does with what is sensitive.
+/// Answers over standard input, as a program does with sensitive data.
 fn answer(stage: &AgentTestHome, text: &str) -> AgentCommandOutput {
     let mut command = stage.command(&["--answer", "-"]);
     let mut child =
@@ -147,12 +147,12 @@ fn the_number_of_an_option_stands_for_its_text() {
     assert!(waiting.expect(101).stderr.contains("2) coffee"), "{}", waiting.stderr);
     stage.run(&["--answer", "2"]).expect(101);
     stage.run(&["--answer", "4"]).expect(101);
-    // An option that is called so takes precedence over the option with this number.
+    // An option with this text takes precedence over the option with this number.
     stage.run(&["--answer", "1"]).expect(101);
     stage.run(&["--answer", "=2"]).expect(101);
     stage.model.follow(ModelScript::new().otherwise(ScriptedAnswer::say("done")));
     stage.run(&["--answer", "2"]).expect(0);
-    // The same command again gives the same answer again.
+    // The same command again returns the same result.
     assert_eq!(stage.run(&["--answer", "2"]).expect(0).stdout, "done\n");
     assert_eq!(stage.run(&["--answer", "coffee"]).expect(0).stdout, "done\n");
     stage.run(&["--answer", "1"]).expect(2);

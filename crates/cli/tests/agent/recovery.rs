@@ -1,4 +1,4 @@
-//! What a run finds that was killed, and whose sessions were.
+//! Recovery of a killed run, with and without its sessions.
 
 use std::os::unix::process::ExitStatusExt;
 
@@ -61,7 +61,7 @@ fn a_recycled_pid_is_not_taken_for_the_session() {
     stage.run(&["--message", "go"]).expect(101);
     let (id, pid) = stage.sessions().remove(0);
     kill(pid);
-    // Somebody else lives under the pid that is written down, and must be left alone.
+    // Another process has the recorded pid and must not be touched.
     #[expect(clippy::disallowed_methods, reason = "a process that is not ours to find")]
     let mut stranger = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
     std::fs::write(stage.state().join("sessions").join(&id).join("pid.txt"), format!("{}\n", stranger.id()))
@@ -95,7 +95,7 @@ fn a_call_under_way_when_we_are_killed_is_ended_and_told_to_be_unknown() {
     assert!(!stage.work().join("notes.txt").exists());
     let statuses: Vec<_> = stage.events("ACTION_RESULT").iter().map(|r| r["status"].clone()).collect();
     assert_eq!(statuses, ["unknown", "unknown"]);
-    // What was begun has a folder with what is known of it; what was not begun has none (B4).
+    // A call that was begun has a folder with its record; a call that was not begun has none (B4).
     let places: Vec<_> = stage.events("ACTION_RESULT").iter().map(|r| r["execution_ref"].clone()).collect();
     let place = places[0].as_str().expect("a result names its folder");
     assert!(stage.state().join(place).join("call.json").exists() && places[1].is_null(), "{places:?}");
@@ -130,7 +130,7 @@ fn b8_an_interpreter_that_works_on_while_we_are_killed_is_told_to_be_at_work() {
     assert!(seen[1].contains("The outcome of this call is unknown"), "{seen:#?}");
     assert!(!seen[1].contains("nothing of it runs any more"), "{seen:#?}");
     assert!(seen[1].contains(&format!("Session {id} is alive")), "{seen:#?}");
-    // The state of the interpreter is kept, and what it printed for the earlier call is not this call's answer.
+    // The interpreter keeps its state, and its output for the earlier call is not the answer to this one.
     let (_, answer) = seen[4].rsplit_once("output]\n").unwrap_or(("", &seen[4]));
     assert_eq!(answer, "x is 6", "{seen:#?}");
     assert_eq!(seen.iter().filter(|text| text.contains("the work is done")).count(), 1, "{seen:#?}");
@@ -265,7 +265,7 @@ fn two_processes_in_one_directory_are_refused() {
     assert_eq!(String::from_utf8_lossy(&first.stdout), "done\n");
 }
 
-/// The processes that work below a directory.
+/// Returns the processes whose working directory is below a directory.
 pub(crate) fn processes_in(directory: &std::path::Path) -> Vec<u32> {
     let all =
         std::fs::read_dir("/proc").unwrap().filter_map(|entry| entry.unwrap().file_name().into_string().ok());

@@ -1,4 +1,4 @@
-//! An agent's folder, a working directory, a model on the loopback interface, and the real binary between them.
+//! The harness of the agent tests: an agent's folder, a working directory, a loopback model and the real binary.
 
 use std::{
     fs,
@@ -18,7 +18,7 @@ pub(crate) struct AgentTestHome {
     pub(crate) model: ModelServer,
 }
 
-/// What a command came to.
+/// The result of a command.
 #[derive(Debug)]
 pub(crate) struct AgentCommandOutput {
     pub(crate) code: Option<i32>,
@@ -27,12 +27,12 @@ pub(crate) struct AgentCommandOutput {
 }
 
 impl AgentTestHome {
-    /// A stage with this model, which refuses messages in a wrong order.
+    /// Creates a home with this model, which refuses messages in a wrong order.
     pub(crate) fn new(script: ModelScript) -> Self {
         Self::with(script, "")
     }
 
-    /// The same, with more in its configuration.
+    /// Like [`AgentTestHome::new`], with additional configuration.
     pub(crate) fn with(script: ModelScript, more: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let model = ModelServer::start(script.demand_order());
@@ -65,7 +65,7 @@ impl AgentTestHome {
         self.work().join(".abide")
     }
 
-    /// The command with these words after `abide agent run`.
+    /// Returns the command `abide agent run` with these arguments.
     pub(crate) fn command(&self, words: &[&str]) -> Command {
         let mut command = environment::abide(env!("CARGO_BIN_EXE_abide"));
         command.args(["agent", "run", "--agent"]).arg(self.folder.path().join("agent"));
@@ -79,7 +79,7 @@ impl AgentTestHome {
         ended(self.command(words))
     }
 
-    /// Any command, in the working directory.
+    /// Runs any `abide` command in the working directory.
     pub(crate) fn abide(&self, words: &[&str]) -> AgentCommandOutput {
         self.abide_with(words, &[])
     }
@@ -91,35 +91,35 @@ impl AgentTestHome {
         ended(command)
     }
 
-    /// Starts it and does not wait.
+    /// Starts `abide agent run` without waiting for it.
     pub(crate) fn start(&self, words: &[&str]) -> Child {
         self.command(words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
     }
 
-    /// The events of the journal.
+    /// Returns the events of the journal.
     pub(crate) fn journal(&self) -> Vec<Value> {
         events(&self.state())
     }
 
-    /// The payloads of one kind of event.
+    /// Returns the payloads of all events of one type.
     pub(crate) fn events(&self, kind: &str) -> Vec<Value> {
         let of_kind = |event: &Value| (event["type"] == kind).then(|| event["payload"].clone());
         self.journal().iter().filter_map(of_kind).collect()
     }
 
-    /// The sessions that are on disk, each with the pid of its program.
+    /// Returns the sessions on disk, each with the pid of its program.
     pub(crate) fn sessions(&self) -> Vec<(String, u32)> {
         sessions(&self.state())
     }
 
-    /// Asserts that no request was refused for its order.
+    /// Asserts that no request was refused because of its order.
     pub(crate) fn assert_in_order(&self) {
         assert_eq!(self.model.faults(), [""; 0]);
     }
 }
 
 impl Drop for AgentTestHome {
-    /// A test that failed leaves no shells behind.
+    /// Ends shells that a failed test left running.
     fn drop(&mut self) {
         for (_, pid) in self.sessions().into_iter().filter(|(_, pid)| runs(*pid)) {
             kill(pid);
@@ -138,7 +138,7 @@ pub(crate) fn ended(mut command: Command) -> AgentCommandOutput {
 }
 
 impl AgentCommandOutput {
-    /// Asserts the exit code, and shows everything if it is another.
+    /// Asserts the exit code, and prints the output if it differs.
     #[track_caller]
     pub(crate) fn expect(&self, code: i32) -> &Self {
         assert_eq!(self.code, Some(code), "{}\n{}", self.stdout, self.stderr);
@@ -162,13 +162,13 @@ pub(crate) fn sessions(state: &Path) -> Vec<(String, u32)> {
     sessions
 }
 
-/// Whether a process with this pid runs and is no zombie.
+/// Whether a process with this pid runs and is not a zombie.
 pub(crate) fn runs(pid: u32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z'))
 }
 
-/// Kills a process and waits until it is gone, though it is not our child.
+/// Kills a process that is not our child, and waits until it is gone.
 pub(crate) fn kill(pid: u32) {
     let pid = rustix::process::Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
     let held = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).unwrap();
@@ -177,22 +177,22 @@ pub(crate) fn kill(pid: u32) {
     rustix::event::poll(&mut fds, None).unwrap();
 }
 
-/// The texts of all results that the model has seen, in order.
+/// Returns the texts of all tool results in a request, in order.
 pub(crate) fn results(heard: &ReceivedRequest) -> Vec<String> {
     heard.tool_results().into_iter().map(|result| result.text).collect()
 }
 
-/// A call of one of the tools below.
+/// Answers with a call of the tool `shell` below.
 pub(crate) fn shell(command: &str) -> ScriptedAnswer {
     ScriptedAnswer::call("shell", json!({ "command": command }))
 }
 
-/// The answers, one for each request.
+/// Creates a script with one answer for each request.
 pub(crate) fn script(answers: impl IntoIterator<Item = ScriptedAnswer>) -> ModelScript {
     answers.into_iter().fold(ModelScript::new(), ModelScript::then)
 }
 
-/// `note` appends a line to a file, so that what was carried out can be counted.
+/// `note` appends a line to a file, so that executions can be counted.
 pub(crate) const CONFIG: &str = r#"
 model:
   base_url: "BASE_URL"

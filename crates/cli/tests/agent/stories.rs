@@ -1,4 +1,4 @@
-//! Whole stories: two sessions, a question, an answer, and nothing left.
+//! End-to-end scenarios: two sessions, a question, an answer, and no process left.
 
 use abide_testkit::model::{ModelScript, ScriptedAnswer};
 use serde_json::json;

@@ -1,8 +1,8 @@
-//! kill -9 before, in the middle of and after every write to the journal: the same command again ends the story rightly.
+//! SIGKILL before, during and after each write to the journal: the repeated command finishes correctly.
 //!
-//! The model of this story is a function of what it sees. When it is told that an outcome is unknown it looks before it
-//! does anything again, as a good one would; so at the end every line stands once in the file that the tool appends to,
-//! and each time that abide carried something out there is a request for it.
+//! The model of this test depends only on the request. If an outcome is reported as unknown, it checks before it
+//! repeats the call. Therefore each line appears exactly once in the file at the end, and each execution by Abide has a
+//! request.
 
 use std::os::unix::process::ExitStatusExt;
 
@@ -24,7 +24,7 @@ fn shell(command: &str) -> ScriptedAnswer {
     ScriptedAnswer::call("shell", json!({ "command": command }))
 }
 
-/// What the model says next.
+/// Returns the next answer of the model.
 fn next(heard: &ReceivedRequest) -> ScriptedAnswer {
     let seen = results(heard);
     let last = seen.last().map_or("", String::as_str);
@@ -65,7 +65,7 @@ fn stage() -> AgentTestHome {
 const ASKED: [&str; 2] = ["--message", "go"];
 const ANSWERED: [&str; 2] = ["--answer", "blue"];
 
-/// The places that are reached by a story without a death, by the command that reaches them.
+/// Returns the failpoints that an undisturbed run reaches, for each of the two commands.
 fn places() -> [Vec<String>; 2] {
     let stage = stage();
     let log = stage.state().join("failpoints");
@@ -106,7 +106,7 @@ fn killed_at_every_write_the_same_command_again_ends_the_story_rightly() {
 #[test]
 fn killed_again_and_again_it_still_ends() {
     let stage = stage();
-    // Each life gets one write further than the one before, until one sees the end.
+    // Each process gets one write further than the one before, until one finishes.
     let lives = |words: &[&str], place: &str| {
         let is_killed = |life: &u32| {
             let mut command = stage.command(words);

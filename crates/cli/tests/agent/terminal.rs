@@ -1,4 +1,4 @@
-//! A person at a terminal, who is asked right there.
+//! The agent on a terminal, where questions are asked directly.
 
 use std::io::{Read, Write};
 
@@ -11,19 +11,19 @@ use super::{
     stage::{AgentTestHome, results, script},
 };
 
-/// Reads on until this is seen.
+/// Reads until `wanted` appears.
 fn sees(terminal: &mut Pty, seen: &mut String, wanted: &str) {
     let mut buffer = [0_u8; 4096];
     while !seen.contains(wanted) {
         match terminal.read(&mut buffer) {
             Ok(count @ 1..) => seen.push_str(&String::from_utf8_lossy(&buffer[..count])),
-            // A terminal whose program is gone says this instead of an end.
+            // Linux reports EIO instead of an end of file after the program has exited.
             Ok(0) | Err(_) => panic!("the terminal fell silent before {wanted:?}: {seen:?}"),
         }
     }
 }
 
-/// Runs a story with one question at a terminal; what was seen, and the exit code.
+/// Runs an agent with one question on a terminal; returns the screen output and the exit code.
 fn answered(stage: &AgentTestHome, keys: &str) -> (String, Option<i32>) {
     let (mut terminal, inside) = pty_process::blocking::open().unwrap();
     let plain = stage.command(&["--message", "go"]);
@@ -71,9 +71,9 @@ fn a_sensitive_answer_is_not_shown_while_it_is_typed() {
 #[test]
 fn a_person_who_leaves_leaves_the_question_open() {
     let stage = asks(false);
-    // ctrl-d: nobody will type any more.
+    // Ctrl-D: end of input.
     assert_eq!(answered(&stage, "\u{4}").1, Some(101));
-    // ctrl-c: stop.
+    // Ctrl-C: interrupt.
     assert_eq!(answered(&stage, "\u{3}").1, Some(130));
     stage.run(&["--answer", "tea"]).expect(0);
 }

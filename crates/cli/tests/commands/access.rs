@@ -1,4 +1,4 @@
-//! Access to the daemon from the command line: tokens, the Unix socket, and who is refused there.
+//! Access to the daemon from the command line: tokens, the Unix socket, and refused callers.
 
 use std::{
     io::{Read, Write},
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::house::CommandTestHome;
 
-/// Asks over TCP with a token; the status.
+/// Sends a request over TCP with a token and returns the status.
 fn status_with(house: &CommandTestHome, token: &str, path: &str) -> u16 {
     let text = std::fs::read_to_string(house.path().join("daemon.json")).unwrap();
     let daemon: Value = serde_json::from_str(&text).unwrap();
@@ -34,7 +34,7 @@ fn exchange(stream: &mut (impl Read + Write), token: &str, path: &str) -> (u16, 
 fn tokens_are_made_listed_rotated_and_revoked_with_and_without_a_daemon() {
     let house = CommandTestHome::new();
     let owner = || std::fs::read_to_string(house.path().join("token")).unwrap();
-    // No daemon runs yet, and none is started for this.
+    // No daemon runs yet, and this command does not start one.
     let made = house.json(&["token", "new", "ci", "--permit", "read,run", "--expires", "30d"]);
     assert!(!house.path().join("daemon.json").exists());
     let ci = made["secret"].as_str().unwrap().to_owned();
@@ -60,7 +60,7 @@ fn tokens_are_made_listed_rotated_and_revoked_with_and_without_a_daemon() {
         (status_with(&house, &ci, "/v1/status"), status_with(&house, &rotated, "/v1/status")),
         (401, 200)
     );
-    // The owner's token is where commands find it.
+    // The owner's token is in the file that commands read.
     let before = owner();
     let printed = house.abide(&["token", "rotate", "owner"]);
     assert_eq!((printed.code, printed.out.trim()), (0, owner().as_str()), "{}", printed.err);
@@ -101,7 +101,7 @@ fn commands_use_the_unix_socket_and_fall_back_to_tcp_without_it() {
     assert_eq!(exchange(&mut stream, &token, "/v1/status").0, 200);
     let mut stream = UnixStream::connect(&socket).unwrap();
     assert_eq!(exchange(&mut stream, "wrong", "/v1/status").0, 401, "the socket alone is not enough");
-    // A port that leads elsewhere does not matter to commands: they use the socket.
+    // Commands use the socket, so a wrong port does not affect them.
     let place = house.path().join("daemon.json");
     let text = std::fs::read_to_string(&place).unwrap();
     let mut moved: Value = serde_json::from_str(&text).unwrap();
@@ -116,7 +116,7 @@ fn commands_use_the_unix_socket_and_fall_back_to_tcp_without_it() {
     assert_eq!(status.code, 0, "{}", status.err);
 }
 
-/// Issue 14, item 9: a process that an agent started may not answer in the person's place.
+/// Issue 14, item 9: a process started by an agent must not answer on the user's behalf.
 #[test]
 fn descendants_of_a_keeper_are_refused_at_the_socket_also_after_their_parents_end() {
     let house = CommandTestHome::new();
@@ -128,7 +128,7 @@ fn descendants_of_a_keeper_are_refused_at_the_socket_also_after_their_parents_en
     let direct = exec(format!("ABIDE_HOME={home} {abide} status"));
     assert_eq!(direct.code, 1, "{}", direct.out);
     assert!(direct.err.contains("was started by an agent or in a terminal session"), "{}", direct.err);
-    // Its parents are gone and it is in a session of its own, but the keeper adopts it.
+    // The parents are gone and it has a session of its own, but the keeper adopts it as subreaper.
     let report = house.path().join("report");
     let orphan = format!(
         "(setsid sh -c 'sh -c \"sleep 0.2; ABIDE_HOME={home} {abide} status --json; echo code \\$?\" >{} 2>&1 &' &)",
@@ -143,7 +143,7 @@ fn descendants_of_a_keeper_are_refused_at_the_socket_also_after_their_parents_en
     assert_eq!(house.abide(&["sessions", "rm", &session]).code, 0);
 }
 
-/// A place in which an ordinary user can work: the programs, and a home of that user's.
+/// A directory for an ordinary user: the programs, and that user's home.
 struct UserHome {
     directory: tempfile::TempDir,
 }
@@ -174,7 +174,6 @@ impl UserHome {
         self.directory.path().join(name)
     }
 
-    /// Runs a program as this user.
     fn run(&self, user: u32, words: &[&str]) -> crate::house::CommandOutput {
         let mut command = abide_testkit::environment::abide("setpriv");
         let (reuid, regid) = (format!("--reuid={user}"), format!("--regid={user}"));
@@ -195,7 +194,7 @@ fn own_binary() -> std::path::PathBuf {
     std::env::current_exe().unwrap()
 }
 
-/// Issue 14, item 9. For root, modes and dumpable do not count, so this runs as an ordinary user.
+/// Issue 14, item 9. File modes and the dumpable flag do not restrict root, so this runs as an ordinary user.
 #[test]
 fn the_daemon_is_not_dumpable_works_for_an_ordinary_user_and_keepers_refuse_other_users() {
     if !rustix::process::geteuid().is_root() {
@@ -213,7 +212,7 @@ fn the_daemon_is_not_dumpable_works_for_an_ordinary_user_and_keepers_refuse_othe
     assert!(place.abide(&["run", "parrot", "say hello"]).contains("hello"));
     let session = place.abide(&["sessions", "new"]);
     assert_eq!(place.abide(&["sessions", "exec", &session, "echo $((6 * 7))"]), "42");
-    // Even if the modes let another user in.
+    // Also if the modes allow access by another user.
     let keeper = place.path("home/keepers").join(&session);
     let socket = std::fs::read_dir(&keeper).unwrap().flatten().map(|entry| entry.path());
     let socket = socket.into_iter().find(|path| {

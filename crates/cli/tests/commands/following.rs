@@ -1,4 +1,4 @@
-//! Followers survive the daemon: killed and started again, nothing is lost and nothing is told twice.
+//! Followers of a run reconnect after the daemon was killed and restarted. No event is lost or repeated.
 
 use crate::{house::CommandTestHome, person::TerminalUser};
 

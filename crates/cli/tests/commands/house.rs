@@ -1,6 +1,6 @@
-//! A home with a daemon for tests, and commands in it. The daemon is stopped when the house is left.
+//! The harness of the command tests: a temporary home with a daemon, and commands in it. Dropping it stops the daemon.
 //!
-//! Every wait is for something that is printed or for an end, with a bound so that a hang is a failure with a name.
+//! Each wait is for output or an exit and has a timeout, so that a hang becomes a failure with a message.
 
 use std::{
     ffi::OsStr,
@@ -15,14 +15,14 @@ use abide_testkit::environment;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-/// Longer than anything here takes on a busy machine.
+/// The timeout of a wait; longer than a busy machine needs.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(90);
 
 pub(crate) struct CommandTestHome {
     home: tempfile::TempDir,
 }
 
-/// What a command did.
+/// The result of a command.
 #[derive(Debug)]
 pub(crate) struct CommandOutput {
     pub(crate) code: i32,
@@ -45,7 +45,7 @@ impl CommandTestHome {
         self.home.path()
     }
 
-    /// A command of this house, with a plain environment: no colours wanted or unwanted, no settings of ours.
+    /// Returns a command with a plain environment: no colour settings and no `ABIDE_…` variables.
     pub(crate) fn command<S: AsRef<OsStr>>(&self, words: &[S]) -> Command {
         let mut command = environment::abide(env!("CARGO_BIN_EXE_abide"));
         command
@@ -59,7 +59,7 @@ impl CommandTestHome {
         command
     }
 
-    /// Runs a command to its end.
+    /// Runs a command and waits for its exit.
     pub(crate) fn abide<S: AsRef<OsStr>>(&self, words: &[S]) -> CommandOutput {
         Self::done(self.command(words))
     }
@@ -74,7 +74,7 @@ impl CommandTestHome {
         }
     }
 
-    /// Runs a command with this on its standard input.
+    /// Runs a command with this standard input.
     pub(crate) fn piped<S: AsRef<OsStr>>(&self, words: &[S], input: &[u8]) -> CommandOutput {
         let mut command = self.command(words);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -89,21 +89,21 @@ impl CommandTestHome {
         }
     }
 
-    /// What a command prints as JSON, after it succeeded.
+    /// Runs a command that must succeed, and parses its JSON output.
     pub(crate) fn json(&self, words: &[&str]) -> Value {
         let done = self.abide(&[words, &["--json"]].concat());
         assert_eq!(done.code, 0, "{words:?}: {}", done.err);
         serde_json::from_str(&done.out).unwrap_or_else(|error| panic!("{words:?}: {error}: {}", done.out))
     }
 
-    /// Starts a run and leaves it to itself; its id.
+    /// Starts a detached run and returns its id.
     pub(crate) fn detached(&self, script: &str) -> String {
         let done = self.abide(&["run", "parrot", script, "--detach"]);
         assert_eq!(done.code, 0, "{}", done.err);
         done.out.trim().to_owned()
     }
 
-    /// Starts a run that asks, and waits for the question; the run's id.
+    /// Starts a run, waits for its question and returns the run's id.
     pub(crate) fn asking(&self, script: &str) -> String {
         let done = self.abide(&["run", "parrot", script, "--json"]);
         assert_eq!(done.code, 101, "{}", done.err);
@@ -111,7 +111,7 @@ impl CommandTestHome {
         run["run_id"].as_str().unwrap().to_owned()
     }
 
-    /// A command that goes on, read line by line.
+    /// Starts a long-running command whose output is read line by line.
     pub(crate) fn watch(&self, words: &[&str]) -> WatchedCommand {
         let mut command = self.command(words);
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -128,7 +128,7 @@ impl CommandTestHome {
         Pid::from_raw(i32::try_from(address["process"]["pid"].as_i64()?).unwrap())
     }
 
-    /// Kills the daemon as a crash would.
+    /// Kills the daemon with SIGKILL.
     pub(crate) fn kill_daemon(&self) {
         kill_process(self.daemon().expect("a daemon runs"), Signal::KILL).unwrap();
     }
@@ -145,17 +145,19 @@ impl Drop for CommandTestHome {
         if down.code != 0
             && let Some(daemon) = self.daemon()
         {
-            let _gone_already = kill_process(daemon, Signal::KILL);
+            // The daemon may have exited.
+            kill_process(daemon, Signal::KILL).ok();
         }
-        // A keeper whose child ended in the daemon's last moment holds its record for the next daemon, and this home has
-        // none.
+        // A keeper whose child exited just before the daemon's end keeps its record for the next daemon, and this home
+        // has none.
         for keeper in keepers(self.path()) {
-            let _gone_already = kill_process(keeper, Signal::KILL);
+            // The keeper may have exited.
+            kill_process(keeper, Signal::KILL).ok();
         }
     }
 }
 
-/// The keepers of a home, which stand in it.
+/// Returns the keepers of a home, found by their working directory.
 fn keepers(home: &Path) -> Vec<Pid> {
     let processes = std::fs::read_dir("/proc").unwrap().filter_map(Result::ok);
     processes
@@ -176,7 +178,7 @@ fn read(stream: &'static str, pipe: impl Read + Send + 'static, sender: Sender<(
     });
 }
 
-/// A command that goes on.
+/// A running command whose output is read line by line.
 pub(crate) struct WatchedCommand {
     pub(crate) child: Child,
     lines: Receiver<(&'static str, String)>,
@@ -185,7 +187,7 @@ pub(crate) struct WatchedCommand {
 }
 
 impl WatchedCommand {
-    /// Reads on until a line contains this.
+    /// Reads until a line contains `wanted`.
     pub(crate) fn says(&mut self, wanted: &str) {
         loop {
             match self.lines.recv_timeout(PATIENCE) {
@@ -210,7 +212,7 @@ impl WatchedCommand {
         }
     }
 
-    /// Reads to the end; the exit code.
+    /// Reads to the end and returns the exit code.
     pub(crate) fn ends(&mut self) -> Option<i32> {
         loop {
             match self.lines.recv_timeout(PATIENCE) {
@@ -230,7 +232,8 @@ impl WatchedCommand {
 
 impl Drop for WatchedCommand {
     fn drop(&mut self) {
-        let _ended_already = self.child.kill();
-        let _reaped = self.child.wait();
+        // The command may have exited.
+        self.child.kill().ok();
+        self.child.wait().ok();
     }
 }

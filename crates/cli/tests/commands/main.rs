@@ -1,4 +1,4 @@
-//! The command line end to end: the real binary, a real daemon in a home of its own, a real terminal for people.
+//! The command line end to end: the real binary, a real daemon in a temporary home, and a real terminal.
 
 #[cfg(test)]
 mod access;

@@ -1,4 +1,4 @@
-//! Mistakes: each has its exit code, its code for programs, and a way on.
+//! User errors: each has an exit code, an error code for programs, and a suggestion.
 
 use std::{ffi::OsString, os::unix::ffi::OsStringExt};
 

@@ -1,4 +1,4 @@
-//! What is printed: for people with and without colours, for programs as JSON, and for whoever stops reading.
+//! Command output: with and without colours, as JSON, and to a pipe that is closed early.
 
 use std::{io::Read, process::Stdio};
 
@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::{house::CommandTestHome, person::TerminalUser};
 
-/// The names of an object's fields.
+/// Returns the names of an object's fields.
 fn fields(value: &Value) -> Vec<&str> {
     value.as_object().unwrap_or_else(|| panic!("no object: {value}")).keys().map(String::as_str).collect()
 }
@@ -120,7 +120,7 @@ fn wide_characters_count_twice_where_a_line_is_cut_to_the_terminal() {
     assert_eq!(house.abide(&["run", "parrot", &format!("say {}", "plain ".repeat(40))]).code, 0);
     let mut person = TerminalUser::runs(&house, &["ls"]);
     assert_eq!(person.ends(), Some(0));
-    // Without what only colours.
+    // Colour sequences are removed.
     let seen: String = person.all.split('\x1b').enumerate().fold(String::new(), |text, (number, part)| {
         text + if number == 0 { part } else { part.split_once('m').map_or("", |(_, rest)| rest) }
     });
@@ -187,7 +187,7 @@ fn every_command_has_examples() {
     for command in &commands {
         let help = house.abide(&[command.as_str(), "--help"]);
         assert_eq!(help.code, 0, "{command}");
-        // A command with commands of its own may leave the examples to them.
+        // A command with subcommands may leave the examples to them.
         let parts = subcommands(&house, &[command]);
         let shown = |words: &[&str]| house.abide(&[words, &["--help"]].concat()).out.contains("Example");
         let in_parts = !parts.is_empty() && parts.iter().all(|part| shown(&[command, part]));
@@ -198,7 +198,7 @@ fn every_command_has_examples() {
     assert_eq!(without, [""; 0]);
 }
 
-/// The commands that the help of a command lists.
+/// Returns the subcommands that the help of a command lists.
 fn subcommands(house: &CommandTestHome, words: &[&str]) -> Vec<String> {
     let help = house.abide(&[words, &["--help"]].concat()).out;
     let listed = help.lines().skip_while(|line| *line != "Commands:").skip(1);

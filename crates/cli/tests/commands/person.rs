@@ -1,4 +1,4 @@
-//! A person at a terminal with a command in it.
+//! A pseudo-terminal with a command in it, driven as by a user.
 
 use std::{
     io::{Read, Write},
@@ -17,9 +17,9 @@ use crate::house::{CommandTestHome, PATIENCE};
 pub(crate) struct TerminalUser {
     terminal: Pty,
     child: Child,
-    /// What was seen and not yet looked for.
+    /// Output that no search has consumed yet.
     seen: String,
-    /// Everything that was ever seen.
+    /// The whole output.
     pub(crate) all: String,
 }
 
@@ -49,7 +49,7 @@ impl TerminalUser {
         self.terminal.write_all(keys.as_bytes()).unwrap();
     }
 
-    /// Reads on until this stands on the terminal, after what was looked for before.
+    /// Reads until `wanted` appears after the last match.
     pub(crate) fn sees(&mut self, wanted: &str) {
         while !self.seen.contains(wanted) {
             assert!(self.reads(), "the terminal fell silent before {wanted:?}: {:?}", self.seen);
@@ -58,13 +58,13 @@ impl TerminalUser {
         self.seen.drain(..at);
     }
 
-    /// Sees the prompt and types behind it.
+    /// Waits for the prompt and types after it.
     pub(crate) fn answers(&mut self, keys: &str) {
         self.sees("> ");
         self.types(keys);
     }
 
-    /// Reads to the end; the exit code.
+    /// Reads to the end and returns the exit code.
     pub(crate) fn ends(&mut self) -> Option<i32> {
         while self.reads() {}
         self.child.wait().unwrap().code()
@@ -86,7 +86,8 @@ impl TerminalUser {
 
 impl Drop for TerminalUser {
     fn drop(&mut self) {
-        let _ended_already = self.child.kill();
-        let _reaped = self.child.wait();
+        // The command may have exited.
+        self.child.kill().ok();
+        self.child.wait().ok();
     }
 }

@@ -1,4 +1,4 @@
-//! Questions: asked on a terminal, or left open for whoever answers from elsewhere.
+//! Questions: asked on a terminal, or left open to be answered elsewhere.
 
 use serde_json::Value;
 

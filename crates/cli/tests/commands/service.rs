@@ -1,4 +1,4 @@
-//! The daemon as people meet it: started when it is needed, one for each home, and stopped.
+//! The daemon's lifecycle from the command line: started on demand, one per home, and stopped.
 
 use std::{net::TcpListener, os::unix::fs::PermissionsExt, process::Stdio};
 
@@ -27,7 +27,7 @@ fn a_command_that_needs_a_daemon_starts_it_and_the_next_one_uses_it() {
 #[test]
 fn of_many_that_start_a_daemon_at_once_one_does_and_all_use_it() {
     let house = CommandTestHome::new();
-    // Some by hand, some because they need one.
+    // Some start it explicitly, some implicitly.
     let ways: [&[&str]; 6] = [
         &["ls", "--json"],
         &["inbox", "--json"],
@@ -56,7 +56,7 @@ fn a_daemon_that_is_started_by_hand_at_the_same_moment_is_used() {
     let mut by_hand = house.watch(&["up"]);
     let listed = house.abide(&["ls", "--json"]);
     assert_eq!((listed.code, listed.out.as_str()), (0, "[]\n"), "{}", listed.err);
-    // Whichever of the two came first is the home's daemon.
+    // The first of the two is the home's daemon.
     let pid = house.json(&["status"])["pid"].clone();
     if pid == by_hand.child.id() {
         by_hand.says("http://127.0.0.1:");
@@ -162,7 +162,7 @@ fn completions_are_there_for_every_shell() {
 fn up_opens_the_page_in_the_persons_browser() {
     let house = CommandTestHome::new();
     let (browser, opened) = (house.path().join("browser"), house.path().join("opened"));
-    // Renamed when it is whole, so that it is never read half.
+    // Renamed when it is complete, so that it is never read partially.
     let script = format!("#!/bin/sh\necho \"$1\" > {0}.part && mv {0}.part {0}\n", opened.display());
     std::fs::write(&browser, script).unwrap();
     std::fs::set_permissions(&browser, std::fs::Permissions::from_mode(0o755)).unwrap();

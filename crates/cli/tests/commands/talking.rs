@@ -1,4 +1,4 @@
-//! Runs that are talked to: chats, messages, interrupts, and coming back.
+//! Conversations with runs: chats, messages, interrupts, and reattaching.
 
 use crate::{house::CommandTestHome, person::TerminalUser};
 

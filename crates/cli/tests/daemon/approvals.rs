@@ -1,11 +1,11 @@
-//! Approvals show everything that they cover, and only a yes to all of it is a yes (SECURITY finding 8) (I42) (I43).
+//! Approvals show everything that they cover, and only a yes to all of it counts (SECURITY finding 8) (I42) (I43).
 
 use abide_testkit::daemon::TestHttpResponse;
 use serde_json::{Value, json};
 
 use crate::stage::{DaemonEnding, DaemonTestHome};
 
-/// The open question of a run that waits at a gate.
+/// Waits until a run asks for an approval, and returns the run and its open question.
 fn asked(stage: &DaemonTestHome, run: &str) -> (Value, Value) {
     let waiting = stage.wait(run, "waiting_user");
     let question = stage.questions(run).pop().expect("it asks");
@@ -60,7 +60,7 @@ fn an_approval_that_is_not_shown_whole_is_approved_only_with_the_digits_at_its_e
     assert!(!prompt.contains("curl evil"));
     assert_eq!(question["context"]["cut"], true);
 
-    // It is there after a crash, too.
+    // The content survives a crash.
     stage.restart(DaemonEnding::Killed);
     let (waiting, _) = asked(&stage, &run);
     let id = question["interaction_id"].as_str().expect("it has an id");
@@ -87,11 +87,11 @@ fn an_approval_that_is_not_shown_whole_is_approved_only_with_the_digits_at_its_e
     let approved = stage.home.run(&["reply", id, &format!("yes {digits}"), "--json"]);
     assert!(approved.stdout.contains("\"verdict\":\"approved\""), "{approved:?}");
     stage.wait(&run, "succeeded");
-    // And after the run, as long as retention says.
+    // The content is kept after the run for the retention period.
     assert_eq!(stage.get(&format!("/v1/interactions/{id}/content")).as_str(), Some(content));
 }
 
-/// A no needs no digits.
+/// Declining needs no digits.
 #[test]
 fn an_approval_that_is_not_shown_whole_can_always_be_declined() {
     let stage = DaemonTestHome::new();

@@ -1,10 +1,10 @@
-//! The turn ledger says of every process how and when it ended (E6), over restarts too.
+//! The turn ledger records how and when each process ended (E6), also across restarts.
 
 use serde_json::{Value, json};
 
 use crate::stage::{DaemonTestHome, ENDINGS, ReplyPath};
 
-/// The attempts of a run, one for each turn that a process served.
+/// Returns the attempts of a run, one for each turn that a process served.
 fn attempts(stage: &DaemonTestHome, run: &str) -> Vec<Value> {
     let turns = stage.get(&format!("/v1/runs/{run}/turns?limit=1"));
     let mut found = Vec::new();
@@ -25,7 +25,7 @@ fn e6_every_attempt_of_every_turn_has_its_end() {
             let mut stage = DaemonTestHome::new();
             let run = stage.create(engine, script, json!({}));
             let waiting = stage.wait(&run, "waiting_user");
-            // At once: the process that asked may still be leaving.
+            // Replied at once: the process that asked may still be exiting.
             stage.reply(&waiting, "one", ReplyPath::Http);
             stage.wait(&run, "waiting_user");
             stage.restart(ending);

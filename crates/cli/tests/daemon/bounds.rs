@@ -1,4 +1,4 @@
-//! An engine that prints without end: the journal and the daemon's memory stay within bounds (SECURITY finding 9).
+//! An engine with endless output: the journal and the daemon's memory stay bounded (SECURITY finding 9).
 
 use std::{fs, os::unix::fs::PermissionsExt};
 
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::stage::DaemonTestHome;
 
-/// A program in the place of the parrot, which says what the body prints between its session and its answer.
+/// Creates a program that replaces the parrot and prints the output of `body` between its session and its answer.
 fn hostile(body: &str) -> (tempfile::TempDir, String) {
     let folder = tempfile::tempdir().expect("there is room");
     let program = folder.path().join("hostile");
@@ -25,7 +25,7 @@ echo '{{"type":"turn"}}'
     (folder, command)
 }
 
-/// All entries of a run's journal.
+/// Returns all entries of a run's journal.
 fn events(stage: &DaemonTestHome, run: &str) -> Vec<Value> {
     let mut events: Vec<Value> = Vec::new();
     loop {
@@ -41,7 +41,7 @@ fn events(stage: &DaemonTestHome, run: &str) -> Vec<Value> {
 
 const MOST_MEMORY: u64 = 200 << 20;
 
-/// A million lines, a line of a gigabyte, and progress of many megabytes in one line. Short here: a tenth of each.
+/// A million lines, a line of one gigabyte, and progress of many megabytes in one line; here a tenth of each.
 #[test]
 fn output_without_end_neither_fills_the_journal_nor_the_memory() {
     let (_folder, command) = hostile(
@@ -71,7 +71,7 @@ echo '{"type":"result","text":"done"}'
     assert!(memory < MOST_MEMORY, "the daemon had {memory} bytes");
 }
 
-/// A gate of many megabytes, and then thousands of gates.
+/// An approval request of many megabytes, followed by thousands of requests.
 #[test]
 fn requests_for_approval_are_bounded_in_size_and_number() {
     let (_folder, command) = hostile(
@@ -103,7 +103,7 @@ echo '{"type":"result","text":"done"}'
     assert!(memory < MOST_MEMORY, "the daemon had {memory} bytes");
 }
 
-/// A request in one line that is longer than what is read of a line (16 MiB). It is refused, and the turn goes on.
+/// A request in one line that exceeds the line limit of 16 MiB. It is refused, and the turn continues.
 #[test]
 fn a_request_in_a_line_beyond_the_bound_is_refused_and_the_turn_goes_on() {
     let (_folder, command) = hostile(
@@ -122,8 +122,8 @@ case "$answer" in *'"approved":false'*) echo '{"type":"result","text":"refused"}
     assert!(events(&stage, &run).iter().any(warned), "the run tells of it");
 }
 
-/// The same where the request's name is behind the bound, so that it cannot be refused: the turn fails and the process
-/// goes, which would wait for ever.
+/// The same with the request's id after the limit, so that it cannot be refused. The turn fails and the process is
+/// ended, because it would wait for ever.
 #[test]
 fn a_request_beyond_the_bound_that_cannot_be_refused_fails_the_turn() {
     let (folder, command) = hostile(

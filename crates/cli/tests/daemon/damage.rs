@@ -1,4 +1,4 @@
-//! One run whose row cannot be read holds up no other run, and the operator is told.
+//! A run whose row cannot be read does not block other runs, and it is reported to the operator.
 
 use serde_json::json;
 
@@ -21,14 +21,14 @@ fn a_damaged_run_does_not_stop_the_deadlines_of_others() {
     assert_eq!(changed, 1);
     drop(store);
     stage.up();
-    // Its deadline was first.
+    // Its deadline was the first.
     let done = stage.wait(&sound, "succeeded");
     assert_eq!(done["auto_decision_count"], 1);
     let status = stage.get("/v1/status");
     assert!(status["troubled"][&damaged].is_string(), "{status}");
     assert!(stage.home.run(&["status"]).stdout.contains(&damaged));
     assert!(stage.home.log_text().contains(&damaged));
-    // It is not tried without a pause.
+    // Retries have a backoff.
     let tries = stage.home.log_text().matches(&damaged).count();
     assert!(tries < 20, "{tries} lines about it");
     let verified = stage.home.run(&["verify"]);

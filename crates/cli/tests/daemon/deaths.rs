@@ -1,4 +1,4 @@
-//! A process dies while a request inside its turn is open (A10): its child, its keeper or both, with a daemon and without.
+//! A process dies while a request of its turn is open (A10): the child, the keeper or both, with and without a daemon.
 
 use abide_testkit::daemon::HomeProcess;
 use serde_json::{Value, json};
@@ -7,7 +7,7 @@ use crate::stage::{DaemonEnding, DaemonTestHome, ReplyPath};
 
 const SCRIPT: &str = "append log before\ngate May I?\nappend log after $reply\nsay done";
 
-/// Whom death takes.
+/// The processes that are killed.
 #[derive(Clone, Copy, Debug)]
 enum CrashVictims {
     Child,
@@ -32,7 +32,7 @@ fn kill(stage: &DaemonTestHome, victims: CrashVictims) {
     }
 }
 
-/// A run at its gate, of which somebody dies.
+/// Starts a run, waits for its approval request, and kills the victims.
 fn dies(
     mode: &str,
     engine: &str,

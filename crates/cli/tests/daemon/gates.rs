@@ -1,4 +1,4 @@
-//! Approvals inside a turn keep their process on either engine (A8); a person's yes is a yes, and nothing else is.
+//! Approvals within a turn keep their process on both engines (A8). Only a person's yes approves.
 
 use serde_json::{Value, json};
 
@@ -13,7 +13,7 @@ fn a_gate_stays_open_over_a_restart_and_its_own_process_is_answered() {
             let mut stage = DaemonTestHome::new();
             let run = stage.create(engine, SCRIPT, json!({}));
             let waiting = stage.wait(&run, "waiting_user");
-            // Strict: an engine that cannot wait without its process has until its deadline, another for ever.
+            // Strict: an engine that needs its process to wait has a deadline, the other one has none.
             assert_eq!(waiting["wait_deadline_at"].is_null(), engine == "parrot", "{waiting}");
             stage.restart(ending);
             let still = stage.wait(&run, "waiting_user");

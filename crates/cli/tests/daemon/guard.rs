@@ -1,12 +1,12 @@
-//! The crash guard of the real daemon: an effect during which daemons die is set aside after the third, named by
-//! `abide doctor`, and performed in the end.
+//! The crash guard of the real daemon: an effect during which three daemons died is set aside, reported by `abide
+//! doctor`, and performed later.
 
 use std::{fs, os::unix::fs::PermissionsExt, path::Path};
 
 use abide_testkit::{daemon::TestHome, wait};
 use serde_json::{Value, json};
 
-/// A home whose parrot cannot be examined for as long as the file `slow` is there, so that the effect is in progress.
+/// Creates a home whose parrot cannot be examined while the file `slow` exists, so that the effect stays in progress.
 fn home() -> TestHome {
     let program = Path::new(env!("CARGO_BIN_EXE_abide"));
     let home = TestHome::new(program);
@@ -54,7 +54,7 @@ fn an_effect_during_which_three_daemons_died_is_set_aside_and_never_dropped() {
         dying.kill();
         assert!(!doctor(&home).contains(&effect), "after {} deaths", death - 1);
     }
-    // Seventeen more: whatever happens, the effect is neither performed before its time nor dropped.
+    // After 17 more crashes the effect is still neither performed early nor dropped.
     for _ in 0..17 {
         let dying = home.start();
         assert!(dying.is_ready(), "{}", home.complaints());
@@ -66,13 +66,13 @@ fn an_effect_during_which_three_daemons_died_is_set_aside_and_never_dropped() {
     let told = doctor(&home);
     assert!(told.contains(&effect) && told.contains("crash guard"), "{told}");
     assert!(home.log_text().contains("set aside"), "the log names it");
-    // Nothing failed by it, and others are not held up.
+    // No run failed because of it, and other runs are not delayed.
     let alive = home.start();
     let client = home.client().expect("it answers");
     let shown = client.get(&format!("/v1/runs/{run}")).expect("it answers");
     assert_eq!(shown.text("/status"), "running", "{}", shown.body);
     assert_eq!(alive.terminate(), abide_testkit::daemon::DaemonExit::Exited(Some(0)));
-    // Its time comes.
+    // The retry time is reached.
     let mut later = state(&home);
     later["suspects"][0]["retry_at"] = json!(1);
     fs::write(home.path().join("crash-guard/state.json"), later.to_string())

@@ -1,4 +1,4 @@
-//! Keepers that die or stop: what they recorded counts (E7), and one that does not answer costs its own run only.
+//! Keepers that die or are stopped: their records are used (E7), and an unresponsive keeper affects only its own run.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::stage::{DaemonEnding, DaemonTestHome, ReplyPath};
 
-/// How long a start may take on a busy machine. Each keeper that does not answer would take longer.
+/// The maximum duration of a start on a busy machine. Waiting for unresponsive keepers would take longer.
 const START: Duration = Duration::from_secs(8);
 
 #[test]
@@ -39,7 +39,7 @@ fn e7_a_turn_that_ended_while_neither_daemon_nor_keeper_lived_ends_as_it_did() {
     }
 }
 
-/// A held process does not exit at the end of its turn, so no exit is recorded. Its output says how the turn ended.
+/// A sticky process does not exit at the end of its turn, so no exit is recorded. Its output tells how the turn ended.
 #[test]
 fn e7_a_turn_of_a_held_process_that_ended_before_its_keeper_died_ends_as_it_did() {
     for (last, status, code) in [
@@ -90,14 +90,14 @@ fn a12_keepers_that_do_not_answer_cost_their_own_runs_only_and_go_on_when_they_d
     let began = Instant::now();
     stage.up();
     assert!(began.elapsed() < START, "{:?}", began.elapsed());
-    // Others are served.
+    // Other runs are served.
     let other = stage.create("parrot", "say other", json!({}));
     assert_eq!(stage.wait(&other, "succeeded")["result"]["text"], "other");
     for run in [&works, &dies] {
         let turn = stage.wait_for_turn(run, "pending_recovery");
         assert_eq!(turn["runtime_status"], "lost", "{turn}");
     }
-    // A wait stays answerable, and what is stopped can be cancelled.
+    // A waiting run can still be answered, and a stopped one can be cancelled.
     let waiting = stage.wait(&waits, "waiting_user");
     stage.reply(&waiting, "red", ReplyPath::Http);
     let canceled =

@@ -1,7 +1,7 @@
-//! The real daemon from outside: runs that wait, are answered, and survive its end (A8) (A10) (A12) (D5).
+//! The real daemon from outside: runs that wait, are answered, and survive the daemon's end (A8) (A10) (A12) (D5).
 //!
-//! Each story is told over a restart in the middle of the wait: once after a kill, once after an orderly end that leaves
-//! everything to the keepers.
+//! Each test restarts the daemon during the wait: once after a kill, once after an orderly exit that leaves processes
+//! to the keepers.
 
 mod approvals;
 mod attempts;

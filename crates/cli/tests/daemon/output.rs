@@ -1,4 +1,4 @@
-//! Much output: what has been read and committed is not kept, and a restart goes on from the last checkpoint.
+//! Large output: committed output is released, and a restart continues from the last checkpoint.
 
 use std::{fs, path::Path};
 
@@ -7,13 +7,12 @@ use serde_json::{Value, json};
 
 use crate::stage::{DaemonEnding, DaemonTestHome};
 
-/// More than a spool held before its retention was taken literally, and many checkpoints.
+/// More than the retention of a spool, and enough for many checkpoints.
 const SCRIPT: &str = "append log 1\nprint 200000000\nappend log 2\nsay done";
 
-/// Makes a checkpoint unusable.
 type CheckpointChange = fn(&mut Value);
 
-/// Waits until the reader has stored another checkpoint than this one.
+/// Waits until the stored checkpoint differs from `last`.
 fn next_checkpoint(place: &Path, last: &[u8]) -> Vec<u8> {
     wait::until_some("a checkpoint is stored", || {
         let stored = fs::read(place.join("checkpoint")).ok()?;
@@ -21,7 +20,7 @@ fn next_checkpoint(place: &Path, last: &[u8]) -> Vec<u8> {
     })
 }
 
-/// Starts a run, and ends the daemon when the first output has been released.
+/// Starts a run, and ends the daemon after the first output was released.
 fn released(stage: &mut DaemonTestHome) -> String {
     let run = stage.create("parrot", SCRIPT, json!({}));
     let place = stage.home.place_of(&run, 1);

@@ -1,4 +1,5 @@
-//! Runs that need no person: at the deadline the question's own policy answers, by the same door, once (D5) (D6) (D7).
+//! Unattended runs: at the deadline the question's policy replies exactly once, through the same path as a person (D5)
+//! (D6) (D7).
 
 use serde_json::{Value, json};
 
@@ -6,7 +7,7 @@ use crate::stage::{DaemonEnding, DaemonTestHome, ENDINGS};
 
 const ENGINES: [&str; 2] = ["parrot", "parrot-sticky"];
 
-/// A run that asks this, over a restart in the middle of the wait.
+/// Creates a run with this question, and restarts the daemon during the wait.
 fn asks(engine: &str, question: &str, ending: DaemonEnding) -> (DaemonTestHome, String) {
     let mut stage = DaemonTestHome::new();
     let prompt = format!("append log before\nask {question}\nappend log after $reply\nsay done");
@@ -30,7 +31,7 @@ fn the_engine_decides_for_itself() {
         assert_eq!(question["auto_decide_reason"], "user_no_reply");
         let lines = stage.lines();
         assert!(lines.len() == 2 && lines[1].contains("Decide this yourself"), "{engine}: {lines:?}");
-        // The envelope of the automatic reply (D6): in the events, in `abide logs` and in the daemon's log.
+        // The automatic reply is reported (D6) in the events, in `abide logs` and in the daemon's log.
         let events = stage.get(&format!("/v1/runs/{run}/events"));
         let replies: Vec<&Value> = events["items"]
             .as_array()

@@ -1,5 +1,5 @@
-//! The daemon on a Postgres server: a question, a kill of the daemon, an answer, the right end (A8) (A12). One daemon for each schema
-//! (SECURITY 15).
+//! The daemon on a Postgres server: a question, a kill of the daemon, an answer, and the correct result (A8) (A12).
+//! Each schema has at most one daemon (SECURITY 15).
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use crate::stage::{DaemonEnding, DaemonTestHome, ReplyPath};
 
 const SCRIPT: &str = "append log before\nask open_text What now?\nappend log after $reply\nsay It is $reply.";
 
-/// A schema of its own on the server that `cargo xtask test` starts.
+/// Returns the URL of a new schema on the server that `cargo xtask test` starts.
 fn store() -> Option<String> {
     let variable = std::env::vars().find(|(name, _)| name == "ABIDE_TEST_POSTGRES_URL");
     let Some((_, url)) = variable else {
@@ -28,7 +28,8 @@ fn a_run_on_postgres_outlives_the_kill_of_its_daemon_in_each_kind_of_wait() {
     let Some(store) = store() else { return };
     let mut stage = DaemonTestHome::with(&[("ABIDE_STORE", &store)]);
     for (engine, door) in [("parrot", ReplyPath::Http), ("parrot-sticky", ReplyPath::CommandLine)] {
-        let _removed_or_never_there = std::fs::remove_file(stage.home.workspace("w").join("log"));
+        // The file does not exist in the first round.
+        std::fs::remove_file(stage.home.workspace("w").join("log")).ok();
         let run = stage.create(engine, SCRIPT, json!({}));
         let waiting = stage.wait(&run, "waiting_user");
         stage.restart(DaemonEnding::Killed);
@@ -56,7 +57,7 @@ fn two_homes(store: &str) -> [TestHome; 2] {
     [home(), home()]
 }
 
-/// Ends every connection of a store, as an operator or a failing network would.
+/// Terminates all connections of a store, as an operator or a network failure would.
 fn cut_connections(store: &str) {
     let (url, schema) = store.split_once("?schema=").expect("a schema of its own");
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
@@ -87,7 +88,7 @@ fn a_second_daemon_on_the_same_schema_is_refused_with_the_holders_name() {
     }
     let verified = second.run(&["verify"]);
     assert_eq!(verified.code, Some(0), "looking is allowed beside a daemon: {verified:?}");
-    // A daemon that is killed holds nothing up.
+    // The lock of a killed daemon is released.
     running.kill();
     let next = second.start();
     assert!(next.is_ready(), "{}", second.complaints());
@@ -101,7 +102,7 @@ fn a_daemon_whose_schema_was_taken_while_its_connection_was_cut_accepts_nothing_
     let stopped = first.start();
     let client = first.client().expect("it answers");
     assert_eq!(client.get("/readyz").expect("it answers").status, 200);
-    // It stands still, so that it cannot take the lock again before the other one does.
+    // It is stopped, so that it cannot take the lock again before the other daemon does.
     stopped.signal("STOP");
     cut_connections(&store);
     let taking = second.start();
@@ -116,12 +117,12 @@ fn a_daemon_whose_schema_was_taken_while_its_connection_was_cut_accepts_nothing_
     assert!(detail.contains(&second.path().display().to_string()), "{detail}");
     assert_eq!(client.get("/v1/runs").expect("it answers").status, 200, "reading is still possible");
     wait::until("the log says it", || first.log_text().contains("no input is accepted"));
-    // The other one is not disturbed.
+    // The other daemon is not affected.
     let body = json!({ "engine": "parrot", "prompt": "say hi", "workspace": second.workspace("w") });
     let created = second.client().and_then(|client| client.post("/v1/runs", &body)).expect("it answers");
     assert_eq!(created.status, 201, "{}", created.body);
     taking.terminate();
-    // Started again, it is an ordinary daemon.
+    // After a restart it works as usual.
     stopped.terminate();
     let again = first.start();
     assert!(again.is_ready(), "{}", first.complaints());

@@ -1,10 +1,10 @@
-//! Too little disk space: nothing new starts, what waits can be answered, and it goes on when there is space again.
+//! Low disk space: no new turn starts, waiting runs can be answered, and work resumes when there is space again.
 
 use serde_json::{Value, json};
 
 use crate::stage::{DaemonEnding, DaemonTestHome, ReplyPath};
 
-/// More than any disk has.
+/// More than the size of any disk, in bytes.
 const EVERYTHING: &str = "9000000000000000000";
 
 #[test]
@@ -36,7 +36,7 @@ fn with_too_little_space_no_run_starts_and_new_input_is_refused_until_there_is_m
     let doctor = stage.home.run(&["doctor", "--set", &format!("limits.min_free_bytes={EVERYTHING}")]);
     assert!(doctor.stdout.contains("limits.min_free_bytes asks for"), "{doctor:?}");
 
-    // What is open can be answered: the process that waits goes on, and a run without one is queued.
+    // Open questions can be answered: a waiting process continues, and a run without a process is queued.
     let waiting = stage.wait(&asking, "waiting_user");
     stage.reply(&waiting, "yes", ReplyPath::Http);
     stage.wait(&asking, "succeeded");

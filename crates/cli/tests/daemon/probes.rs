@@ -1,5 +1,5 @@
-//! A probe that fails is tried again and never rejects a run; a program that is missing does (A3). The command that a run
-//! was begun with is the one that every turn uses (A9).
+//! A failed probe is retried and never rejects a run; a missing program does (A3). Each turn uses the command with
+//! which the run was begun (A9).
 
 use std::{
     fs,
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::stage::{DaemonEnding, DaemonTestHome, ReplyPath};
 
-/// A program that is a parrot, except that a check of its first lines may do something else.
+/// Creates a program that acts as the parrot after the shell lines in `check`.
 fn parrot(stage: &DaemonTestHome, name: &str, check: &str) -> PathBuf {
     let path = stage.home.path().join(name);
     let abide = env!("CARGO_BIN_EXE_abide");
@@ -89,7 +89,7 @@ fn a9_every_turn_uses_the_command_that_the_run_was_begun_with() {
     assert_eq!(stage.wait(&run, "succeeded")["result"]["text"], "It is red.");
     let called = fs::read_to_string(stage.home.path().join("called")).unwrap_or_default();
     assert!(called.contains("first"), "the second turn is the first one's program: {called}");
-    // A run that begins now uses the present one; one whose program is gone says so.
+    // A new run uses the current program; a run whose program is gone reports that.
     let gone = stage.create("parrot", "ask open_text What now?", json!({}));
     let waiting = stage.wait(&gone, "waiting_user");
     fs::remove_file(&second).expect("it can be removed");
@@ -100,7 +100,7 @@ fn a9_every_turn_uses_the_command_that_the_run_was_begun_with() {
     assert!(message.contains(&second.display().to_string()), "{message}");
 }
 
-/// A request for the engines that is given up must not keep the daemon from stopping.
+/// An abandoned request for the list of engines must not block the daemon's stop.
 #[test]
 #[expect(clippy::disallowed_methods, reason = "what is claimed is a duration")]
 fn a3_a_program_that_never_answers_holds_up_neither_the_list_of_engines_nor_a_stop() {

@@ -1,4 +1,4 @@
-//! `abide down`: what becomes of each run, what is printed of it, and how it goes on after the next start.
+//! `abide down`: the effect on each run, the printed summary, and the behaviour after the next start.
 
 use serde_json::{Value, json};
 
@@ -7,7 +7,7 @@ use crate::stage::{DaemonTestHome, ReplyPath};
 const BUSY: &str = "append log before\nprogress busy\nsleep 600\nappend log never";
 const GATE: &str = "append log before\ngate May I?\nappend log after $reply";
 
-/// What `abide down` printed of a run.
+/// Returns the entry of a run in the output of `abide down`.
 fn told<'a>(stopped: &'a Value, run: &str) -> &'a Value {
     let runs = stopped["runs"].as_array().map_or(&[][..], Vec::as_slice);
     runs.iter().find(|told| told["run_id"] == run).unwrap_or(&Value::Null)
@@ -44,7 +44,7 @@ fn a_turn_at_work_is_interrupted_and_a_person_says_how_it_goes_on() {
             assert_eq!(done["turn_index"], 2);
             assert_eq!(stage.lines(), ["before", "more"], "the session goes on in a new turn");
         } else {
-            // Its session went with its process, so the task is told again, as the question says.
+            // Its session was lost with its process, so the task is started again, as the question says.
             assert!(question["prompt"].as_str().unwrap_or_default().contains("starts the task again"));
             stage.wait_for_progress(&run, "busy");
             stage.order(&run, "cancel");
@@ -154,7 +154,7 @@ fn what_holds_no_process_stays() {
     let mut stage = DaemonTestHome::new();
     let asking = stage.create("parrot", "ask open_text What now?\nsay It is $reply.", json!({}));
     let waiting = stage.wait(&asking, "waiting_user");
-    // All slots are taken, so the last one is queued.
+    // All slots are in use, so the last run is queued.
     let busy: Vec<String> = (0..4).map(|_| stage.create("parrot", BUSY, json!({}))).collect();
     for run in &busy {
         stage.wait_for_progress(run, "busy");

@@ -1,4 +1,4 @@
-//! A daemon in a home of its own, and somebody who waits for its events.
+//! The harness of the daemon tests: a daemon in a temporary home, and a reader of its events.
 
 use std::path::Path;
 
@@ -17,16 +17,16 @@ pub(crate) struct DaemonTestHome {
 /// How a daemon ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DaemonEnding {
-    /// As by a power failure.
+    /// By SIGKILL.
     Killed,
-    /// In order, leaving everything to the keepers.
+    /// By SIGTERM, which leaves the processes to the keepers.
     Kept,
 }
 
-/// Both, for stories that must not depend on it.
+/// Both endings, for tests whose result must not depend on them.
 pub(crate) const ENDINGS: [DaemonEnding; 2] = [DaemonEnding::Killed, DaemonEnding::Kept];
 
-/// How somebody answers.
+/// The interface over which a reply is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReplyPath {
     Http,
@@ -38,7 +38,7 @@ impl DaemonTestHome {
         Self::with(&[])
     }
 
-    /// A daemon with these settings in its environment.
+    /// Starts a daemon with these environment variables.
     pub(crate) fn with(settings: &[(&str, &str)]) -> Self {
         let program = Path::new(env!("CARGO_BIN_EXE_abide"));
         let home = TestHome::new(program).with("ABIDE_SLOTS_MAX_RUNNING", "4");
@@ -48,7 +48,7 @@ impl DaemonTestHome {
         Self { home, daemon, feed }
     }
 
-    /// Answers the open question of a run over HTTP, whatever is said to that.
+    /// Replies to the open question of a run over HTTP and returns the response, also if it is an error.
     pub(crate) fn try_reply(&self, run: &Value, text: &str) -> TestHttpResponse {
         let interaction = run["pending_interaction_id"].as_str().expect("a question is open");
         let path = format!("/v1/interactions/{interaction}/reply");
@@ -56,7 +56,7 @@ impl DaemonTestHome {
         self.home.client().and_then(|client| client.post(&path, &body)).expect("the daemon answers")
     }
 
-    /// The most memory that the daemon has had since it was started, in bytes.
+    /// Returns the peak memory of the daemon, in bytes.
     pub(crate) fn peak_memory(&self) -> u64 {
         let pid = self.daemon.as_ref().expect("a daemon is there").pid();
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it lives");
@@ -65,7 +65,6 @@ impl DaemonTestHome {
         kibibytes.parse::<u64>().expect("it is a number") << 10
     }
 
-    /// Ends the daemon.
     pub(crate) fn down(&mut self, ending: DaemonEnding) {
         let daemon = self.daemon.take().expect("a daemon is there");
         match ending {
@@ -74,27 +73,26 @@ impl DaemonTestHome {
         }
     }
 
-    /// Starts the next one.
     pub(crate) fn up(&mut self) {
         let daemon = self.home.start();
         assert!(daemon.is_ready(), "the next daemon starts: {}", self.home.complaints());
         self.daemon = Some(daemon);
     }
 
-    /// Starts the next one with more in its environment.
+    /// Starts the daemon with additional environment variables.
     pub(crate) fn up_with(&mut self, env: &[(&str, &str)]) {
         let daemon = self.home.start_with(env);
         assert!(daemon.is_ready(), "the next daemon starts: {}", self.home.complaints());
         self.daemon = Some(daemon);
     }
 
-    /// Another daemon takes the place of the one that is there.
+    /// Ends the daemon and starts another one.
     pub(crate) fn restart(&mut self, ending: DaemonEnding) {
         self.down(ending);
         self.up();
     }
 
-    /// A run with these options.
+    /// Creates a run with these options and returns its id.
     pub(crate) fn create(&self, engine: &str, prompt: &str, options: Value) -> String {
         let body = json!({
             "engine": engine, "prompt": prompt, "execution_mode": "interactive", "options": options,
@@ -106,7 +104,7 @@ impl DaemonTestHome {
         created.text("/run_id").to_owned()
     }
 
-    /// A run in this mode.
+    /// Creates a run in this mode and returns its id.
     pub(crate) fn create_in(&self, mode: &str, engine: &str, prompt: &str) -> String {
         let body = json!({
             "engine": engine, "prompt": prompt, "execution_mode": mode, "workspace": self.home.workspace("w"),
@@ -117,7 +115,7 @@ impl DaemonTestHome {
         created.text("/run_id").to_owned()
     }
 
-    /// Says something to a run.
+    /// Sends a message to a run.
     pub(crate) fn send(&self, run: &str, text: &str, on_busy: &str) -> String {
         let body = json!({ "text": text, "on_busy": on_busy });
         let path = format!("/v1/runs/{run}/messages");
@@ -126,14 +124,14 @@ impl DaemonTestHome {
         sent.text("/message_id").to_owned()
     }
 
-    /// Asks something of a run that has no answer but that it was taken.
+    /// Sends a request to a run whose response is only an acknowledgement.
     pub(crate) fn order(&self, run: &str, what: &str) {
         let path = format!("/v1/runs/{run}/{what}");
         let done = self.home.client().and_then(|client| client.post(&path, &json!({}))).expect("it answers");
         assert_eq!(done.status, 200, "{}", done.body);
     }
 
-    /// Waits until the run's engine has reported this as progress.
+    /// Waits until the run's engine has reported this progress.
     pub(crate) fn wait_for_progress(&self, run: &str, text: &str) {
         loop {
             let seen = self.feed.seen();
@@ -147,7 +145,7 @@ impl DaemonTestHome {
         }
     }
 
-    /// Ends the daemon in order, with everything that it runs, and says what it printed.
+    /// Runs `abide down`, which ends all runs too, and returns its output.
     pub(crate) fn shut_down(&mut self) -> Value {
         let end = self.home.run(&["down", "--json"]);
         assert_eq!(end.code, Some(0), "{end:?}");
@@ -155,14 +153,14 @@ impl DaemonTestHome {
         serde_json::from_str(&end.stdout).expect("it prints JSON")
     }
 
-    /// The daemon was ended by somebody else.
+    /// Drops the handle of a daemon that was ended in another way.
     pub(crate) fn forget_daemon(&mut self) {
         if let Some(daemon) = self.daemon.take() {
             daemon.wait();
         }
     }
 
-    /// Waits until the run asks a question of this asker.
+    /// Waits until the run has an open question of this asker.
     pub(crate) fn wait_for_question(&self, run: &str, asked_by: &str) -> Value {
         loop {
             let seen = self.feed.seen().len();
@@ -177,7 +175,7 @@ impl DaemonTestHome {
         }
     }
 
-    /// A run's turns, the first first.
+    /// Returns a run's turns, oldest first.
     pub(crate) fn turns(&self, run: &str) -> Vec<Value> {
         let listed = self.get(&format!("/v1/runs/{run}/turns"));
         listed["items"].as_array().cloned().expect("a list has items")
@@ -189,7 +187,7 @@ impl DaemonTestHome {
         response.body
     }
 
-    /// Waits until a run has this status. One that has ended otherwise will never come to it.
+    /// Waits until a run has this status. Panics if the run has ended with another one.
     pub(crate) fn wait(&self, run: &str, status: &str) -> Value {
         loop {
             let seen = self.feed.seen().len();
@@ -204,13 +202,13 @@ impl DaemonTestHome {
         }
     }
 
-    /// A run's questions, the first first.
+    /// Returns a run's questions, oldest first.
     pub(crate) fn questions(&self, run: &str) -> Vec<Value> {
         let listed = self.get(&format!("/v1/runs/{run}/interactions"));
         listed["items"].as_array().cloned().expect("a list has items")
     }
 
-    /// A run's processes, one for each attempt at each turn.
+    /// Returns the pids of a run, one for each attempt of each turn.
     pub(crate) fn pids(&self, run: &str) -> Vec<u64> {
         let turns = self.get(&format!("/v1/runs/{run}/turns"));
         let turns = turns["items"].as_array().cloned().expect("a list has items");
@@ -218,7 +216,7 @@ impl DaemonTestHome {
         attempts.filter_map(|attempt| attempt["pid"].as_u64()).collect()
     }
 
-    /// Waits until the keeper of a run's first attempt is there.
+    /// Waits until the keeper of a run's first attempt is running.
     pub(crate) fn wait_for_keeper(&self, run: &str) -> HomeProcess {
         wait::until_some("the keeper is there", || self.home.keeper_of(run, 1))
     }
@@ -236,7 +234,7 @@ impl DaemonTestHome {
         }
     }
 
-    /// Answers the open question.
+    /// Replies to the open question of a run.
     pub(crate) fn reply(&self, run: &Value, text: &str, door: ReplyPath) {
         let interaction = run["pending_interaction_id"].as_str().expect("a question is open");
         match door {
@@ -257,33 +255,33 @@ impl DaemonTestHome {
         }
     }
 
-    /// The lines that the run's orders appended.
+    /// Returns the lines that the run appended to its log file.
     pub(crate) fn lines(&self) -> Vec<String> {
         let text = std::fs::read_to_string(self.home.workspace("w").join("log")).unwrap_or_default();
         text.lines().map(str::to_owned).collect()
     }
 
-    /// Waits until something is there, looking again after every event and every moment.
+    /// Waits until `look` returns a value. It is called after each event, and at least every 100 ms.
     pub(crate) fn wait_for<T>(&self, look: impl Fn(&Self) -> Option<T>) -> T {
         for _ in 0..LOOKS {
             let seen = self.feed.seen().len();
             if let Some(found) = look(self) {
                 return found;
             }
-            let _or_after_a_moment = self.feed.wait_shortly_beyond(seen);
+            self.feed.wait_shortly_beyond(seen);
         }
         panic!("it does not come");
     }
 
-    /// Waits until no process of a run is held any more.
+    /// Waits until no keeper of a run is left.
     pub(crate) fn wait_for_no_keeper(&self) {
         for _ in 0..LOOKS {
             let seen = self.feed.seen().len();
             if self.home.keepers().is_empty() {
                 return;
             }
-            // Its end is not always followed by an event.
-            let _or_after_a_moment = self.feed.wait_shortly_beyond(seen);
+            // The exit of a keeper is not always followed by an event.
+            self.feed.wait_shortly_beyond(seen);
         }
         panic!("keepers are left: {:?}", self.home.keepers());
     }
@@ -291,7 +289,7 @@ impl DaemonTestHome {
 
 impl Drop for DaemonTestHome {
     fn drop(&mut self) {
-        // The reader holds the home as long as its connection lasts.
+        // The reader keeps the home alive as long as its connection is open.
         if let Some(daemon) = self.daemon.take() {
             daemon.kill();
         }
@@ -299,5 +297,5 @@ impl Drop for DaemonTestHome {
     }
 }
 
-/// How often keepers are looked for.
+/// The maximum number of polls.
 const LOOKS: usize = 600;

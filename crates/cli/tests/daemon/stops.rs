@@ -1,4 +1,4 @@
-//! Interrupt, supersede, steer and a lost turn, on the real binary (E8) (E9).
+//! Interrupt, supersede, steer and a lost turn, with the real binary (E8) (E9).
 
 use abide_testkit::daemon::HomeProcess;
 use serde_json::{Value, json};
@@ -24,7 +24,7 @@ fn an_interrupt_stops_the_turn_and_the_session_goes_on_as_the_person_says() {
             (2, vec!["before".to_owned(), "after".to_owned()]),
             "{engine}"
         );
-        // A session that must live in its process goes on in the same one.
+        // A sticky session continues in the same process.
         let pids = stage.pids(&run);
         assert_eq!(pids[0] == pids[1], engine == "parrot-sticky", "{pids:?}");
         stage.wait_for_no_keeper();
@@ -58,7 +58,7 @@ fn e9_a_message_supersedes_the_turn_and_nothing_of_it_is_shown() {
 fn a_message_steers_the_turn_at_work() {
     for engine in ["parrot", "parrot-sticky"] {
         let stage = DaemonTestHome::new();
-        // The message comes in the middle of the work: the turn sleeps much longer than it takes to be told.
+        // The message arrives during the turn: the turn sleeps much longer than the delivery takes.
         let run = stage.create(engine, "progress asleep\nsleep 10\nsay done", json!({}));
         stage.wait_for_progress(&run, "asleep");
         let message = stage.send(&run, "append log steered\nsay more", "steer");
@@ -90,7 +90,7 @@ fn e8_a_turn_whose_keeper_dies_needs_a_person_and_is_never_run_again() {
     stage.reply(&waiting, "continue", ReplyPath::Http);
     stage.wait(&run, "succeeded");
     assert_eq!(stage.lines(), ["before"], "what was lost is not run again");
-    // Nobody is there to ask for an auto run.
+    // An auto run asks no questions.
     let run = stage.create_in("auto", "parrot", BUSY);
     stage.wait_for_progress(&run, "busy");
     for victim in stage.home.processes().iter().filter(ours) {

@@ -1,4 +1,4 @@
-//! Strict runs: they wait for a person, without a process or with it (A8), and say what became of it (A10).
+//! Strict runs: they wait for a person, with or without a process (A8), and report the outcome (A10).
 
 use abide_testkit::wait;
 use serde_json::{Value, json};
@@ -101,7 +101,8 @@ fn a_running_turn_survives_and_what_it_said_meanwhile_is_heard() {
     for ending in ENDINGS {
         for engine in ["parrot", "parrot-sticky"] {
             let mut stage = DaemonTestHome::new();
-            // Long enough that the turn is at work when the daemon ends, and over when the next one has come.
+            // Long enough that the turn is running when the daemon ends, and has finished when the next daemon is
+            // ready.
             let script = "append log 1\nsleep 4\nprogress on\nappend log 2\nsay done";
             let run = stage.create(engine, script, json!({}));
             stage.wait(&run, "running");

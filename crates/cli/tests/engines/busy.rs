@@ -1,4 +1,4 @@
-//! A turn at work that is stopped, replaced, or answered while its process is still leaving.
+//! A running turn that is interrupted or superseded, or answered while its process is still exiting.
 
 use abide_domain::{
     delivery::DeliveryStatus,
@@ -14,7 +14,7 @@ use abide_testkit::model::{ModelScript, ScriptedAnswer, TestGate};
 
 use crate::{stage::ProgramTestDaemon, stories::asking};
 
-/// A model that begins, digs until the gate opens, and rests.
+/// A model that begins, waits for the gate when asked to dig, and then rests.
 fn digging(gate: &TestGate) -> ModelScript {
     ModelScript::new()
         .once(|heard| heard.asks("begin"), ScriptedAnswer::say("Begun."))
@@ -22,12 +22,12 @@ fn digging(gate: &TestGate) -> ModelScript {
         .when(|heard| heard.asks("rest"), ScriptedAnswer::say("Resting."))
 }
 
-/// How often the model was asked to dig and nothing else.
+/// Returns the number of requests that asked only for digging.
 fn times_dug(stage: &ProgramTestDaemon) -> usize {
     stage.model.turns().iter().filter(|heard| heard.asks("dig") && !heard.asks("rest")).count()
 }
 
-/// A person stops the turn; the session is not lost, and the stopped work is not begun again (E1).
+/// A person interrupts the turn; the session is kept, and the interrupted work is not repeated (E1).
 pub(crate) fn an_interrupted_turn_is_over_and_the_chat_goes_on(engine: &str) {
     let gate = TestGate::new();
     let Some(stage) = ProgramTestDaemon::of(engine, digging(&gate)) else { return };
@@ -52,7 +52,7 @@ pub(crate) fn an_interrupted_turn_is_over_and_the_chat_goes_on(engine: &str) {
     every_attempt_has_its_end(&stage, run);
 }
 
-/// A newer message ends the turn at work, whose answer is never shown (E9).
+/// A newer message ends the running turn, whose answer is never shown (E9).
 pub(crate) fn e9_a_newer_message_supersedes_the_turn_at_work(engine: &str) {
     let gate = TestGate::new();
     let Some(stage) = ProgramTestDaemon::of(engine, digging(&gate)) else { return };
@@ -76,7 +76,7 @@ pub(crate) fn e9_a_newer_message_supersedes_the_turn_at_work(engine: &str) {
     every_attempt_has_its_end(&stage, run);
 }
 
-/// The answer comes as soon as the question is there, while the process that asked is still leaving (E6).
+/// The reply is sent as soon as the question is open, while the process that asked is still exiting (E6).
 pub(crate) fn e6_an_answer_during_the_end_of_a_process_leaves_no_attempt_without_its_end(engine: &str) {
     let script = ModelScript::new()
         .once(|heard| heard.asks("paint the shed"), asking("Which colour?"))
@@ -90,8 +90,8 @@ pub(crate) fn e6_an_answer_during_the_end_of_a_process_leaves_no_attempt_without
     every_attempt_has_its_end(&stage, run);
 }
 
-/// Every process that was started for a run and is gone has an exit code and a time in the ledger. The latest turn of a
-/// chat may still have its process.
+/// Checks that each exited process of a run has an exit code and a time in the ledger. The latest turn of a chat may
+/// still have its process.
 fn every_attempt_has_its_end(stage: &ProgramTestDaemon, run: abide_domain::id::RunId) {
     let held = stage.wait_until(run, "rest", |_| true).live().map(|live| live.attempt);
     let attempts = stage.turns(run).into_iter().flat_map(|turn| turn.attempts);

@@ -1,4 +1,5 @@
-//! What each program needs to talk to the loopback model from a home of its own, without telemetry and updates.
+//! The configuration that each program needs to use the loopback model from a temporary home, without telemetry and
+//! updates.
 
 use std::{collections::BTreeMap, fs, path::Path};
 
@@ -7,10 +8,10 @@ use serde_json::json;
 
 use crate::programs::InstalledProgram;
 
-/// The name of the key that the model may ask for.
+/// The API key that the model may demand.
 pub(crate) const KEY: &str = "a-key-for-tests";
 
-/// The configuration of this engine, with its files written below `home`.
+/// Returns the configuration of this engine, and writes its files below `home`.
 pub(crate) fn dress(program: &InstalledProgram, home: &Path, model: &str) -> EngineConfig {
     let mut env: BTreeMap<String, String> = program.env.clone();
     let mut set = |name: &str, value: &str| env.insert(name.to_owned(), value.to_owned());
@@ -35,8 +36,8 @@ pub(crate) fn dress(program: &InstalledProgram, home: &Path, model: &str) -> Eng
             set("IS_SANDBOX", "1");
         }
         "gemini" | "gemini-acp" => {
-            // Over the agent protocol it names its sessions itself, and then only the owner can keep it from clearing
-            // them away: docs/engines.md says so.
+            // Over ACP it names its sessions itself. Then only the user's configuration prevents their deletion; see
+            // docs/engines.md.
             let retention = json!({"enabled": program.engine == "gemini"});
             let settings = json!({
                 "security": {"auth": {"selectedType": "gemini-api-key"}, "folderTrust": {"enabled": false}},

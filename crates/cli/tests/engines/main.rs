@@ -1,8 +1,8 @@
-//! Real agent programs, end to end: real processes under real keepers, a real daemon's desk and performer, and a model
-//! on the loopback interface in place of the one that costs money.
+//! Real agent programs, end to end: real processes under real keepers, the daemon's desk and performer, and a model on
+//! the loopback interface instead of a paid one.
 //!
-//! `cargo xtask test` installs the programs and says where they are. A program that is not there is reported as not
-//! verified; with `ABIDE_REQUIRE_ENGINES=1` it is a failure.
+//! `cargo xtask test` installs the programs and passes their paths. A missing program is reported as not verified; with
+//! `ABIDE_REQUIRE_ENGINES=1` it is a failure.
 
 mod busy;
 mod dressing;
@@ -15,7 +15,7 @@ mod stage;
 mod stories;
 mod texts;
 
-/// The stories that every engine has to live through, each as a test of its own.
+/// Defines one test per scenario for an engine.
 macro_rules! engine {
     ($module:ident, $name:literal) => {
         mod $module {

@@ -1,4 +1,4 @@
-//! The scripted engine through the real performer and real keepers: what demos and other tests rely on (E3).
+//! The scripted engine with the real performer and real keepers, on which demos and other tests rely (E3).
 
 use abide_domain::{
     engine::ProfileKind,
@@ -82,14 +82,14 @@ fn a_parrot_that_fails_crashes_or_hangs_is_no_success() {
     stage.wait_until(run, "the end of all processes", |_| stage.held().is_empty());
 }
 
-/// The message goes into the turn at work: it has no turn of its own, and its words are in that turn's answer.
+/// The message is delivered to the running turn: it has no turn of its own, and its text is in that turn's answer.
 #[test]
 fn a_message_steers_a_parrot_at_work() {
     for engine in ["parrot", "parrot-sticky"] {
         let stage = stage(engine);
         let run = stage.start(Chat, "say First.\nprogress Busy.\nsleep 5\nsay Last.");
         stage.wait_until(run, "work", |run| {
-            // Its session is named before anything else, so it reads what it is told.
+            // The session is reported first, so the process is reading its input by then.
             matches!(run.state, RunState::Running(RunningPhase::Active(_))) && run.handle.is_some()
         });
         stage.break_in(run, "say Second.", OnBusy::Steer);

@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use abide_testkit::skip::skip;
 use serde::Deserialize;
 
-/// An installed program.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct InstalledProgram {
     pub(crate) engine: String,
@@ -16,7 +15,7 @@ pub(crate) struct InstalledProgram {
     pub(crate) missing: Option<String>,
 }
 
-/// The program of that name; none, said aloud, where it is not installed and need not be.
+/// Returns the program of that name; `None`, with a message, if it is not installed and not required.
 #[expect(clippy::disallowed_methods, reason = "the tests are told by their environment where programs are")]
 pub(crate) fn installed(name: &str) -> Option<InstalledProgram> {
     let required = std::env::var("ABIDE_REQUIRE_ENGINES").is_ok_and(|value| value == "1");
@@ -25,7 +24,7 @@ pub(crate) fn installed(name: &str) -> Option<InstalledProgram> {
         found.map(|bytes| serde_json::from_slice(&bytes).expect("the list is JSON")).unwrap_or_default();
     let program = programs.iter().find(|program| program.engine == name).cloned();
     let program = program.or_else(|| stand_in(name));
-    // Some programs speak the agent protocol themselves.
+    // Some programs support ACP themselves.
     let program = program.or_else(|| {
         let own =
             programs.iter().find(|program| Some(program.engine.as_str()) == name.strip_suffix("-acp"))?;
@@ -40,11 +39,11 @@ pub(crate) fn installed(name: &str) -> Option<InstalledProgram> {
     }
 }
 
-/// The stand-in for a program that can no longer be had, or an engine that is a part of our own program.
+/// Returns the stand-in for a program that is no longer available, or an engine that is part of our own binary.
 fn stand_in(name: &str) -> Option<InstalledProgram> {
     let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../engines/tests/stand-ins").join(name);
     if name.starts_with("parrot") || name == "native" {
-        // Examples are not told where the binary is, and have no use for it.
+        // Examples are built without the path of the binary, and do not need it.
         let own = option_env!("CARGO_BIN_EXE_abide")?;
         let mut command = vec![own.to_owned()];
         command.extend(name.starts_with("parrot").then(|| "__parrot".to_owned()));

@@ -1,4 +1,4 @@
-//! What these tests saw, for the matrix in `docs/engines.md`.
+//! Records the results of these tests for the matrix in `docs/engines.md`.
 
 use std::{fs, path::PathBuf};
 
@@ -7,7 +7,7 @@ use abide_ports::clock::Clock;
 
 use crate::programs::installed;
 
-/// Notes that an engine has lived through a story, where somebody wants to know (`ABIDE_TEST_RECORD`, a folder).
+/// Records that an engine has passed a scenario, if `ABIDE_TEST_RECORD` names a folder.
 #[expect(clippy::disallowed_methods, reason = "the tests are told by their environment who wants to know")]
 pub(crate) fn seen(engine: &str, story: &str) {
     let Ok(folder) = std::env::var("ABIDE_TEST_RECORD") else { return };

@@ -1,6 +1,6 @@
-//! Skills and artifacts, with the real programs: what was copied to where an engine looks is really found there (D3).
+//! Skills and artifacts with the real programs: a copied skill is found by the engine (D3).
 //!
-//! The proof is the skill's description, which stands in its `SKILL.md` and nowhere in a prompt of ours.
+//! The proof is the skill's description, which is in its `SKILL.md` and in none of our prompts.
 
 use std::fs;
 
@@ -15,7 +15,7 @@ use crate::stage::ProgramTestDaemon;
 
 const DESCRIPTION: &str = "counts the herons on every pond before anything else";
 
-/// The tests of one engine that finds skills by itself.
+/// Defines the tests of an engine that finds skills by itself.
 macro_rules! finds_skills {
     ($module:ident, $name:literal) => {
         mod $module {
@@ -52,7 +52,7 @@ fn a_skill_is_found_by_the_engine_and_its_original_stays_as_it_was(engine: &str)
     assert!(raw.contains(DESCRIPTION), "{engine} has found the skill: {raw}");
     assert_eq!(raw.matches(DESCRIPTION).count(), 1, "and only one of that name");
     assert!(stage.workspace.join(".abide/artifacts").is_dir());
-    // The second turn finds the same copy, even if the original is gone by then.
+    // The second turn uses the same copy, also if the original is gone by then.
     assert_eq!(fs::read_to_string(source.join("SKILL.md")).expect("the original is there"), words);
     fs::remove_dir_all(&source).expect("the original can go");
     stage.say(run, "and the lake");
@@ -62,8 +62,8 @@ fn a_skill_is_found_by_the_engine_and_its_original_stays_as_it_was(engine: &str)
     assert_eq!(done.result.as_deref().map(str::trim), Some("The lake too."));
 }
 
-/// An agent of the protocol may be any program, so its skill lies where most of them look. This one looks in
-/// `.claude/skills` alone, and reads the file that its prompt names.
+/// An agent over ACP may be any program, so its skill is copied to the location that most of them use. This agent looks
+/// only in `.claude/skills`, and reads the file that its prompt names.
 #[test]
 fn an_agent_that_looks_for_skills_elsewhere_is_told_which_file_to_follow() {
     let script =
@@ -96,7 +96,7 @@ fn a_skill_that_cannot_be_used_fails_the_run_before_any_process() {
     assert!(stage.model.exchanges().is_empty());
 }
 
-/// A skill outside the workspace, and what its file says.
+/// Creates a skill outside the workspace, and returns its path and the text of its file.
 fn skill(stage: &ProgramTestDaemon) -> (std::path::PathBuf, String) {
     let source = stage.home.path().join("given/heron-count");
     fs::create_dir_all(&source).expect("the home can be written");

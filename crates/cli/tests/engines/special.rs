@@ -1,4 +1,4 @@
-//! What only some engines can do, or have to be kept from doing.
+//! Behaviour of single engines: abilities that others lack, and actions that must be prevented.
 
 use std::{os::unix::fs::PermissionsExt, path::Path};
 
@@ -20,7 +20,7 @@ use crate::{
     stories::{asking, kill},
 };
 
-/// A permission is asked for inside the turn, by a process that waits; a yes lets it happen, a no does not.
+/// A permission is requested within the turn by a waiting process; a yes allows the action, a no prevents it.
 fn permissions_are_asked_for_inside_the_turn(engine: &str) {
     let script = ModelScript::new()
         .once(|heard| heard.asks("write yes"), ScriptedAnswer::shell("echo done > yes.txt"))
@@ -45,7 +45,7 @@ fn permissions_are_asked_for_inside_the_turn(engine: &str) {
             stage.wait_until(run, "an end", |run| settled.contains(&run.status()) && run.owed.is_empty());
         assert_eq!(stage.workspace.join(file).exists(), happens, "after {answer:?}");
         if after.status() == RunStatus::WaitingUser {
-            // Some agents stop altogether when they are told no; then a person says how to go on.
+            // Some agents stop completely after a no; then a person decides how to continue.
             assert!(!happens);
             stage.cancel(run);
         }
@@ -67,7 +67,8 @@ fn gemini_over_acp_asks_for_permission_inside_the_turn() {
     permissions_are_asked_for_inside_the_turn("gemini-acp");
 }
 
-/// A program that hides its resume is held: the run is not rejected, and the reply goes to the same process (A3).
+/// A program that hides its resume option is kept running: the run is not rejected, and the reply goes to the same
+/// process (A3).
 fn without_resume_the_process_is_held(engine: &str) {
     let script = ModelScript::new()
         .once(|heard| heard.asks("paint the shed"), asking("Which colour?"))
@@ -76,7 +77,7 @@ fn without_resume_the_process_is_held(engine: &str) {
         let command = config.command.take().expect("a program that is installed has a command");
         let quoted: Vec<String> = command.iter().map(|word| format!("'{word}'")).collect();
         let words = quoted.join(" ");
-        // Whatever its help says about resuming is left out.
+        // All lines about resuming are removed from its help.
         let wrapper = format!(
             "#!/bin/sh\nfor word in \"$@\"; do case $word in --help) {words} \"$@\" 2>&1 | grep -viE 'resum|session|continue'; exit 0;; esac; done\nexec {words} \"$@\"\n"
         );
@@ -130,7 +131,7 @@ fn opencode_without_resume_is_held() {
     without_resume_the_process_is_held("opencode");
 }
 
-/// One whose program can be neither resumed nor held is not rejected either: its first turn runs.
+/// A run whose program can be neither resumed nor kept running is not rejected either: its first turn runs.
 #[test]
 fn codex_without_resume_runs_and_cannot_be_asked_back() {
     let hide = |config: &mut abide::catalogue::EngineConfig, home: &std::path::Path| {
@@ -158,10 +159,10 @@ fn codex_without_resume_runs_and_cannot_be_asked_back() {
     assert_eq!(stage.open_questions(), 0);
 }
 
-/// What the shells of these programs are called.
+/// The names of these programs' shell tools.
 const SHELLS: [&str; 6] = ["exec_command", "shell_command", "Bash", "bash", "run_shell_command", "shell"];
 
-/// The sandbox of the first turn holds on the second (A4). The same call without it does what it says.
+/// The sandbox of the first turn is effective in the second (A4). Without it the same call succeeds.
 fn the_sandbox_holds_on_the_second_turn(engine: &str) {
     let script = ModelScript::new()
         .when(|heard| heard.asks("look"), ScriptedAnswer::say("I have looked."))
@@ -181,7 +182,7 @@ fn the_sandbox_holds_on_the_second_turn(engine: &str) {
         stage.wait(run, RunStatus::Idle);
         assert!(!stage.workspace.join("touched.txt").exists(), "nothing was written after a no");
     } else {
-        // Some programs do not even offer a shell to their model in this sandbox.
+        // Some programs do not offer a shell to their model in this sandbox.
         let asked = stage.model.turns().into_iter().find(|heard| heard.asks("touch"));
         let offered = SHELLS.iter().any(|tool| asked.as_ref().is_some_and(|heard| heard.offers(tool)));
         let tried = stage.model.turns().iter().any(|heard| !heard.returned().is_empty());
@@ -224,18 +225,18 @@ fn opencode_is_as_narrow_on_the_second_turn() {
     the_sandbox_holds_on_the_second_turn("opencode");
 }
 
-/// The settings of Claude Code in which every command runs in its own sandbox (bubblewrap and socat), or none does at all.
+/// Settings with which Claude Code runs commands only in its own sandbox (bubblewrap and socat).
 const CLAUDE_SANDBOX: &str = r#"{"sandbox":{"enabled":true,"failIfUnavailable":true,"autoAllowBashIfSandboxed":true,
     "allowUnsandboxedCommands":false}}"#;
 
-/// Says after each attempt what became of it.
+/// Prints the result of each attempt.
 const ATTEMPTS: &str = "echo made > made.txt && echo workspace-written; \
     touch ../outside.txt || echo outside-refused; \
     cat ../keepers/token || echo keepers-hidden; \
     grep -c : /proc/net/dev | sed s/^/interfaces-/";
 
-/// The sandbox of Claude Code makes namespaces of its own inside the one that hides Abide's files (issue "Trust boundary",
-/// Isolation). In auto mode nobody is asked, so that a command runs only because it is sandboxed.
+/// The sandbox of Claude Code creates namespaces inside the one that hides Abide's files (issue "Trust boundary",
+/// Isolation). In auto mode there are no questions, so a command runs only because it is sandboxed.
 #[test]
 fn the_sandbox_of_claude_works_inside_the_isolation() {
     let folders = ["/usr/local/bin", "/usr/bin", "/bin"].map(Path::new);
@@ -267,7 +268,7 @@ fn the_sandbox_of_claude_works_inside_the_isolation() {
     assert!(!stage.home.path().join("outside.txt").exists());
 }
 
-/// Codex over ACP says that it has resumed a session whose file is gone, and notices at the first prompt.
+/// Codex over ACP reports a successful resume of a session whose file is gone, and fails at the first prompt.
 #[test]
 fn a11_codex_over_acp_reports_a_session_whose_file_is_gone() {
     let script = ModelScript::new().once(|heard| heard.asks("paint"), asking("Which colour?"));
@@ -284,7 +285,7 @@ fn a11_codex_over_acp_reports_a_session_whose_file_is_gone() {
     assert_eq!(stage.open_questions(), 0);
 }
 
-/// Removes every file with this in its name, and says how many there were.
+/// Removes all files with `part` in their name and returns their number.
 fn remove_named(folder: &std::path::Path, part: &str) -> usize {
     let entries = std::fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok);
     entries
@@ -299,8 +300,8 @@ fn remove_named(folder: &std::path::Path, part: &str) -> usize {
         .sum()
 }
 
-/// Gemini clears away sessions that were resumed in a later minute when another session is started in the same
-/// folder. Ours survive that.
+/// Gemini deletes sessions that were resumed in a later minute when another session starts in the same folder. Sessions
+/// of Abide must not be affected.
 #[test]
 fn gemini_does_not_lose_a_session_that_was_resumed_later() {
     let Some(stage) = ProgramTestDaemon::of("gemini", ModelScript::new()) else { return };
@@ -310,7 +311,7 @@ fn gemini_does_not_lose_a_session_that_was_resumed_later() {
     stage.say(run, "stone 2 of the wall");
     stage.wait_until(run, "turn 2", |run| run.status() == RunStatus::Idle && run.turn_index == 2);
     for number in 0..2 {
-        // Another session's start is what clears away.
+        // The start of another session triggers the deletion.
         let other = stage.start(Interactive, &format!("something else {number}"));
         stage.wait(other, RunStatus::Succeeded);
     }
@@ -322,7 +323,7 @@ fn gemini_does_not_lose_a_session_that_was_resumed_later() {
     assert_eq!(stones, 3, "{:?}", last.user_texts());
 }
 
-/// The request of a process that dies is void, and the person is asked whether to go on in the same session (A10).
+/// The request of a process that dies is void, and the person is asked whether to continue in the same session (A10).
 #[test]
 fn a10_the_request_of_a_process_that_dies_is_void() {
     let script =

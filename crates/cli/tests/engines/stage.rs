@@ -1,6 +1,6 @@
-//! Everything that a run needs, for one test: a home, an engine, a model, and the desk and performer of the daemon.
+//! The harness of the engine tests: a home, an engine, a model, and the daemon's desk and performer.
 //!
-//! Every wait is for an event and has a bound, so that a hang is a failure with a name.
+//! Each wait is for an event and has a timeout, so that a hang becomes a failure with a message.
 
 use std::{
     collections::BTreeMap,
@@ -44,7 +44,7 @@ use crate::{
     programs::installed,
 };
 
-/// Longer than any turn of any engine on a busy machine.
+/// The timeout of a wait; longer than any turn of any engine on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(240);
 
 pub(crate) struct ProgramTestDaemon {
@@ -60,12 +60,12 @@ pub(crate) struct ProgramTestDaemon {
 }
 
 impl ProgramTestDaemon {
-    /// A stage for that engine; none, said aloud, where its program is not installed.
+    /// Creates a harness for that engine; `None`, with a message, if its program is not installed.
     pub(crate) fn of(engine: &str, script: ModelScript) -> Option<Self> {
         Self::altered(engine, script, |_, _| {})
     }
 
-    /// The same with something about the engine's configuration changed.
+    /// Like [`ProgramTestDaemon::of`], with a change of the engine's configuration.
     pub(crate) fn altered(
         engine: &str,
         script: ModelScript,
@@ -96,7 +96,7 @@ impl ProgramTestDaemon {
                 ("LANG".to_owned(), "C.UTF-8".to_owned()),
                 ("TERM".to_owned(), "dumb".to_owned()),
             ],
-            // Every engine works where the keepers cannot be seen.
+            // Engines run isolated from the keepers' directories.
             isolator: Some(ProgramIsolator::new(&home.path().join("keepers"), &binary, "/usr/bin:/bin")),
             retention: 1 << 30,
             children: Mutex::default(),
@@ -126,12 +126,12 @@ impl ProgramTestDaemon {
         Some(Self { engine, model, workspace, home, store, desk, performer, processes, runtime })
     }
 
-    /// A run of this engine.
+    /// Creates a run of this engine.
     pub(crate) fn start(&self, mode: ExecutionMode, prompt: &str) -> RunId {
         self.start_with(mode, prompt, |_| {})
     }
 
-    /// The same with other settings.
+    /// Like [`ProgramTestDaemon::start`], with other settings.
     pub(crate) fn start_with(
         &self,
         mode: ExecutionMode,
@@ -169,7 +169,7 @@ impl ProgramTestDaemon {
         run_id
     }
 
-    /// Says something to a run.
+    /// Sends a message to a run.
     pub(crate) fn say(&self, run: RunId, text: &str) {
         self.runtime.block_on(async {
             let outcome = self.desk.message(run, message(text), None).await.expect("the message is taken");
@@ -177,7 +177,7 @@ impl ProgramTestDaemon {
         });
     }
 
-    /// Says something to a run whose turn is at work.
+    /// Sends a message to a run whose turn is running.
     pub(crate) fn break_in(&self, run: RunId, text: &str, on_busy: OnBusy) {
         self.runtime.block_on(async {
             let taken = self.desk.message(run, message(text), Some(on_busy)).await;
@@ -185,7 +185,7 @@ impl ProgramTestDaemon {
         });
     }
 
-    /// Stops the turn at work.
+    /// Interrupts the running turn.
     pub(crate) fn interrupt(&self, run: RunId) {
         self.runtime.block_on(async {
             let event = RunEvent::InterruptRequested { by: "tester".to_owned() };
@@ -194,7 +194,7 @@ impl ProgramTestDaemon {
         });
     }
 
-    /// Answers the open question of a run.
+    /// Replies to the open question of a run.
     pub(crate) fn reply(&self, run: RunId, text: &str) {
         let interaction_id = self.question(run).interaction_id;
         let by = ReplyAuthor::Person("tester".to_owned());
@@ -205,7 +205,7 @@ impl ProgramTestDaemon {
         });
     }
 
-    /// Ends a run on a person's wish.
+    /// Cancels a run.
     pub(crate) fn cancel(&self, run: RunId) {
         self.runtime.block_on(async {
             let event = RunEvent::CancelRequested { by: "tester".to_owned() };
@@ -214,12 +214,12 @@ impl ProgramTestDaemon {
         });
     }
 
-    /// Waits until a run has this status and nothing is owed to it any more.
+    /// Waits until a run has this status and no pending effects.
     pub(crate) fn wait(&self, run: RunId, status: RunStatus) -> Run {
         self.wait_until(run, &format!("{status:?}"), |run| run.status() == status && run.owed.is_empty())
     }
 
-    /// Waits until something is true of a run. A run that has ended otherwise will never come to it.
+    /// Waits until `wanted` returns true for a run. Panics if the run has ended otherwise.
     pub(crate) fn wait_until(&self, run: RunId, what: &str, wanted: impl Fn(&Run) -> bool) -> Run {
         self.runtime.block_on(async {
             let mut changes = self.performer.changes();
@@ -251,26 +251,26 @@ impl ProgramTestDaemon {
         })
     }
 
-    /// The open question of a run.
+    /// Returns the open question of a run.
     pub(crate) fn question(&self, run: RunId) -> Interaction {
         let open = self.runtime.block_on(self.store.open_interactions(PageRequest::first(100)));
         let open = open.expect("memory can be read").items;
         open.into_iter().find(|question| question.run_id == run).expect("the run has an open question")
     }
 
-    /// The open questions of all runs.
+    /// Returns the number of open questions of all runs.
     pub(crate) fn open_questions(&self) -> usize {
         let open = self.runtime.block_on(self.store.open_interactions(PageRequest::first(100)));
         open.expect("memory can be read").items.len()
     }
 
-    /// What the ledger says of a run's turns.
+    /// Returns the turns of a run in the ledger.
     pub(crate) fn turns(&self, run: RunId) -> Vec<Turn> {
         let turns = self.runtime.block_on(self.store.turns_of(run, PageRequest::first(100)));
         turns.expect("memory can be read").items
     }
 
-    /// Waits for the next minute of the clock: some programs name their files by it.
+    /// Waits for the next minute of the clock: some programs use the minute in file names.
     pub(crate) fn next_minute(&self) {
         let now = SystemClock.stamp().at.0;
         let left = 60_000_000 - now.rem_euclid(60_000_000) + 500_000;
@@ -278,7 +278,7 @@ impl ProgramTestDaemon {
         self.runtime.block_on(async { tokio::time::sleep(left).await });
     }
 
-    /// The processes that are held.
+    /// Returns the names of the kept processes.
     pub(crate) fn held(&self) -> Vec<String> {
         self.processes.names()
     }
@@ -287,7 +287,8 @@ impl ProgramTestDaemon {
 impl Drop for ProgramTestDaemon {
     fn drop(&mut self) {
         for name in self.processes.names() {
-            let _nothing_more_to_do = self.processes.end(&name);
+            // Best effort: the temporary home is deleted next.
+            self.processes.end(&name).ok();
         }
     }
 }

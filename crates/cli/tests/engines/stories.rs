@@ -1,4 +1,4 @@
-//! What every engine has to live through.
+//! The scenarios that every engine must pass.
 
 use abide_domain::{
     engine::ProfileKind,
@@ -33,7 +33,7 @@ pub(crate) fn a_new_process_gets_the_answer_and_can_ask_again(engine: &str) {
     assert_eq!(question.options.len(), 2);
     let resumable = waiting.profile.as_ref().map(|profile| profile.kind) == Some(ProfileKind::Resumable);
     assert!(waiting.handle.is_some(), "the handle is durable before anybody is asked");
-    // A resumable engine holds nothing while it waits.
+    // A resumable engine keeps no process while it waits.
     stage.wait_until(run, "the end of its process", |_| stage.held().is_empty() == resumable);
     stage.reply(run, "crimson");
     stage.wait_until(run, "its second question", |run| {
@@ -64,7 +64,7 @@ pub(crate) fn a_lost_session_is_detected_and_reported(engine: &str) {
     let Some(stage) = ProgramTestDaemon::of(engine, script) else { return };
     let run = stage.start(Interactive, "paint the shed");
     let waiting = stage.wait(run, RunStatus::WaitingUser);
-    // Whatever the program calls its memory, the files that name the session are it.
+    // The program's session consists of the files that contain its id.
     let id = waiting.handle.expect("the handle is known").handle_value;
     forget(stage.home.path(), &id);
     stage.reply(run, "red");
@@ -88,14 +88,14 @@ pub(crate) fn exit_code_0_without_a_result_is_a_failure(engine: &str) {
     let broken = stage.start(Interactive, "break");
     let failed = stage.wait(broken, RunStatus::Failed);
     assert_eq!(failed.error().map(|failure| failure.code), Some(FailureCode::EngineFailed));
-    // Some programs leave with 0 when they are told to stop, without ever having said a result.
+    // Some programs exit with code 0 when they are asked to stop, without having printed a result.
     let mut interrupted = Vec::new();
     for (prompt, signal, gate) in &stops {
         let stopped = stage.start(Interactive, prompt);
         gate.reached();
         let live = stage.wait_until(stopped, "a process", |run| run.live().is_some());
         kill(live.live().expect("it was just there").process.pid, *signal);
-        // Others say that they were interrupted; then only a person knows what should happen next.
+        // Other programs report an interruption; then a person must decide how to continue.
         let settled = [RunStatus::Failed, RunStatus::WaitingUser];
         let after = stage.wait_until(stopped, "an end", |run| settled.contains(&run.status()));
         let turn = stage.turns(stopped).remove(0);
@@ -117,12 +117,12 @@ pub(crate) fn exit_code_0_without_a_result_is_a_failure(engine: &str) {
     }
     let told =
         TELLS_OF_SIGNALS.iter().find(|(name, _)| *name == engine).map_or(&[][..], |(_, signals)| signals);
-    // Which of the two this program does depends on when the signal comes.
+    // The behaviour of this program depends on the time of the signal.
     interrupted.retain(|signal| !(engine == "claude" && *signal == rustix::process::Signal::INT));
     assert_eq!(interrupted, told, "which signals {engine} reports as an interruption");
 }
 
-/// Programs that report a signal as an interruption of their turn, as measured. To all others it is a failure.
+/// Programs that report a signal as an interruption of their turn, as measured. For all others a signal is a failure.
 const TELLS_OF_SIGNALS: [(&str, &[rustix::process::Signal]); 2] = [
     ("claude-acp", &[rustix::process::Signal::INT, rustix::process::Signal::TERM]),
     ("native", &[rustix::process::Signal::INT, rustix::process::Signal::TERM]),
@@ -180,7 +180,7 @@ pub(crate) fn a_chat_continues_after_its_engine_was_killed_in_a_turn(engine: &st
     let heard = stage.model.turns();
     let last = heard.last().expect("the model was asked");
     assert!(last.user_texts().iter().any(|text| text.contains("begin")), "{:?}", last.user_texts());
-    // Some programs join what was not answered with what is said next; that is the person's doing.
+    // Some programs join the unanswered message with the next one; such a request comes from the person.
     let again = stage.model.turns().iter().filter(|heard| heard.asks("dig") && !heard.asks("rest")).count();
     assert_eq!(again, 1, "a killed turn is not run again by itself");
 }
@@ -205,7 +205,7 @@ pub(crate) fn leftover_processes_of_a_tool_are_ended(engine: &str) {
     assert!(!is_running(&format!("sleep\07{mark}")), "what the tool has left is gone");
 }
 
-/// Programs that end what a tool left with the call itself.
+/// Programs that end the background processes of a tool call with the call.
 const TIDIES_UP: [&str; 1] = ["native"];
 
 pub(crate) fn twenty_turns_in_a_row_keep_the_whole_history(engine: &str) {
@@ -233,21 +233,22 @@ pub(crate) fn kill(pid: u32, signal: rustix::process::Signal) {
     rustix::process::kill_process(pid, signal).expect("the process was just there");
 }
 
-/// Whether a process with this in its command line runs.
+/// Whether a process with this text in its command line runs.
 fn is_running(words: &str) -> bool {
     let processes = std::fs::read_dir("/proc").expect("there is a /proc").filter_map(Result::ok);
     let lines = processes.filter_map(|entry| std::fs::read(entry.path().join("cmdline")).ok());
     lines.into_iter().any(|line| String::from_utf8_lossy(&line).contains(words))
 }
 
-/// Removes every file and folder below the home whose name holds this id, and every file whose text does.
+/// Removes all files and folders below `folder` whose name contains this id, and all files whose text does.
 fn forget(folder: &std::path::Path, id: &str) {
     for entry in std::fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok) {
         let path = entry.path();
         let named = entry.file_name().to_string_lossy().contains(id);
         if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
             if named {
-                let _already_gone = std::fs::remove_dir_all(&path);
+                // The folder may have been deleted by the program.
+                std::fs::remove_dir_all(&path).ok();
             } else if !path.ends_with("keepers") && !path.ends_with("runs") {
                 forget(&path, id);
             }
@@ -255,7 +256,8 @@ fn forget(folder: &std::path::Path, id: &str) {
         }
         let holds = std::fs::read(&path).is_ok_and(|bytes| memmem(&bytes, id.as_bytes()));
         if named || holds {
-            let _already_gone = std::fs::remove_file(&path);
+            // The file may have been deleted by the program.
+            std::fs::remove_file(&path).ok();
         }
     }
 }

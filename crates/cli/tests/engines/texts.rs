@@ -1,4 +1,4 @@
-//! What prompts and answers look like at their worst: very long, like an option, or the same over and over.
+//! Unusual prompts and answers: very long, similar to an option, or repetitive.
 
 use abide_domain::{
     run::RunStatus,
@@ -8,7 +8,7 @@ use abide_testkit::model::{ModelScript, ScriptedAnswer};
 
 use crate::stage::ProgramTestDaemon;
 
-/// An answer of 20,000 words with characters of several bytes arrives to the last word.
+/// An answer of 20,000 words with multi-byte characters arrives completely.
 pub(crate) fn a_very_long_answer_arrives_whole(engine: &str) {
     let words: Vec<String> = (0..20_000).map(|number| format!("w\u{f6}rd{number}\u{2192}\u{65e5}")).collect();
     let long = words.join(" ");
@@ -23,7 +23,7 @@ pub(crate) fn a_very_long_answer_arrives_whole(engine: &str) {
     assert!(arrived.iter().zip(&words).all(|(arrived, said)| arrived == said));
 }
 
-/// A prompt that begins with a dash is what the person says, on the first turn and on the next.
+/// A prompt that begins with a dash is passed as a prompt, on the first turn and on the next.
 pub(crate) fn a_prompt_that_looks_like_an_option_is_a_prompt(engine: &str) {
     let Some(stage) = ProgramTestDaemon::of(engine, ModelScript::new()) else { return };
     let run = stage.start(Chat, "--help me with the shed");
@@ -40,7 +40,7 @@ pub(crate) fn a_prompt_that_looks_like_an_option_is_a_prompt(engine: &str) {
     }
 }
 
-/// Some programs stop a model that repeats itself. Then there may be a failure, but never a success without an answer.
+/// Some programs stop a model that repeats itself. A failure is then allowed, but not a success without an answer.
 pub(crate) fn a_model_that_repeats_itself_is_no_success_without_an_answer(engine: &str) {
     let same = "the same sentence again and again and more of it. ".repeat(400);
     let script = ModelScript::new().when(|heard| heard.asks("repeat"), ScriptedAnswer::say(same));

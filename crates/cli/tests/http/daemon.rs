@@ -1,6 +1,6 @@
-//! A daemon for a test: the real binary in a home of its own, asked over sockets.
+//! The harness of the HTTP tests: the real binary in a temporary home, called over sockets.
 //!
-//! Every wait has a bound so that a hang is a failure with a name and not a stuck build.
+//! Each wait has a timeout, so that a hang becomes a failure with a message and not a stuck build.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -11,7 +11,7 @@ use std::time::Duration;
 use abide_testkit::environment;
 use serde_json::{Value, json};
 
-/// Longer than anything takes.
+/// The timeout of a wait.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) struct SocketTestDaemon {
@@ -20,7 +20,7 @@ pub(crate) struct SocketTestDaemon {
     pub(crate) token: String,
 }
 
-/// The binary on this home.
+/// Returns a command that runs the binary with this home.
 pub(crate) fn abide(home: &Path) -> Command {
     let mut command = environment::abide(env!("CARGO_BIN_EXE_abide"));
     command.current_dir(home).env("ABIDE_HOME", home).stdin(Stdio::null());
@@ -42,7 +42,7 @@ impl SocketTestDaemon {
         Self { child, address, token }
     }
 
-    /// The most memory that it has ever used, in MiB.
+    /// Returns the peak memory of the daemon, in MiB.
     pub(crate) fn peak_memory(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("it lives");
         let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("it is there");
@@ -93,27 +93,27 @@ impl SocketTestDaemon {
         (status, serde_json::from_str(&body).unwrap_or_default())
     }
 
-    /// A new run of the scripted engine.
+    /// Creates a run of the scripted engine and returns its id.
     pub(crate) fn run(&self, engine: &str, prompt: &str) -> String {
         let (status, run) = self.post("/v1/runs", &json!({ "engine": engine, "prompt": prompt }));
         assert_eq!(status, 201, "{run}");
         run["run_id"].as_str().expect("it has a name").to_owned()
     }
 
-    /// Events after a position, as they happen.
+    /// Opens the event stream after a position.
     pub(crate) fn events(&self, path: &str, after: u64) -> EventStream {
         let stream = self.send("GET", path, &format!("last-event-id: {after}\r\n"), "");
         EventStream(BufReader::new(stream))
     }
 
-    /// Ends it from outside, as an upgrade does: everything is left to the keepers.
+    /// Ends the daemon with SIGTERM, as an upgrade does: running turns are left to the keepers.
     pub(crate) fn terminate(mut self) -> ExitStatus {
         let pid = rustix::process::Pid::from_child(&self.child);
         rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("it is there");
         self.child.wait().expect("it ends")
     }
 
-    /// Ends it in order.
+    /// Stops the daemon in order.
     pub(crate) fn stop(mut self) -> Value {
         let (status, stopped) = self.post("/v1/stop", &json!({}));
         assert_eq!(status, 200, "{stopped}");
@@ -124,13 +124,13 @@ impl SocketTestDaemon {
 
 impl Drop for SocketTestDaemon {
     fn drop(&mut self) {
-        // After a failed test; one that was stopped is gone already.
-        let _gone_already = self.child.kill();
-        let _reaped = self.child.wait();
+        // Needed after a failed test; a daemon that was stopped has exited.
+        self.child.kill().ok();
+        self.child.wait().ok();
     }
 }
 
-/// Events as they come.
+/// A stream of server-sent events.
 pub(crate) struct EventStream(BufReader<TcpStream>);
 
 impl Iterator for EventStream {

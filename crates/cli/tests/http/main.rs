@@ -1,4 +1,4 @@
-//! The HTTP interface of the real binary: whole stories with the scripted engine, terminals, and restarts.
+//! The HTTP interface of the real binary: complete runs of the scripted engine, terminals, and restarts.
 
 mod daemon;
 mod story;

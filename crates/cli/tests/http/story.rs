@@ -1,4 +1,4 @@
-//! A person and a scripted engine, over HTTP only.
+//! A complete run of the scripted engine, over HTTP only.
 
 use serde_json::{Value, json};
 

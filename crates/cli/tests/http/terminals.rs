@@ -1,4 +1,4 @@
-//! Terminal methods over a WebSocket: all of them, at the same time, and nobody waits for a slow client.
+//! Terminal methods over a WebSocket: all methods, concurrent calls, and isolation of clients from a slow one.
 
 use std::net::TcpStream;
 use std::time::Duration;
@@ -42,7 +42,7 @@ impl TerminalSocketClient {
         }
     }
 
-    /// Calls and waits for the answer; what comes in between is not looked at.
+    /// Calls a method and waits for the response; other messages in between are dropped.
     fn call(&mut self, method: &str, params: &Value) -> Value {
         let id = self.send(method, params);
         loop {
@@ -108,7 +108,7 @@ fn a_client_that_does_not_read_holds_up_nobody_and_its_session_survives_it() {
         let ran = other.call("exec.run", &json!({ "session_id": quiet, "command": "echo here" }));
         assert_eq!(ran["result"]["stdout"], "here\n");
     }
-    // Slow as it was, it hears everything.
+    // The slow client receives everything nevertheless.
     let mut heard = 0;
     loop {
         let chunk = slow.next();
@@ -148,7 +148,7 @@ fn sessions_outlive_the_daemon_that_made_them() {
     daemon.stop();
 }
 
-/// SECURITY finding 14: answers are bounded, and count for flow control like streams.
+/// SECURITY finding 14: responses are bounded, and count for flow control like streams.
 #[test]
 fn answers_that_are_not_read_take_little_memory_and_hold_up_no_other_client() {
     let home = tempfile::tempdir().unwrap();
@@ -158,7 +158,7 @@ fn answers_that_are_not_read_take_little_memory_and_hold_up_no_other_client() {
     let print = json!({ "session_id": loud, "command": "head -c 8000000 /dev/zero", "max_output_bytes": 10 });
     let exec = greedy.call("exec.run", &print)["result"]["exec_id"].clone();
     let range = json!({ "session_id": loud, "exec_id": exec, "limit": 33_554_432 });
-    // A byte that is NUL takes six as JSON: these would be 3 GB.
+    // A NUL byte takes six bytes as JSON: these would be 3 GB.
     let asked: Vec<u64> = (0..500).map(|_| greedy.send("exec.output", &range)).collect();
     let mut other = TerminalSocketClient::connect(&daemon);
     let quiet = other.session();
@@ -197,7 +197,8 @@ fn answers_that_are_not_read_take_little_memory_and_hold_up_no_other_client() {
     daemon.stop();
 }
 
-/// Issue 14, bounds: results of commands take room before they are read from their keepers, over all clients.
+/// Issue 14, bounds: memory for command results is reserved before they are read from their keepers, for all clients
+/// together.
 #[test]
 fn results_of_many_commands_at_once_take_little_memory() {
     const SESSIONS: usize = 12;
@@ -216,10 +217,10 @@ fn results_of_many_commands_at_once_take_little_memory() {
             assert_eq!(answer["result"]["truncated"][stream], PRINTED - (1 << 20), "{stream}");
         }
     };
-    // Nothing is read while these end.
+    // The client reads nothing while these commands end.
     let run = |session: &String| client.send("exec.run", &print(session, "base64"));
     let asked: Vec<u64> = sessions.iter().map(run).collect();
-    // A byte that is NUL takes six as JSON: with 3 MB of each stream these would be 500 MB.
+    // A NUL byte takes six bytes as JSON: with 3 MB of each stream these would be 500 MB.
     std::thread::scope(|scope| {
         for _ in 0..SESSIONS {
             scope.spawn(|| {

@@ -1,4 +1,4 @@
-//! `abide verify` and `abide backup`, beside a daemon and without one.
+//! `abide verify` and `abide backup`, with and without a running daemon.
 
 use serde_json::Value;
 
@@ -28,7 +28,7 @@ fn a_backup_of_a_running_daemon_verifies_and_holds_its_runs() {
     let refused = place.abide(&["verify", "--repair"]);
     assert_eq!(refused.status.code(), Some(1));
     assert!(text(&refused.stderr).contains("abide down --keep"), "{}", text(&refused.stderr));
-    // Put in the place of the store, it goes on where it was copied.
+    // A daemon on the backup continues at the time of the copy.
     let later = daemon.run("say later");
     daemon.reaches(&later, "succeeded");
     let refused = place.abide(&["restore", copy.to_str().unwrap(), "--json"]);

@@ -1,4 +1,4 @@
-//! What `/metrics` tells is what happened, and what is, after a restart too.
+//! `/metrics` reports the correct counters and gauges, also after a restart.
 
 use crate::place::OperatorTestHome;
 

@@ -1,4 +1,4 @@
-//! The log of a daemon in the background: in the home, in bounds, and about the run.
+//! The log of a background daemon: in the home, bounded in size, with entries about the run.
 
 use crate::place::OperatorTestHome;
 

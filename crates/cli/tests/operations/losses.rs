@@ -1,5 +1,5 @@
-//! Acknowledged input that is missing: the daemon does not start on it unless told to, and stops taking more when its
-//! database goes.
+//! Loss of acknowledged input: the daemon refuses to start without an explicit option, and accepts no more input when
+//! its database is gone.
 
 use std::fs;
 
@@ -55,7 +55,7 @@ fn lost_input_is_refused_until_it_is_accepted_and_processes_of_lost_runs_are_end
     assert!(told["notes"][0].as_str().unwrap().contains("a loss was accepted at"), "{told}");
 }
 
-/// The names of the held processes of runs.
+/// Returns the names of the runs' kept processes.
 fn held(place: &OperatorTestHome) -> Vec<String> {
     let mut names = Vec::new();
     for folder in ["keepers", "keepers/runs"] {
@@ -131,7 +131,7 @@ fn what_cannot_be_restored_is_refused_with_its_reason() {
     for (file, code) in [("garbage", "STORE_DAMAGED"), ("none", "FAILED")] {
         let refused = place.abide(&["restore", file, "--json"]);
         assert_eq!(refused.status.code(), Some(1));
-        // The first command in a home may have something to say about its mode.
+        // The first command in a home may print a message about its mode.
         let told: Value = serde_json::from_str(text(&refused.stderr).lines().last().unwrap()).unwrap();
         assert_eq!(told["code"], code, "{told}");
         assert!(!place.path().join("abide.db").exists());

@@ -1,4 +1,4 @@
-//! What an operator does with the real binary: look at figures and logs, verify, back up.
+//! Operator tasks with the real binary: metrics, logs, verification and backup.
 
 #![expect(clippy::unwrap_used, reason = "all of this is a test")]
 

@@ -1,4 +1,4 @@
-//! The home belongs to one user: modes are looked at, because tests may run as root, whom no mode keeps out.
+//! The home belongs to one user. The tests check file modes, because they may run as root, to whom modes do not apply.
 
 use std::{
     fs,
@@ -8,7 +8,7 @@ use std::{
 
 use crate::place::OperatorTestHome;
 
-/// What other users could use, but for what workspaces hold.
+/// Returns the files that other users could access, except the content of workspaces.
 fn open_to_others(home: &Path) -> Vec<(PathBuf, u32)> {
     let (mut found, mut left) = (Vec::new(), vec![home.to_owned()]);
     while let Some(path) = left.pop() {
@@ -23,7 +23,7 @@ fn open_to_others(home: &Path) -> Vec<(PathBuf, u32)> {
     found
 }
 
-/// Gives everybody everything, as a careless copy would.
+/// Sets all permissions for all users, as a careless copy would.
 fn open_up(path: &Path) {
     let meta = fs::symlink_metadata(path).unwrap();
     if meta.is_dir() {
@@ -48,7 +48,7 @@ fn nothing_in_the_home_is_open_to_other_users_whatever_the_umask() {
         let session: serde_json::Value =
             serde_json::from_str(&place.told(&["sessions", "new", "--json"])).unwrap();
         let open = open_to_others(place.path());
-        // Nobody owns it, so the daemon would leave it.
+        // The session has no owner, so the daemon would keep it running.
         place.told(&["sessions", "rm", session["session_id"].as_str().unwrap()]);
         assert_eq!(open, [], "umask {umask}");
         daemon.down(&place);
@@ -63,7 +63,7 @@ fn a_home_and_a_token_that_others_can_read_are_repaired_with_a_warning() {
     let said = place.up(&[]).down(&place);
     assert!(said.contains("other users could look into"), "{said}");
     assert_eq!(open_to_others(place.path()), []);
-    // The token alone: the home was private, so nothing else was looked at.
+    // Only the token: the home was private, so no other file is checked.
     fs::set_permissions(place.path().join("token"), fs::Permissions::from_mode(0o644)).unwrap();
     let said = place.up(&[]).down(&place);
     assert!(said.contains("other users could read") && said.contains("token"), "{said}");

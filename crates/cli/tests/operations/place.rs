@@ -1,4 +1,4 @@
-//! A home with a real daemon in it, as an operator has one.
+//! The harness of the operator tests: a home with a real daemon.
 
 use std::{
     io::{BufRead, BufReader, Read},
@@ -10,14 +10,13 @@ use abide_testkit::{environment, wait};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// A home.
 pub(crate) struct OperatorTestHome {
     folder: TempDir,
     home: PathBuf,
     umask: Option<String>,
 }
 
-/// A daemon in the foreground; it is ended when this is let go of.
+/// A daemon in the foreground; dropping it kills the process.
 pub(crate) struct OperatorTestDaemon {
     child: Child,
     pub(crate) url: String,
@@ -26,7 +25,7 @@ pub(crate) struct OperatorTestDaemon {
 }
 
 impl OperatorTestHome {
-    /// A home with this configuration.
+    /// Creates a home with this configuration.
     pub(crate) fn new(config: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("config.toml"), format!("listen = \"127.0.0.1:0\"\n{config}"))
@@ -35,13 +34,13 @@ impl OperatorTestHome {
         Self { folder, home, umask: None }
     }
 
-    /// The same home in a folder that is not there yet.
+    /// Uses a subfolder that does not exist yet as the home.
     pub(crate) fn below(mut self, name: &str) -> Self {
         self.home = self.folder.path().join(name);
         self
     }
 
-    /// Programs are started with this umask.
+    /// Starts programs with this umask.
     pub(crate) fn with_umask(mut self, umask: &str) -> Self {
         self.umask = Some(umask.to_owned());
         self
@@ -58,7 +57,7 @@ impl OperatorTestHome {
             Some(umask) => {
                 let mut shell = environment::abide("/bin/sh");
                 shell.args(["-c", &format!("umask {umask}; exec \"$0\" \"$@\""), own]);
-                // There is no file with settings yet.
+                // There is no configuration file yet.
                 shell.env("ABIDE_LISTEN", "127.0.0.1:0");
                 shell
             }
@@ -67,12 +66,12 @@ impl OperatorTestHome {
         command
     }
 
-    /// What a command prints.
+    /// Runs a command and returns its output.
     pub(crate) fn abide(&self, words: &[&str]) -> Output {
         self.program().args(words).output().unwrap()
     }
 
-    /// What a command prints, which must succeed.
+    /// Runs a command that must succeed, and returns its standard output.
     pub(crate) fn told(&self, words: &[&str]) -> String {
         let output = self.abide(words);
         let (said, complained) = (text(&output.stdout), text(&output.stderr));
@@ -85,7 +84,7 @@ impl OperatorTestHome {
         self.up_with(&[], env)
     }
 
-    /// The same with more arguments.
+    /// Like [`OperatorTestHome::up`], with additional arguments.
     pub(crate) fn up_with(&self, words: &[&str], env: &[(&str, &str)]) -> OperatorTestDaemon {
         let mut command = self.program();
         command.arg("up").args(words).envs(env.iter().copied()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -106,7 +105,7 @@ impl OperatorTestHome {
         OperatorTestDaemon { child, url, token, complaints: Some(complaints) }
     }
 
-    /// Every file of the home, with what is in it.
+    /// Returns all files of the home with their contents.
     pub(crate) fn files(&self) -> Vec<(PathBuf, Vec<u8>)> {
         let (mut found, mut folders) = (Vec::new(), vec![self.path().to_owned()]);
         while let Some(folder) = folders.pop() {
@@ -125,7 +124,6 @@ impl OperatorTestHome {
 }
 
 impl OperatorTestDaemon {
-    /// The answer to a GET, as text.
     pub(crate) fn get(&self, path: &str) -> String {
         let answer = ureq::get(format!("{}{path}", self.url))
             .header("Authorization", format!("Bearer {}", self.token))
@@ -134,7 +132,6 @@ impl OperatorTestDaemon {
         answer.unwrap().body_mut().read_to_string().unwrap()
     }
 
-    /// The answer to a POST.
     pub(crate) fn post(&self, path: &str, body: &Value) -> Value {
         let answer = ureq::post(format!("{}{path}", self.url))
             .header("Authorization", format!("Bearer {}", self.token))
@@ -143,7 +140,7 @@ impl OperatorTestDaemon {
         serde_json::from_str(&answer.unwrap().body_mut().read_to_string().unwrap()).unwrap()
     }
 
-    /// The status and the body of the answer to a GET, or to a POST if there is something to send.
+    /// Sends a GET request, or a POST request if there is a body, and returns the status and the body of the response.
     pub(crate) fn answer(&self, path: &str, body: Option<&Value>) -> (u16, Value) {
         let agent: ureq::Agent = ureq::Agent::config_builder().http_status_as_error(false).build().into();
         let (url, token) = (format!("{}{path}", self.url), format!("Bearer {}", self.token));
@@ -160,21 +157,21 @@ impl OperatorTestDaemon {
         (answer.status().as_u16(), serde_json::from_str(&text).unwrap_or(Value::Null))
     }
 
-    /// Kills it, and gives what it wrote to standard error.
+    /// Kills the daemon, and returns its standard error.
     pub(crate) fn kill(mut self) -> String {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
         self.complaints.take().unwrap().join().unwrap()
     }
 
-    /// Starts a run on the parrot.
+    /// Starts a run on the parrot and returns its id.
     pub(crate) fn run(&self, script: &str) -> String {
         let body =
             serde_json::json!({ "engine": "parrot", "prompt": script, "execution_mode": "interactive" });
         self.post("/v1/runs", &body)["run_id"].as_str().unwrap().to_owned()
     }
 
-    /// Waits until a run's events have brought it to this status, and gives the run.
+    /// Waits until a run has this status, and returns the run.
     pub(crate) fn reaches(&self, run: &str, status: &str) -> Value {
         wait::until_some(&format!("{run} is {status}"), || {
             let found: Value = serde_json::from_str(&self.get(&format!("/v1/runs/{run}"))).unwrap();
@@ -187,7 +184,7 @@ impl OperatorTestDaemon {
         })
     }
 
-    /// Stops it in order and gives what it wrote to standard error.
+    /// Stops the daemon in order, and returns its standard error.
     pub(crate) fn down(mut self, place: &OperatorTestHome) -> String {
         place.told(&["down"]);
         self.child.wait().unwrap();
@@ -197,8 +194,9 @@ impl OperatorTestDaemon {
 
 impl Drop for OperatorTestDaemon {
     fn drop(&mut self) {
-        let _it_may_have_gone = self.child.kill();
-        let _whatever_it_says = self.child.wait();
+        // The daemon may have exited.
+        self.child.kill().ok();
+        self.child.wait().ok();
     }
 }
 

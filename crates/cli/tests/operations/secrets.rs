@@ -1,4 +1,4 @@
-//! Nothing that a daemon writes repeats a secret that it was given.
+//! The files and logs of a daemon contain none of its secrets.
 
 use abide_testkit::wait;
 
@@ -49,7 +49,7 @@ fn no_line_no_file_and_no_answer_repeats_the_token_or_an_engines_variable() {
 
 #[test]
 fn a_store_that_cannot_be_reached_is_complained_about_without_its_password() {
-    // Nobody listens on port 1.
+    // Port 1 refuses connections.
     let config =
         format!("store = \"postgres://abide:{PASSWORD}@127.0.0.1:1/abide\"\n[log]\nlevel = \"trace\"\n");
     let place = OperatorTestHome::new(&config);
@@ -104,7 +104,8 @@ fn an_agent_is_not_handed_the_settings_and_the_token_of_the_daemon() {
     daemon.down(&place);
 }
 
-/// The environments of the agents of a home: what has it in the environment and is neither daemon nor keeper.
+/// Returns the environments of a home's agents: processes with the home in their environment that are neither daemon
+/// nor keeper.
 fn agents_of(place: &OperatorTestHome) -> Vec<String> {
     let read = |path: String| text(&std::fs::read(path).unwrap_or_default());
     let processes = std::fs::read_dir("/proc").unwrap().flatten();

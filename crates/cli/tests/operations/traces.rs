@@ -1,4 +1,4 @@
-//! Spans of a run arrive at a collector, one within the other, under ids that follow from ours.
+//! The spans of a run arrive at a collector, correctly nested, with ids derived from ours.
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::place::{OperatorTestHome, text};
 
-/// A collector on this machine: its address, and every request that it gets.
+/// Starts a local collector; returns its address and a channel with its requests.
 fn collector() -> (String, Receiver<(String, Value)>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = format!("http://{}", listener.local_addr().unwrap());
@@ -94,7 +94,7 @@ fn a_run_its_turn_and_its_attempt_are_spans_within_each_other() {
     assert_eq!(attribute(whole, "abide.status").as_deref(), Some("succeeded"));
 }
 
-/// The number that an id is, by its last 26 digits of base 32.
+/// Returns the number of an id, from its last 26 base-32 digits.
 fn number(id: &str) -> u128 {
     let digits = id.split('_').next_back().unwrap();
     digits.bytes().fold(0, |number, digit| {
@@ -117,7 +117,7 @@ fn what_ended_just_before_the_daemon_goes_is_still_sent() {
 
 #[test]
 fn a_collector_that_is_away_costs_spans_and_nothing_else() {
-    // Nobody listens on port 1.
+    // Port 1 refuses connections.
     let place = OperatorTestHome::new("[otel]\nendpoint = \"http://127.0.0.1:1\"\n");
     let daemon = place.up(&[]);
     let run = daemon.run("say hello");

@@ -1,4 +1,4 @@
-//! `abide sessions attach`, by a person at a terminal: keys in, screen out, and a way to leave.
+//! `abide sessions attach` on a terminal: input, screen output, and detaching.
 
 use std::io::{Read, Write};
 use std::path::Path;
@@ -12,10 +12,10 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use crate::people::{abide, text};
 use crate::support::{home, survivors};
 
-/// Longer than anything here takes, so that a hang has a name.
+/// The timeout of a wait; reaching it is a failure.
 const PATIENCE: Timespec = Timespec { tv_sec: 40, tv_nsec: 0 };
 
-/// A terminal with `abide sessions attach` in it.
+/// A terminal that runs `abide sessions attach`.
 struct AttachedTerminal {
     terminal: Pty,
     child: Child,
@@ -41,7 +41,7 @@ impl AttachedTerminal {
         self.terminal.write_all(keys.as_bytes()).unwrap();
     }
 
-    /// Reads on until this stands on the terminal, after what was seen before.
+    /// Reads until `wanted` appears after the last match.
     fn sees(&mut self, wanted: &str) {
         let mut buffer = [0; 1024];
         while !self.seen.contains(wanted) {
@@ -65,7 +65,7 @@ fn a_person_attaches_types_leaves_and_finds_everything_again() {
     let mut person = AttachedTerminal::attach(home, &id);
     person.sees("ctrl-] leaves");
     person.sees("ready> ");
-    // What is typed is echoed; only what is printed has no quotes in it.
+    // The terminal echoes the input; the quotes distinguish the echo from the output.
     person.types("kept=1; stty size; echo at''tached\r");
     person.sees("\r\n33 99\r\nattached\r\n");
     person.types("\x1d");

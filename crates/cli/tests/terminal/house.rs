@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::support::{RpcTestClient, SHELLS, home, survivors};
 
-/// A runtime that keeps house all the time.
+/// Starts a runtime that does its housekeeping every 20 ms.
 fn tidy(home: &Path, more: &[(&str, &str)]) -> RpcTestClient {
     let env = [&[("ABIDE_TERMINAL_HOUSEKEEPING_MS", "20")], more].concat();
     RpcTestClient::with(home, &env)
@@ -104,7 +104,7 @@ fn c8_what_a_dead_keeper_left_behind_is_swept() {
     assert_eq!(listed(&mut heir), Vec::<String>::new());
 }
 
-/// A session whose runtime and keeper were killed at once.
+/// Creates a session, and kills its runtime and keeper at once.
 fn dead_session(home: &Path) -> std::path::PathBuf {
     let mut dying = RpcTestClient::start(home);
     let session = dying.create("bash");
@@ -118,7 +118,7 @@ fn dead_session(home: &Path) -> std::path::PathBuf {
 fn c8_a_runtime_sweeps_sessions_and_never_what_a_dead_keeper_of_a_run_left() {
     let home = home();
     let (session, other) = (dead_session(home.path()), dead_session(home.path()));
-    // Where runs were kept among the sessions, and where they are kept now.
+    // The former and the present location of runs' keepers.
     let former = home.path().join("keepers/run_00000000000000000000000001-1");
     let present = home.path().join("keepers/runs/run_00000000000000000000000002-1");
     std::fs::create_dir_all(present.parent().unwrap()).unwrap();
@@ -206,7 +206,7 @@ fn a_runtime_that_dies_leaves_no_waiting_keeper_behind() {
     let home = home();
     let mut rpc = RpcTestClient::start(home.path());
     rpc.create("/bin/sh");
-    // With nothing to do, a keeper is started for the next session.
+    // An idle runtime starts a keeper for the next session.
     let waiting = waiting_keeper(rpc.pid());
     let next = rpc.ok("session.create", json!({}));
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", next["pid"])).unwrap();
@@ -215,7 +215,7 @@ fn a_runtime_that_dies_leaves_no_waiting_keeper_behind() {
     let spare = waiting_keeper(rpc.pid());
     rpc.kill();
     wait::until("the waiting keeper ends", || std::fs::read_link(format!("/proc/{spare}/exe")).is_err());
-    // The sessions live on; whoever comes next takes them along in order.
+    // The sessions stay alive; the next runtime adopts them and ends them in order.
     assert_eq!(RpcTestClient::start(home.path()).close(), Some(0));
     assert!(survivors(home.path()).is_empty());
 }
@@ -274,10 +274,10 @@ fn a_runtime_sleeps_while_a_stubborn_session_ends() {
     assert!(survivors(home.path()).is_empty());
 }
 
-/// How often a process is looked at before it counts as restless: for seconds, on any machine.
+/// The maximum number of polls of a process's state: several seconds on any machine.
 const LOOKS: u32 = 1_000_000;
 
-/// Whether a process is blocked in a wait that only an event ends. One that goes round and round never is.
+/// Whether a process is blocked in a wait without a timeout. A busy loop never is.
 fn sleeps_without_limit(pid: u32) -> bool {
     let call = std::fs::read_to_string(format!("/proc/{pid}/syscall")).unwrap();
     let words: Vec<&str> = call.split_ascii_whitespace().collect();
@@ -290,7 +290,7 @@ fn parent(pid: u32) -> u32 {
     stat.rsplit_once(") ").unwrap().1.split(' ').nth(1).unwrap().parse().unwrap()
 }
 
-/// The keeper that a runtime has started for its next session: the one child without a child.
+/// Returns the keeper that a runtime has started for its next session: the only child without a child.
 fn waiting_keeper(runtime: u32) -> u32 {
     wait::until_some("a keeper waits for the next session", || {
         let waiting: Vec<u32> =
@@ -304,7 +304,7 @@ fn children(pid: u32) -> Vec<u32> {
     list.split_ascii_whitespace().map(|pid| pid.parse().unwrap()).collect()
 }
 
-/// Whether a process is blocked in a wait of some length: one whose waits are over at once never is.
+/// Whether a process is blocked in `poll`. A process whose waits return at once never is.
 fn is_in_poll(pid: u32) -> bool {
     let call = std::fs::read_to_string(format!("/proc/{pid}/syscall")).unwrap_or_default();
     call.starts_with(if cfg!(target_arch = "x86_64") { "271 " } else { "73 " })

@@ -1,4 +1,4 @@
-//! `abide mcp` against a client that knows only the protocol: handshake, tools, a session's life.
+//! `abide mcp` with a client that uses only the protocol: handshake, tools, and a session's lifecycle.
 
 use abide_testkit::wait;
 use serde_json::{Value, json};

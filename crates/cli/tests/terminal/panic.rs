@@ -1,4 +1,4 @@
-//! A panic in the runtime ends the session that it was about, and nothing else.
+//! A panic in the runtime ends the affected session and no other.
 
 use std::sync::{
     Mutex,

@@ -1,4 +1,4 @@
-//! `abide sessions` as people and scripts use it.
+//! `abide sessions` from the command line and in scripts.
 
 use std::path::Path;
 use std::process::Output;

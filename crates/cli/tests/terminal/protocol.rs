@@ -1,4 +1,4 @@
-//! The JSON-RPC layer against clients that do not behave.
+//! The JSON-RPC layer with invalid requests and misbehaving clients.
 
 use crate::support::{RpcTestClient, home};
 use serde_json::json;
@@ -40,7 +40,7 @@ fn a_notification_has_no_answer_whatever_it_asks_for() {
     ] {
         rpc.write(format!("{line}\n").as_bytes());
     }
-    // `null` is an id, so this is the only line of these that is answered.
+    // `null` is a valid id, so this is the only one of these lines with a response.
     rpc.write(b"{\"jsonrpc\":\"2.0\",\"id\":null,\"method\":\"no.such.method\"}\n");
     let answer = rpc.notice();
     assert_eq!((&answer["id"], &answer["error"]["code"]), (&json!(null), &json!(-32601)));

@@ -1,4 +1,4 @@
-//! Sessions: how they begin, fail, end and are found again. SPEC (C1), (C2), (C4), (C7), (C8), (C9).
+//! Sessions: creation, failure, end and adoption. SPEC (C1), (C2), (C4), (C7), (C8), (C9).
 
 use std::path::Path;
 
@@ -136,7 +136,7 @@ fn c7_destroy_leaves_no_descendant_not_even_one_that_called_setsid() {
             rpc.run(&session, "setsid sleep 1000 & setsid -f sh -c 'trap \"\" TERM HUP; while :; do sleep 0.1; done'; sleep 1000 &");
             let running = rpc.send("exec.run", json!({ "session_id": session, "command": "sleep 1000" }));
             rpc.ok("session.destroy", json!({ "session_id": session, "force": force }));
-            // Ended before it began, or while it ran.
+            // The command was ended before it began, or while it ran.
             match rpc.answer(running) {
                 Ok(result) => assert_eq!(result["cancelled"], true),
                 Err(error) => assert_eq!(error["data"]["code"], "SESSION_TERMINATED"),
@@ -194,7 +194,7 @@ fn c8_fifty_running_commands_survive_kill_9_without_a_byte_missing_or_doubled() 
             "i=0; while [ $i -lt 400 ]; do i=$((i+1)); echo {n}-$i; done; sleep 0.5; seq 1 2000; echo e{n} >&2; (exit {})",
             n + 1
         );
-        // Only what was answered is known to be under way.
+        // Only an acknowledged command is known to be running.
         rpc.ok("exec.stream", json!({ "session_id": session, "command": command }));
     }
     let before = rpc.notice()["params"].clone();
@@ -209,7 +209,7 @@ fn c8_fifty_running_commands_survive_kill_9_without_a_byte_missing_or_doubled() 
         assert_eq!(exit["exit_code"].as_u64(), Some(n as u64 + 1));
         assert_eq!(read_to_end(&mut next, session, "stderr").0, format!("e{n}\n"));
     }
-    // A cursor of a reader from before is as good as ever.
+    // A cursor from before the restart is still valid.
     let session = before["stream_id"].as_str().unwrap().split('.').next().unwrap();
     let again = next.ok(
         "exec.output",
@@ -222,7 +222,7 @@ fn c8_fifty_running_commands_survive_kill_9_without_a_byte_missing_or_doubled() 
     assert_eq!(next.stdout(&sessions[0], "echo alive"), "alive\n");
 }
 
-/// Reads a command's output as it grows, until the command has ended and all of it has been read.
+/// Polls a command's output until the command has ended and all output has been read.
 fn read_to_end(rpc: &mut RpcTestClient, session: &str, stream: &str) -> (String, Value) {
     let mut text = String::new();
     wait::until_some("the command has ended", || {

@@ -1,9 +1,10 @@
-//! What wedges other persistent shells, on each of ours: SPEC (C3), (C5), (C6), (C10) and the traps about terminals.
+//! Inputs that block other persistent shells, on each supported shell: SPEC (C3), (C5), (C6), (C10) and the traps about
+//! terminals.
 
 use crate::support::{RpcTestClient, SHELLS, home};
 use serde_json::json;
 
-/// Tells a story in a fresh session of every shell.
+/// Runs a test in a new session of each shell.
 fn on_every_shell(story: impl Fn(&mut RpcTestClient, &str, &str)) {
     let home = home();
     let mut rpc = RpcTestClient::start(home.path());
@@ -143,7 +144,7 @@ fn c10_errexit_stops_the_command_that_sets_it_and_does_not_wedge_the_next() {
             (Some("one\n"), Some(1)),
             "{shell}"
         );
-        // A POSIX shell can only exit then, and says so; the others come back.
+        // A POSIX shell can only exit in this case, and reports it; the others recover.
         let expected = if shell == "/bin/sh" { "TERMINATED" } else { "IDLE" };
         assert_eq!(rpc.state(session), expected, "{shell}");
     });
@@ -206,7 +207,7 @@ fn a_function_or_alias_in_the_place_of_a_builtin_deceives_nobody() {
         for word in ["builtin", "command", "eval", "printf", "echo", ".", "unset", "set", "exec", "trap"] {
             let function = format!("{word}() {{ /bin/echo fake; return 9; }}");
             let made = rpc.call("exec.run", json!({ "session_id": session, "command": function }));
-            // What such a function hides from us is called unknown, and never guessed.
+            // If such a function hides the exit status, it is reported as unknown and never guessed.
             let command = json!({ "session_id": session, "command": "/bin/echo $kept; (exit 7)" });
             let mut after = rpc.call("exec.run", command.clone());
             for error in [made.err(), after.clone().err()].into_iter().flatten() {

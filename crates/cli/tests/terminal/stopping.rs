@@ -1,4 +1,4 @@
-//! What a stop leaves behind, and what the next command finds: SPEC (C3), (C5), (C6), (C10).
+//! The state after a stop, and the next command: SPEC (C3), (C5), (C6), (C10).
 
 #![expect(
     clippy::disallowed_methods,
@@ -13,14 +13,14 @@ use serde_json::{Value, json};
 
 use crate::support::{RpcTestClient, SHELLS, home};
 
-/// Tells a story in a fresh session of every shell, on pipes and on a terminal. The text names both.
+/// Runs a test in a new session of each shell, on pipes and on a terminal. The text names both.
 fn on_every_session(story: impl Fn(&mut RpcTestClient, &str, &str, &Path)) {
     let home = home();
     let mut rpc = RpcTestClient::start(home.path());
     for shell in SHELLS {
         let session = rpc.create(shell);
         story(&mut rpc, &session, &format!("{shell} on pipes"), home.path());
-        // With a home of its own, a shell on a terminal reads no start-up files of the person who runs the tests.
+        // With a temporary home, a shell on a terminal reads no start-up files of the developer.
         let env = json!({ "HOME": home.path() });
         let params = json!({ "shell": shell, "pty": { "rows": 24, "cols": 200 }, "env": env });
         let session = rpc.ok("session.create", params)["session_id"].as_str().unwrap().to_owned();
@@ -29,7 +29,7 @@ fn on_every_session(story: impl Fn(&mut RpcTestClient, &str, &str, &Path)) {
     assert_eq!(rpc.close(), Some(0));
 }
 
-/// Runs a command and cancels it when it has created the file `begun` in its home.
+/// Runs a command and cancels it after it has created the file `begun` in its home.
 fn cancelled(rpc: &mut RpcTestClient, session: &str, home: &Path, command: &str) -> Value {
     let begun = home.join("begun");
     let text = format!("echo > {}; {command}", begun.display());
@@ -78,7 +78,7 @@ fn c5_c6_no_further_word_of_a_stopped_command_runs_and_the_session_is_kept() {
             ". {home}/p || touch {after}",
         ] {
             if context.starts_with("zsh") && template.starts_with("command") {
-                // There, this is no way to run a builtin.
+                // In this shell, this is not a way to run a builtin.
                 continue;
             }
             let command = template
@@ -131,7 +131,7 @@ fn c5_a_shell_that_does_not_listen_is_replaced_in_the_same_directory() {
         assert_ne!(info["pid"], before, "{context}");
         assert!(!Path::new(&format!("/proc/{before}")).exists(), "{context}: the old shell runs");
         assert!(!after.exists() && !runs("sleep 62"), "{context}");
-        // The next result says nothing of it any more.
+        // The next result does not report the restart again.
         assert_eq!(rpc.run(session, "true")["shell_restarted"], false, "{context}");
     });
 }
@@ -167,7 +167,7 @@ fn c5_jobs_of_earlier_commands_survive_a_stop_and_those_of_the_stopped_command_d
 fn c5_what_takes_no_notice_of_sigterm_is_gone_when_the_result_arrives() {
     on_every_session(|rpc, session, context, home| {
         if context.starts_with("zsh") {
-            // Once per way of waiting is enough: each takes the whole grace.
+            // Tested once per kind of wait, because each takes the whole grace period.
             return;
         }
         cancelled(rpc, session, home, "sh -c 'trap \"\" TERM; sleep 66' & wait");
@@ -210,7 +210,7 @@ fn c3_the_status_of_a_command_is_there_for_the_next() {
     });
 }
 
-/// What a command may define before the next is run. Each is tried alone, in a session of its own.
+/// Definitions of a command that might disturb the next one. Each is tested in a separate session.
 const DEFINITIONS: &[&str] = &[
     "readonly __abide_rc=0 __abide=0 __abide_on=0 __abide_s=0",
     "readonly __abide_on=1",
@@ -267,7 +267,7 @@ fn report_after_every_definition(shell: &str, pty: &Value) {
         let context = format!("{shell}, terminal {pty}: {definition}");
         let params = json!({ "shell": shell, "pty": pty, "env": env });
         let session = rpc.ok("session.create", params)["session_id"].as_str().unwrap().to_owned();
-        // Whatever becomes of the command that defines something: it is its own.
+        // The result of the command with the definition does not matter.
         let params = json!({ "session_id": session, "command": definition, "timeout_ms": 3_000 });
         drop(rpc.call("exec.run", params));
         let known: Vec<bool> = (0..3).map(|_| status_is_known(&mut rpc, &session, &context)).collect();
@@ -276,7 +276,7 @@ fn report_after_every_definition(shell: &str, pty: &Value) {
     }
 }
 
-/// Runs a command that fails with 7, and checks that any code that is reported is this one.
+/// Runs a command that fails with 7, and checks that a reported exit code is 7.
 fn status_is_known(rpc: &mut RpcTestClient, session: &str, context: &str) -> bool {
     match rpc.call("exec.run", json!({ "session_id": session, "command": "(exit 7)", "timeout_ms": 20_000 }))
     {
@@ -284,7 +284,7 @@ fn status_is_known(rpc: &mut RpcTestClient, session: &str, context: &str) -> boo
             assert_eq!(result["exit_code"], 7, "{context}: {result}");
             true
         }
-        // A command may end its shell, and then there is nothing to report any more.
+        // A command may end its shell; then there is no exit code.
         Err(error) if error["data"]["code"] == "SESSION_TERMINATED" => true,
         Err(error) => {
             assert_eq!(error["data"]["code"], "SHELL_FAILED", "{context}: {error}");

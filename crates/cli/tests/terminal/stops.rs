@@ -1,7 +1,7 @@
-//! Stops at random times: SPEC (C5), (C6). Every shell, on pipes and on a terminal, in the middle of every kind of
-//! command. After a stop no further word of the command runs, nothing of it is left, and the session goes on.
+//! Stops at random times: SPEC (C5), (C6). Tested on each shell, on pipes and on a terminal, during each kind of
+//! command. After a stop no further word of the command runs, no process of it is left, and the session continues.
 //!
-//! The number of stops is small here. `cargo xtask stops --count 1000` runs the same with many.
+//! The number of stops is small here. `cargo xtask stops --count 1000` runs the same test with more.
 
 #![expect(
     clippy::disallowed_methods,
@@ -17,15 +17,16 @@ use serde_json::{Value, json};
 
 use crate::support::{RpcTestClient, SHELLS, home};
 
-/// The variable that names the number of stops; it has no prefix of ours, because those are not inherited by tests.
+/// The environment variable for the number of stops. It lacks the prefix `ABIDE_`, because variables with it are not
+/// inherited by tests.
 const COUNT: &str = "STOPS_COUNT";
 const DEFAULT_COUNT: usize = 72;
 
-/// SIGTERM, 5 s, SIGKILL, 1 s for the shell to come back; and as much again for a loaded machine.
+/// SIGTERM, 5 s, SIGKILL, 1 s for the shell to recover; doubled for a loaded machine.
 const ESCALATION: Duration = Duration::from_secs(12);
 
-/// Where the words of a command are found. `S` is a program that takes minutes, `F` a file that only a word after the
-/// stop creates, `N` a file that a running loop keeps writing, `D` a directory.
+/// Templates of commands. `S` is a program that runs for minutes, `F` a file that only a word after the stop creates,
+/// `N` a file that a running loop writes to, `D` a directory.
 const KINDS: [(&str, &[&str]); 10] = [
     ("lists", &["S; touch F", "S\ntouch F", "S || touch F", "S && : || touch F", "! S; touch F > F"]),
     (
@@ -95,13 +96,13 @@ const KINDS: [(&str, &[&str]); 10] = [
     ("background jobs", &["S & wait; touch F", "(S; touch F) & wait; touch F", "(S; touch F) & S; touch F"]),
 ];
 
-/// What was seen.
+/// The results of the stops.
 #[derive(Default)]
 struct StopFindings {
     stops: usize,
     restarts: usize,
     longest: Duration,
-    /// Stops after which the session was over.
+    /// Stops after which the session had ended.
     ended: Vec<String>,
     problems: Vec<String>,
 }
@@ -147,7 +148,7 @@ fn c5_c6_a_stop_at_any_time_leaves_no_word_running_and_keeps_the_session() {
     assert_eq!(wrong, 0, "{wrong} of {count} stops went wrong:\n{}", problems.join("\n"));
 }
 
-/// Stops commands of every kind in turn, in one session.
+/// Stops commands of each kind in turn, in one session.
 fn stop_often(shell: &str, pty: bool, count: usize, index: usize) -> StopFindings {
     let home = home();
     let mut rpc = RpcTestClient::start(home.path());
@@ -210,7 +211,7 @@ fn stop_often(shell: &str, pty: bool, count: usize, index: usize) -> StopFinding
         }
         files.push((place.join("F"), context));
     }
-    // A word that ran late would have run by now.
+    // A word that runs after the stop would have run by now.
     std::thread::sleep(Duration::from_millis(500));
     for (file, context) in files.iter().filter(|(file, _)| file.exists()) {
         seen.problems.push(format!("{context}: {} was created after the stop", file.display()));
@@ -223,7 +224,7 @@ fn prepare(rpc: &mut RpcTestClient, session: &str) {
     rpc.run(session, "trap - TERM INT HUP USR1; kept=1; cd /usr");
 }
 
-/// Runs a command and stops it after this long, by its timeout or by a cancel.
+/// Runs a command and stops it after this time, by its timeout or by a cancellation.
 fn stop(
     rpc: &mut RpcTestClient,
     session: &str,
@@ -253,7 +254,7 @@ fn fill(template: &str, place: &Path, program: &str) -> String {
         'D' => place.to_str().unwrap().to_owned(),
         other => other.to_string(),
     };
-    // Only letters that stand alone are meant.
+    // Only letters that stand alone are placeholders.
     let letters: Vec<char> = template.chars().collect();
     let alone = |index: usize| {
         let neighbour =
@@ -263,7 +264,7 @@ fn fill(template: &str, place: &Path, program: &str) -> String {
     letters.iter().enumerate().map(|(index, c)| if alone(index) { word(*c) } else { c.to_string() }).collect()
 }
 
-/// The processes whose command line holds this text.
+/// Returns the processes whose command line contains this text.
 fn processes(text: &str) -> Vec<PathBuf> {
     let words = text.replace(' ', "\0");
     let entries = std::fs::read_dir("/proc").unwrap().filter_map(Result::ok).map(|entry| entry.path());
@@ -274,7 +275,7 @@ fn processes(text: &str) -> Vec<PathBuf> {
     entries.filter(holds).collect()
 }
 
-/// Numbers that are different each time; what they were is told by every problem.
+/// Random numbers with a new seed in each run; each problem reports them.
 struct RandomNumbers(u64);
 
 impl RandomNumbers {

@@ -1,6 +1,6 @@
-//! A client of `abide rpc` for tests: the real binary, a home of its own, and answers by id.
+//! A client of `abide rpc` for tests: the real binary in a temporary home, with responses matched by id.
 //!
-//! Every wait has a bound so that a hang is a failure with a name and not a stuck build.
+//! Each wait has a timeout, so that a hang becomes a failure with a message and not a stuck build.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
@@ -12,13 +12,13 @@ use std::time::Duration;
 use abide_testkit::environment;
 use serde_json::{Value, json};
 
-/// The shells that everything has to work on.
+/// The supported shells; each test must pass on all of them.
 pub(crate) const SHELLS: [&str; 3] = ["/bin/sh", "bash", "zsh"];
 
-/// Longer than any ladder.
+/// The timeout of a wait; longer than any escalation of signals.
 const PATIENCE: Duration = Duration::from_secs(40);
 
-/// A home that is removed at the end, with a name that is too long for a socket address.
+/// Creates a temporary home whose path is too long for a socket address.
 pub(crate) fn home() -> tempfile::TempDir {
     tempfile::Builder::new().prefix("a-home-whose-sockets-would-not-fit-in-an-address-").tempdir().unwrap()
 }
@@ -43,7 +43,7 @@ impl RpcTestClient {
 
     pub(crate) fn subcommand(name: &str, home: &Path, env: &[(&str, &str)]) -> Self {
         let mut child = environment::abide(env!("CARGO_BIN_EXE_abide"))
-            // What commands leave lying about goes with the home.
+            // Files that commands leave behind are deleted with the home.
             .current_dir(home)
             .arg(name)
             .env("ABIDE_HOME", home)
@@ -80,7 +80,7 @@ impl RpcTestClient {
         self.next
     }
 
-    /// The answer to a request: its result, or its error object.
+    /// Waits for the response to a request: its result, or its error object.
     pub(crate) fn answer(&mut self, id: u64) -> Result<Value, Value> {
         loop {
             if let Some(answer) = self.answers.remove(&id) {
@@ -105,7 +105,7 @@ impl RpcTestClient {
         }
     }
 
-    /// The next line that is no answer to a request of ours.
+    /// Returns the next line that is not a response to one of our requests.
     pub(crate) fn notice(&mut self) -> Value {
         while self.chunks.is_empty() {
             self.take_line();
@@ -113,7 +113,7 @@ impl RpcTestClient {
         self.chunks.remove(0)
     }
 
-    /// Whether every line so far was an answer to a request, or was taken by [`Self::notice`].
+    /// Whether each line so far was a response to a request, or was returned by [`Self::notice`].
     pub(crate) fn has_heard_nothing_else(&self) -> bool {
         self.chunks.is_empty()
     }
@@ -127,7 +127,7 @@ impl RpcTestClient {
         self.call(method, params).unwrap_or_else(|error| panic!("{method}: {error}"))
     }
 
-    /// The code of the error that a call must end in.
+    /// Returns the error code of a call that must fail.
     pub(crate) fn refused(&mut self, method: &str, params: Value) -> String {
         match self.call(method, params) {
             Ok(result) => panic!("{method} was done: {result}"),
@@ -158,7 +158,7 @@ impl RpcTestClient {
         self.ok("session.info", json!({ "session_id": session }))["state"].as_str().unwrap().to_owned()
     }
 
-    /// Everything that a stream brings: stdout, stderr, and the last chunk.
+    /// Collects a stream: stdout, stderr, and the last chunk.
     pub(crate) fn collect(&mut self, stream: &Value) -> (Vec<u8>, Vec<u8>, Value) {
         let mut outputs = [Vec::new(), Vec::new()];
         let mut seq = 0;
@@ -186,19 +186,19 @@ impl RpcTestClient {
         }
     }
 
-    /// Kills the runtime as a crash would.
+    /// Kills the runtime with SIGKILL.
     pub(crate) fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
 
-    /// Ends the input and waits for the orderly end.
+    /// Closes the input and waits for the exit.
     pub(crate) fn close(mut self) -> Option<i32> {
         drop(self.input.take());
         self.child.wait().unwrap().code()
     }
 
-    /// Ends the input and does not wait.
+    /// Closes the input without waiting.
     pub(crate) fn end_input(&mut self) {
         drop(self.input.take());
     }
@@ -207,11 +207,13 @@ impl RpcTestClient {
 impl Drop for RpcTestClient {
     fn drop(&mut self) {
         drop(self.input.take());
-        let _already_waited_for = self.child.wait();
+        // A child that was waited for has been reaped.
+        self.child.wait().ok();
     }
 }
 
-/// Everything below a home that still runs: its keepers, which stand in it, and what has it in the environment.
+/// Returns the running processes of a home: keepers, found by their working directory, and processes with it in the
+/// environment.
 pub(crate) fn survivors(home: &Path) -> Vec<u32> {
     let home = home.to_str().unwrap();
     let named = |path: PathBuf| {

@@ -1,8 +1,7 @@
-//! What examinations have shown, for as long as the examined program is the same.
+//! Caches the results of engine probes, for as long as the probed program is unchanged.
 //!
-//! Looking whether its files are unchanged is the cheap dynamic probe that a run's first turn wants (A3): a program that
-//! was upgraded or replaced is examined again, and so is one that was found in trouble, for its owner may just have
-//! repaired it.
+//! Comparing the metadata of its files is the cheap probe for the first turn of a run (A3). A program that was upgraded
+//! or replaced is probed again. A failed probe is also repeated, because the user may have repaired the program.
 
 use std::{
     collections::VecDeque,
@@ -21,10 +20,10 @@ use abide_ports::{
 
 use super::lock;
 
-/// How many programs are remembered, the latest.
+/// Maximum number of cached programs.
 const MOST: usize = 64;
 
-/// Programs that were examined and found well.
+/// The cached results of successful probes.
 pub(super) struct ProbeCache {
     catalogue: Arc<dyn EngineLookup>,
     processes: Arc<dyn Processes>,
@@ -32,7 +31,7 @@ pub(super) struct ProbeCache {
     seen: Mutex<VecDeque<(ProbedProgram, EngineHealth)>>,
 }
 
-/// A program, in a way that another or a changed one is another.
+/// Identity of an installed program: name, command and file metadata. Changes when the program is replaced.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ProbedProgram {
     engine: String,
@@ -49,8 +48,8 @@ impl ProbeCache {
         Self { catalogue, processes, clock, seen: Mutex::default() }
     }
 
-    /// The program as it is now, if its files can be told. To be asked before it is examined: what is replaced
-    /// meanwhile is then not mistaken for what was seen.
+    /// The program as it is now, if the metadata of its files can be read. Call it before the probe, so that a
+    /// replacement during the probe is detected.
     pub(super) fn program(&self, entry: &InstalledEngine) -> Option<ProbedProgram> {
         let files = self.processes.files_of(&entry.installation)?;
         Some(ProbedProgram {
@@ -62,7 +61,7 @@ impl ProbeCache {
 
     pub(super) fn remember(&self, program: ProbedProgram, health: EngineHealth) {
         let mut seen = lock(&self.seen);
-        // Of one command there is one memory, however often its program was replaced.
+        // One entry per command, even if its program was replaced.
         seen.retain(|(known, _)| {
             (&known.engine, &known.installation) != (&program.engine, &program.installation)
         });
@@ -72,14 +71,14 @@ impl ProbeCache {
         }
     }
 
-    /// What is known of an engine's program as it is now.
+    /// The cached result for the current program of an engine.
     pub(super) fn known(&self, entry: &InstalledEngine) -> Option<EngineHealth> {
         let program = self.program(entry)?;
         let seen = lock(&self.seen);
         seen.iter().find(|(known, _)| *known == program).map(|(_, health)| health.clone())
     }
 
-    /// The answer to a run's order to examine its engine, if it is known and the run has such an order.
+    /// The event for a run's pending probe, if the result is cached.
     pub(super) fn foresee(&self, run: &Run) -> Option<RunEvent> {
         let Effect::Probe { .. } = run.owed.first()?.effect else { return None };
         let entry = self.catalogue.engine(&run.settings.engine)?;
@@ -87,7 +86,7 @@ impl ProbeCache {
         Some(self.resolved(&entry, &health, &run.settings))
     }
 
-    /// What a healthy engine means for a run.
+    /// The event for a successful probe.
     pub(super) fn resolved(
         &self,
         entry: &InstalledEngine,
@@ -108,7 +107,7 @@ impl ProbeCache {
     }
 }
 
-/// A fresh id in the form of a UUID of version 4, as programs that check the form want it.
+/// Formats an id as a UUID of version 4, for programs that check the form.
 fn uuid_of(fresh: u128) -> String {
     let versioned = (fresh & !(0xf << 76) & !(0x3 << 62)) | (0x4 << 76) | (0x2 << 62);
     let hex = format!("{versioned:032x}");

@@ -1,19 +1,19 @@
-//! Effects as the crash guard knows them.
+//! The names of effects in the crash guard's record.
 
 use abide_domain::{effect::PendingEffect, id::RunId, run::Run};
 
 use super::EffectExecutor;
 
-/// What the names of effects begin with on the crash guard's record.
+/// Prefix of the names of effects in the crash guard's record.
 pub(super) const EFFECT: &str = "effect ";
 
-/// The name of an effect on the crash guard's record.
+/// The name of an effect in the crash guard's record.
 pub(super) fn item(run: RunId, owed: &PendingEffect) -> String {
     format!("{EFFECT}{run} {} {}", owed.number.0, owed.effect.name())
 }
 
 impl EffectExecutor {
-    /// Forgets deaths during effects of this run that are no longer owed.
+    /// Forgets crashes during effects of this run that are no longer pending.
     pub(super) fn forget_settled(&self, run: &Run) {
         let guard = &self.shared.guard;
         if guard.suspects_any(EFFECT) {

@@ -1,10 +1,10 @@
-//! A run whose orders are being performed, and what happens to it if that panics.
+//! A run whose effects are being executed, and the reaction to a panic.
 
 use abide_domain::id::RunId;
 
 use super::{BROKEN_PAUSE, EffectExecutor, lock};
 
-/// Somebody is looking after a run. A broken assumption on the way stops that run for a while, and nothing else.
+/// Marks a run as in progress. A panic pauses this run for a while, and no other.
 pub(super) struct RunInProgress {
     pub(super) performer: EffectExecutor,
     pub(super) run: RunId,

@@ -1,6 +1,6 @@
-//! One order or piece of news at a time for each run.
+//! A lock for each run, held for one effect or one batch of events.
 //!
-//! Unlike the desk's lanes these are not shared between runs: an order may take seconds.
+//! Unlike the locks in `lanes.rs` these are not shared between runs, because an effect may take seconds.
 
 use std::{
     collections::BTreeMap,
@@ -14,22 +14,22 @@ use super::lock;
 
 type RunLock = tokio::sync::Mutex<()>;
 
-/// The lanes that are in use.
+/// The locks in use.
 #[derive(Debug, Default)]
 pub(super) struct KeyedRunLocks(Mutex<KeyedRunLockMap>);
 
 #[derive(Debug, Default)]
 struct KeyedRunLockMap {
     of: BTreeMap<RunId, Weak<RunLock>>,
-    /// How many there may be before those that nobody uses any more are cleared away.
+    /// Number of entries at which unused locks are removed.
     room: usize,
 }
 
-/// Below this it is not worth clearing away.
+/// Minimum number of entries before a removal.
 const FEW: usize = 64;
 
 impl KeyedRunLocks {
-    /// Waits until this run's lane is free.
+    /// Waits for the lock of this run.
     pub(super) async fn enter(&self, run: RunId) -> OwnedMutexGuard<()> {
         let lane = {
             let mut lanes = lock(&self.0);

@@ -1,4 +1,4 @@
-//! How the process of a turn is started. When, and on which thread, is not here.
+//! Starts the process of a turn. The time and the thread are chosen elsewhere.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -28,7 +28,7 @@ use abide_ports::{
 
 use super::{EffectExecutor, EffectResult, listen::contained, name};
 
-/// What an attempt was launched with: all of it stands in the ledger.
+/// The launch parameters of an attempt. All of them are in the ledger.
 #[derive(Clone, Debug)]
 pub(super) struct AttemptLaunch {
     kind: ProfileKind,
@@ -38,7 +38,7 @@ pub(super) struct AttemptLaunch {
     mode: ExecutionMode,
     model: Option<String>,
     sandbox: Option<SandboxMode>,
-    /// Of the run itself; none if it goes by the configuration.
+    /// The run's own setting; None for the configured one.
     isolation: Option<IsolationMode>,
     skill: Option<RunSkill>,
     session_since: Option<Timestamp>,
@@ -47,8 +47,8 @@ pub(super) struct AttemptLaunch {
 }
 
 impl AttemptLaunch {
-    /// The launch of this attempt at this turn, which is the first that its process was given, by an engine that looks
-    /// for skills there.
+    /// The launch of this attempt. `turn` is the first turn of its process, and `skills_folder` the directory in which
+    /// the engine searches for skills.
     pub(super) fn of(run: &Run, turn: &Turn, attempt: Attempt, skills_folder: &str) -> Option<Self> {
         let record = turn.attempts.iter().find(|record| record.attempt == attempt)?;
         let settings = &run.settings;
@@ -67,7 +67,7 @@ impl AttemptLaunch {
                 .as_ref()
                 .map(|_| IsolationMode::of(settings, IsolationMode::Namespace)),
             skill: settings.skill.as_deref().and_then(|source| RunSkill::new(source, skills_folder)),
-            // A session is no older than its run's first process.
+            // A session is no older than the first process of its run.
             session_since: (turn.turn_index > 1).then_some(run.created_at),
             prompted: match turn.cause {
                 TurnTrigger::Message(_) => PromptSource::ByMessage,
@@ -76,7 +76,7 @@ impl AttemptLaunch {
         })
     }
 
-    /// The same in the engine's words.
+    /// The launch as a request to the engine.
     pub(super) fn order<'a>(
         &'a self,
         installation: &'a EngineInstallation,
@@ -104,13 +104,13 @@ impl AttemptLaunch {
         self.isolation.unwrap_or(installation.isolation)
     }
 
-    /// What has to be in the workspace before.
+    /// The required contents of the workspace.
     fn preparation<'a>(&'a self, run: &'a str) -> WorkspacePreparation<'a> {
         WorkspacePreparation { run, workspace: &self.workspace, mode: self.mode, skill: self.skill.as_ref() }
     }
 }
 
-/// A process that is about to be started.
+/// A process that is ready to be started.
 pub(super) struct PreparedLaunch {
     pub(super) engine: Arc<dyn Engine>,
     pub(super) attempt: Attempt,
@@ -123,13 +123,13 @@ pub(super) struct PreparedLaunch {
 }
 
 impl PreparedLaunch {
-    /// Who understands what it will say.
+    /// The interpreter for its output.
     pub(super) fn interpreter(&self) -> Box<dyn ProcessInterpreter> {
         self.engine.interpreter(&self.launched.order(&self.installation, &self.private))
     }
 
-    /// Starts it, and lives to tell whatever happens: a launch that broke us would break us again at every start, so it is
-    /// counted like any other that failed.
+    /// Starts the process and catches panics. A launch that panics would do so again at every start, so it counts as a
+    /// failed launch.
     pub(super) fn start_or_say(
         &self,
         processes: &dyn Processes,
@@ -145,27 +145,27 @@ impl PreparedLaunch {
         })
     }
 
-    /// Starts it, or finds the one that was started before a crash.
+    /// Starts the process, or finds the one that was started before a crash.
     fn start(
         &self,
         processes: &dyn Processes,
         workspaces: &dyn Workspaces,
     ) -> Result<ProcessBinding, LaunchFailure> {
-        // What was started before a crash has its workspace, and is not to be lost over a skill that went since.
+        // A process from before a crash has its workspace. It must not be lost if a skill was deleted since.
         if processes.find(&self.name) == ProcessLookup::Never {
             workspaces.prepare(&self.launched.preparation(&self.run)).map_err(LaunchFailure::Workspace)?;
         }
         processes.start(&self.name, &self.order_to_start()).map_err(LaunchFailure::Process)
     }
 
-    /// What people must know about how it is started.
+    /// A warning for users about the start of the process.
     pub(super) fn warning(&self, processes: &dyn Processes) -> Option<RunEvent> {
         let isolation = match self.engine.isolation_scope() {
             IsolationScope::Process | IsolationScope::Tools => self.launched.isolation(&self.installation),
             IsolationScope::Nothing => IsolationMode::Off,
         };
         let text = processes.warning(&ProcessStart { isolation, ..self.order_to_start() })?;
-        // Before everything that it says.
+        // The position before all output of the process.
         Some(RunEvent::Progressed { attempt: self.attempt, position: EngineFact::position(0, 1), text })
     }
 
@@ -185,14 +185,14 @@ impl PreparedLaunch {
 
 const BROKE: &str = "starting it broke an assumption of Abide's own; the log says which";
 
-/// Why there is no process.
+/// Why the process was not started.
 pub(super) enum LaunchFailure {
     Workspace(WorkspaceError),
     Process(StartError),
 }
 
 impl LaunchFailure {
-    /// The same as news of the run. None if whether it was started is not known yet, and has to be found out later.
+    /// The event for the failure. None if it is unknown whether the process was started, which is determined later.
     pub(super) fn told(self, attempt: Attempt) -> Option<RunEvent> {
         Some(match self {
             Self::Process(StartError::Silent) => return None,
@@ -223,7 +223,7 @@ fn never(attempt: Attempt, code: FailureCode, message: String) -> RunEvent {
 }
 
 impl EffectExecutor {
-    /// How the process of an attempt is started.
+    /// Prepares the launch of an attempt.
     pub(super) fn launch(&self, run: &Run, attempt: Attempt) -> EffectResult {
         match self.starting(run, attempt) {
             Ok(starting) => EffectResult::Starts(Box::new(starting)),

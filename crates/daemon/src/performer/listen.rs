@@ -1,9 +1,9 @@
-//! Starts one process, or finds it again, and listens to it until it is over, on a thread of its own.
+//! Starts a process or reattaches to it, and reads its output until it exits, on its own thread.
 //!
-//! After a restart it begins at the last checkpoint, or at the first byte if there is none that can be used.
+//! After a restart the reader begins at the last checkpoint, or at the first byte if no checkpoint can be used.
 //!
-//! What has been heard is committed together: everything that is there already, and never anything that would have to
-//! be waited for. Writing to the process comes after the commit of what was heard before it.
+//! The available output is committed as one transaction; the reader does not wait for more. Writes to the process
+//! follow the commit of the output before them.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -37,47 +37,48 @@ use crate::{
     talk::{ProcessSession, SessionAction, SessionCheckpoint},
 };
 
-/// How long a process may take to go after its last word. Some wait for their own children or for telemetry.
+/// Time limit for a process to exit after its last output. Some wait for their children or for telemetry.
 const LINGER: Duration = Duration::from_secs(10);
-/// After how much silence a process that is listened to again has told everything that it said meanwhile.
+/// Time without output after which a reattached process counts as caught up.
 const CATCHING_UP: Duration = Duration::from_secs(1);
-/// How long to wait before news that could not be committed is offered again.
+/// Pause before a failed commit is retried.
 const PAUSE: Duration = Duration::from_millis(500);
-/// The same if another daemon has the store. This one never gets it back, but its process may be asked for the news.
+/// The same if another daemon has the store. This daemon does not get it back, but the events of its processes may be
+/// requested.
 const TAKEN_PAUSE: Duration = Duration::from_secs(60);
-/// How long to wait before a launch is tried again whose keeper does not answer.
+/// Pause before a launch is retried whose keeper does not answer.
 const SILENT_PAUSE: Duration = Duration::from_secs(2);
-/// How many turns are read at once, and how many bytes.
+/// Page size of turns, in entries and in bytes.
 const TURNS_AT_ONCE: usize = 500;
 const TURN_BYTES_AT_ONCE: usize = 1 << 20;
-/// How many pieces are heard before what they said is committed, however much more is there.
+/// Maximum number of output pieces in one commit.
 const PIECES_AT_ONCE: usize = 64;
 
-/// The same for what they said. One piece may say more, and is not taken apart.
+/// Maximum number of events in one commit. A single piece may exceed it and is not split.
 const EVENTS_AT_ONCE: usize = 256;
 
-/// After how much output a checkpoint is stored. Less is read again in no time.
+/// Number of output bytes between two checkpoints. Fewer bytes are quickly read again.
 const CHECKPOINT_EVERY: u64 = 16 << 20;
 
-/// Why a process cannot be heard whose interpreter panicked.
+/// The reason if the interpreter of a process panicked.
 const BROKEN_READER: &str =
     "its output broke the reader of this engine, which is a bug of Abide; the log says where";
 
-/// Runs code of an adapter. None if it panicked, which is then a matter of one run.
+/// Runs code of an adapter. None if it panicked; the failure then concerns only one run.
 pub(super) fn contained<T>(work: impl FnOnce() -> T) -> Option<T> {
     catch_unwind(AssertUnwindSafe(work)).ok()
 }
 
-/// How many bytes lie between two places.
+/// Number of bytes between two offsets.
 fn beyond(from: OutputOffsets, to: OutputOffsets) -> u64 {
     to.stdout.saturating_sub(from.stdout) + to.stderr.saturating_sub(from.stderr)
 }
 
-/// A run's lane, while nobody else may perform or tell anything of it.
+/// The held lock of a run. No other task executes effects or reports events of the run meanwhile.
 type RunLockGuard = OwnedMutexGuard<()>;
 
 impl EffectExecutor {
-    /// Begins to listen to the process that a run counts on, from its first byte. Listening twice is listening once.
+    /// Starts to read the output of the run's current process. A repeated call has no effect.
     pub(super) async fn listen(&self, run: &Run) {
         let Some(attempt) = run.live().map(|live| live.attempt) else { return };
         if lock(&self.shared.talks).contains_key(&(run.run_id, attempt)) {
@@ -94,7 +95,7 @@ impl EffectExecutor {
         }
     }
 
-    /// Has a new talk go on from the checkpoint of an earlier one, or says why it has to begin at the first byte.
+    /// Restores a session from a checkpoint; otherwise returns why it has to begin at the first byte.
     async fn restore(&self, run: &Run, attempt: Attempt, talk: &mut ProcessSession) -> Option<String> {
         let (processes, name) = (self.world.processes.clone(), name(run.run_id, attempt));
         let stored = self.blocking(move || processes.checkpoint(&name)).await?;
@@ -111,8 +112,8 @@ impl EffectExecutor {
         refused
     }
 
-    /// Starts the process of a turn and listens to it. The thread that does so has the run's lane until it has told
-    /// what became of the start. Returns false if there is no thread to be had.
+    /// Starts the process of a turn and reads its output. The thread holds the lock of the run until the result of the
+    /// start is reported. Returns false if no thread could be created.
     pub(super) fn start_and_listen(
         &self,
         run: &Run,
@@ -150,7 +151,7 @@ impl EffectExecutor {
         started
     }
 
-    /// A thread that listened has panicked. Its run is taken up again after a while; no other is affected.
+    /// Handles a panic of a reader thread. Its run is retried after a pause; no other is affected.
     fn broke_off(&self, run: RunId, attempt: Attempt) {
         tracing::error!(%run, attempt = attempt.0, "a broken assumption in listening to a process");
         lock(&self.shared.talks).remove(&(run, attempt));
@@ -161,7 +162,7 @@ impl EffectExecutor {
         });
     }
 
-    /// A new talk with an attempt's process, as its order and its turns tell.
+    /// Creates a session for an attempt's process, from its launch and its turns.
     async fn talk(&self, run: &Run, attempt: Attempt) -> Option<ProcessSession> {
         let (first, turns) = self.turns_given(run.run_id, attempt).await?;
         let entry = self.world.catalogue.engine(&run.settings.engine)?.called_as(run.command.as_ref());
@@ -171,7 +172,7 @@ impl EffectExecutor {
         Some(ProcessSession::new(entry.engine.name(), attempt, turns, interpreter))
     }
 
-    /// The first turn that an attempt's process was given, and the names of all of them.
+    /// The first turn of an attempt's process, and the ids of all its turns.
     async fn turns_given(&self, run: RunId, attempt: Attempt) -> Option<(Turn, Vec<TurnId>)> {
         let (mut first, mut names) = (None, Vec::new());
         let mut page = PageRequest::first(TURNS_AT_ONCE).within(TURN_BYTES_AT_ONCE);
@@ -189,13 +190,13 @@ impl EffectExecutor {
         }
     }
 
-    /// The directory of a run's own.
+    /// The private directory of a run.
     pub(super) fn private(&self, run: RunId) -> String {
         format!("{}/{run}", self.world.private)
     }
 }
 
-/// The thread's own.
+/// The state of a reader thread.
 struct ProcessListener {
     performer: EffectExecutor,
     run: RunId,
@@ -203,7 +204,7 @@ struct ProcessListener {
     talk: Arc<Mutex<ProcessSession>>,
 }
 
-/// What was heard and is not committed yet, with the lane if it is ours already.
+/// Events that are not committed, with the lock of the run if it is already held.
 #[derive(Default)]
 struct PendingEvents {
     events: Vec<RunEvent>,
@@ -211,11 +212,11 @@ struct PendingEvents {
     lane: Option<RunLockGuard>,
 }
 
-/// Why a process could not be heard to its end.
+/// Why the output of a process could not be read to its end.
 enum ListenError {
-    /// It cannot be reached.
+    /// The process cannot be reached.
     Lost(ProcessUnreachable),
-    /// A part of what it said is gone for good.
+    /// A part of its output is lost.
     Missing(String),
 }
 
@@ -235,7 +236,7 @@ impl From<ProcessUnreachable> for ListenError {
 }
 
 impl ProcessListener {
-    /// Starts the process, and goes on to listen. That it was started is news like any other: what it says at once is
+    /// Starts the process and reads its output. The start is an event like any other: output that follows at once is
     /// committed with it.
     fn start(self, starting: &PreparedLaunch, lane: RunLockGuard, performance: GuardedEffect) {
         let world = &self.performer.world;
@@ -256,18 +257,18 @@ impl ProcessListener {
                     Some(event) => {
                         news.events.push(event);
                         self.commit(&mut news);
-                        // It never ran, or its keeper is dead. The next try has another name, so nothing else clears
-                        // away what is left of this one before the next start.
+                        // The process never ran, or its keeper is dead. The next attempt has another name, so the
+                        // remains of this one are removed here.
                         world.processes.end(&name(self.run, self.attempt)).ok();
                     }
-                    // It is still owed. Nobody else waits meanwhile, so it may be cancelled.
+                    // The launch is still pending. The lock is free meanwhile, so the launch can be cancelled.
                     None => self.performer.look_later(self.run, SILENT_PAUSE),
                 }
             }
         }
     }
 
-    /// Listens to a process that is there already. If a checkpoint could not be used, `refused` says why.
+    /// Reads the output of an existing process. `refused` is the reason if a checkpoint could not be used.
     fn listen(self, refused: Option<String>) {
         self.listen_on(PendingEvents::default(), refused);
     }
@@ -280,14 +281,15 @@ impl ProcessListener {
             Ok(mut follow) => self.hear_out(&mut *follow, &mut news),
             Err(lost) => Err(lost.into()),
         };
-        // Whatever was heard before contact was lost has happened.
+        // Output read before the loss of contact counts.
         self.commit(&mut news);
         let forget = || lock(&self.performer.shared.talks).remove(&(self.run, self.attempt));
         match heard_out {
-            // Everything that it said is committed, so it may be forgotten, with whatever it left behind. The talk is
-            // listed until then: an orderly stop waits for the end of its keeper.
+            // All output is committed, so the process and its files are removed. The session stays listed until then,
+            // because a shutdown waits for the end of its keeper. A keeper that cannot be reached is cleaned up at the
+            // next start.
             Ok(()) => {
-                let _swept_at_the_next_start = processes.end(&name);
+                processes.end(&name).ok();
                 forget();
                 self.performer.shared.changed.send_modify(|changes| *changes += 1);
             }
@@ -297,7 +299,7 @@ impl ProcessListener {
                 tracing::warn!(%run, attempt = attempt.0, reason = unheard.reason(), "contact lost");
                 let within = Some(self.performer.world.recovery_max);
                 news.events.push(RunEvent::ContactLost { attempt, within });
-                // Looking for the process again would find it, and the same hole in its output.
+                // Reattaching would find the same gap in the output.
                 if let ListenError::Missing(missing) = unheard {
                     let reason = match refused {
                         Some(refused) => {
@@ -312,14 +314,15 @@ impl ProcessListener {
         }
     }
 
-    /// Listens until the process is over. What it says last is left to be committed.
+    /// Reads until the process exits. Its last events are left for the caller to commit.
     fn hear_out(&self, follow: &mut dyn OutputFollower, news: &mut PendingEvents) -> Result<(), ListenError> {
         let mut patience = None;
         let every = CHECKPOINT_EVERY.min(self.performer.world.processes.kept_bytes() / 4);
         let mut stored = lock(&self.talk).fed();
         let mut tried = stored;
         loop {
-            // With news in hand nobody waits: what is there already goes with it, what is not comes later.
+            // With uncommitted events the reader does not wait: available output is added, later output goes into the
+            // next commit.
             let behind = lock(&self.talk).is_behind();
             let waits = match news.events.is_empty() {
                 true if behind => Some(CATCHING_UP),
@@ -351,7 +354,8 @@ impl ProcessListener {
                     patience = None;
                     let name = name(self.run, self.attempt);
                     let signal = abide_ports::engine::ProcessSignal::Terminate;
-                    let _it_may_have_gone = self.performer.world.processes.signal(&name, signal);
+                    // The process may have exited meanwhile.
+                    self.performer.world.processes.signal(&name, signal).ok();
                     continue;
                 }
             };
@@ -371,15 +375,15 @@ impl ProcessListener {
         }
     }
 
-    /// Has the interpreter make something of what was heard. One that panics would do so again at the same byte, so its
-    /// output cannot be understood any more.
+    /// Runs the interpreter on new output. One that panics would do so again at the same byte, so the output counts as
+    /// unreadable.
     fn understand<T>(&self, make: impl FnOnce(&mut ProcessSession) -> T) -> Result<T, ListenError> {
         contained(|| make(&mut lock(&self.talk)))
             .ok_or_else(|| ListenError::Missing(BROKEN_READER.to_owned()))
     }
 
-    /// Stores how far the process has been heard, when everything up to there is committed, so that the output before it
-    /// need not be kept any more. Says up to where it is stored now.
+    /// Stores a checkpoint when everything before it is committed, so that the output before it can be released.
+    /// Returns the offsets of the stored checkpoint.
     fn store_checkpoint(&self, follow: &mut dyn OutputFollower, stored: OutputOffsets) -> OutputOffsets {
         let performer = &self.performer;
         let committed = performer.runtime.block_on(performer.world.desk.latest(self.run));
@@ -391,8 +395,9 @@ impl ProcessListener {
         };
         let (checkpoint, at) = match saved {
             Some((checkpoint, at)) if at != stored => (checkpoint, at),
-            // Half a line, or too much that is understood. There is room for a while; then the process must not be held
-            // up for ever, and who comes next is told why it cannot go on.
+            // The output ends within a line, or the reader's state is too large. There is room for more output for a
+            // while. Later the output is released anyway, so that the process is not blocked, and the next reader
+            // learns the reason.
             Some(_) | None if beyond(stored, fed) < performer.world.processes.kept_bytes() / 2 => {
                 return stored;
             }
@@ -423,16 +428,16 @@ impl ProcessListener {
                     self.commit(news);
                     let name = name(self.run, self.attempt);
                     let write = StdinWrite { key, bytes: &bytes, ends: false };
-                    // A process that cannot be written to is about to be heard of.
-                    let _noticed_by_its_exit = self.performer.world.processes.write(&name, &write);
+                    // A process that cannot be written to reports its exit next.
+                    self.performer.world.processes.write(&name, &write).ok();
                 }
                 SessionAction::ExpectExit => {}
             }
         }
     }
 
-    /// Keeps what is too long for a question before the question is committed. A disk that is full for a while loses
-    /// nothing: the process is not read any further meanwhile.
+    /// Stores texts that are too long for a question before the question is committed. While the disk is full, the
+    /// process is not read, so nothing is lost.
     fn fit(&self, event: &mut RunEvent) {
         let world = &self.performer.world;
         while let Err(error) = content::fit_event(event, self.run, &*world.contents) {
@@ -442,8 +447,7 @@ impl ProcessListener {
         }
     }
 
-    /// News must be committed before more is waited for. The store may be away for a while; facts are not dropped for
-    /// that.
+    /// Commits the events. While the store is unavailable it retries, because facts must not be dropped.
     fn commit(&self, news: &mut PendingEvents) {
         news.pieces = 0;
         let (events, lane) = (std::mem::take(&mut news.events), news.lane.take());

@@ -1,8 +1,8 @@
-//! Performs what runs owe to the world, and takes what engines say back to the desk.
+//! Executes the pending effects of runs, and reports the output of engines.
 //!
-//! The orders of one run are carried out one after the other, each reported before anything else of that run is taken
-//! (decision 0002): that is the run's lane. Every order may be carried out again after a crash. A process that is held
-//! is started and read by a thread of its own; there are as many as there are slots.
+//! The effects of one run are executed in order. Each is reported before any other event of that run is taken (decision
+//! 0002); a lock per run ensures this. Every effect may be executed again after a crash. Each process is started and
+//! read by its own thread; their number is bounded by the slots.
 
 mod examined;
 mod guarded;
@@ -60,32 +60,31 @@ use crate::{
     talk::ProcessSession,
 };
 
-/// What the performer works with.
+/// The dependencies of the daemon.
 #[derive(Clone)]
 pub struct DaemonDeps {
-    /// The one door to every run.
+    /// Applies and commits events.
     pub desk: Arc<RunService>,
-    /// Where runs are looked up.
+    /// For queries.
     pub store: Arc<dyn Store>,
-    /// What time it is.
     pub clock: Arc<dyn Clock>,
-    /// Which engines there are.
+    /// The configured engines.
     pub catalogue: Arc<dyn EngineLookup>,
-    /// Who holds processes.
+    /// Starts and controls processes that outlive the daemon.
     pub processes: Arc<dyn Processes>,
-    /// Who prepares the directories that runs work in.
+    /// Prepares the workspaces of runs.
     pub workspaces: Arc<dyn Workspaces>,
-    /// The directory in which each run has its private one.
+    /// The parent of the private directories of runs.
     pub private: String,
-    /// How long a turn that is out of contact is searched for, over all losses of its process (E8).
+    /// Maximum total time of recovery attempts for a turn, over all losses of its process (E8).
     pub recovery_max: Seconds,
-    /// Where texts are kept that are too long for a question.
+    /// Stores texts that are too long for a question.
     pub contents: Arc<dyn ContentStore>,
-    /// How much disk space must be free for something new.
+    /// Minimum of free disk space for new input.
     pub space: SpaceLimit,
 }
 
-/// Performs orders. Cheap to clone; all clones are one.
+/// Executes effects. Clones share the same state.
 #[derive(Clone)]
 pub struct EffectExecutor {
     world: DaemonDeps,
@@ -97,21 +96,21 @@ type ProcessSessionMap = BTreeMap<(RunId, Attempt), Arc<Mutex<ProcessSession>>>;
 
 struct ExecutorInner {
     lanes: lane::KeyedRunLocks,
-    /// The processes that are being listened to.
+    /// The sessions of processes whose output is being read.
     talks: Mutex<ProcessSessionMap>,
     threads: threads::ListenerThreads,
-    /// Engines that need not be examined again.
+    /// Results of engine probes.
     examined: Arc<ProbeCache>,
-    /// Runs whose orders are being performed, and whether to look again afterwards.
+    /// Runs whose effects are being executed, and whether to check them again afterwards.
     busy: Mutex<BTreeMap<RunId, RerunFlag>>,
     examinations: probe::ProbesInProgress,
-    /// Runs that are left alone for a while.
+    /// Runs that are paused after an error.
     set_aside: set_aside::QuarantinedRuns,
-    /// Decides which effects may be performed.
+    /// Decides which effects may be executed.
     guard: CrashGuard,
-    /// Whether the daemon is about to go.
+    /// Whether the daemon is shutting down.
     closing: AtomicBool,
-    /// Wakes whoever waits for something to change.
+    /// Notifies waiting tasks of changes.
     changed: tokio::sync::watch::Sender<u64>,
 }
 
@@ -121,34 +120,35 @@ enum RerunFlag {
     Yes,
 }
 
-/// What became of an order.
+/// The result of an effect.
 enum EffectResult {
-    /// It was carried out, or cannot be: this says so.
+    /// The event that reports the result.
     Told(RunEvent),
-    /// It has to wait until then.
+    /// The effect must wait until this time.
     NotBefore(Timestamp),
-    /// It is a process that takes a while to start.
+    /// A prepared launch, which a reader thread executes.
     Starts(Box<launch::PreparedLaunch>),
-    /// It has to wait for the next daemon.
+    /// Left to the next daemon.
     Closing,
-    /// It is for a process that has not been heard as far as its run has, so nobody knows yet how to speak to it.
+    /// The effect is for a process whose output has not been read as far as its run has. Until then, its interpreter
+    /// cannot produce input.
     Unheard(watch::Receiver<OutputPosition>, OutputPosition),
 }
 
-/// How long to wait before an order is tried again that could not be reported.
+/// Pause before an effect is retried whose report failed.
 const RETRY_PAUSE: Duration = Duration::from_millis(500);
 
-/// How long a run is left alone whose orders broke an assumption of ours.
+/// Pause of a run after a panic in one of its effects.
 const BROKEN_PAUSE: Duration = Duration::from_secs(30);
 
 impl EffectExecutor {
-    /// A performer on the present runtime, without a crash guard.
+    /// Creates an executor on the current runtime, without a crash guard.
     pub fn new(world: DaemonDeps) -> Self {
         let guard = CrashGuard::none(world.clock.clone());
         Self::guarded(world, guard)
     }
 
-    /// A performer on the present runtime. What it knows of engines is known to the desk from now on.
+    /// Creates an executor on the current runtime, and gives its cached probe results to [`RunService`].
     pub fn guarded(world: DaemonDeps, guard: CrashGuard) -> Self {
         let (catalogue, processes) = (world.catalogue.clone(), world.processes.clone());
         let examined = Arc::new(ProbeCache::new(catalogue, processes, world.clock.clone()));
@@ -169,10 +169,10 @@ impl EffectExecutor {
         Self { world, shared: Arc::new(shared), runtime: Handle::current() }
     }
 
-    /// Start-up is no special case: what is found dead comes in as an event, what lives is listened to, what is owed
-    /// is performed. A keeper that does not answer costs its own run only: what is not done in time goes on meanwhile.
+    /// Recovers all runs at start-up: dead processes become events, living ones are followed, and pending effects are
+    /// executed. A keeper that does not answer delays only its own run, which continues in the background.
     pub async fn reconcile(&self) -> Result<(), RequestError> {
-        // Before anything is performed: a check that this daemon begins is no stranger.
+        // Listed before any effect is executed, so that a probe started by this daemon is not taken for an orphan.
         let processes = self.world.processes.clone();
         let found = self.blocking(move || processes.names()).await;
         let at_once = Arc::new(Semaphore::new(RECONCILED_AT_ONCE));
@@ -206,7 +206,7 @@ impl EffectExecutor {
                     tracing::error!(%error, "a run could not be taken up");
                 }
             }
-            // Now it is known which processes runs still count on.
+            // Now the processes of all runs are known.
             performer.forget_strangers(found).await
         });
         match tokio::time::timeout(RECONCILE_BOUND, all).await {
@@ -222,7 +222,7 @@ impl EffectExecutor {
         }
     }
 
-    /// Takes up one run that an earlier daemon left. One that cannot be read is set aside.
+    /// Recovers one run of an earlier daemon. A run that cannot be read is quarantined.
     async fn take_up(&self, run: RunId) {
         self.perform_owed(run).await;
         if let Err(error) = self.find_again(run).await {
@@ -230,8 +230,8 @@ impl EffectExecutor {
         }
     }
 
-    /// Takes news of a run to the desk, and performs what follows. Requests of people go to the desk directly: they may
-    /// come between an order and its report, and then to [`Self::follow_up`].
+    /// Commits an event of a run, and executes the resulting effects. Requests of users go directly to [`RunService`],
+    /// because they may come between an effect and its report; then call [`Self::follow_up`].
     pub async fn take(&self, run: RunId, event: RunEvent) -> Result<RequestOutcome, RequestError> {
         let outcome = {
             let _lane = self.shared.lanes.enter(run).await;
@@ -241,14 +241,14 @@ impl EffectExecutor {
         Ok(outcome)
     }
 
-    /// Lets waiting runs begin for which there is a slot and space.
+    /// Starts waiting runs for which there is a slot and disk space.
     pub(crate) async fn admit(&self) {
         for run in self.world.desk.admit().await.unwrap_or_default() {
             self.look_after(run);
         }
     }
 
-    /// Performs what follows from something that the desk has taken.
+    /// Executes the effects of a committed outcome.
     pub async fn follow_up(&self, outcome: &RequestOutcome) {
         if let RequestOutcome::Changed(run) = outcome {
             if !run.owed.is_empty() {
@@ -259,8 +259,8 @@ impl EffectExecutor {
         self.admit().await;
     }
 
-    /// Lets deadlines pass, and performs what follows. A turn that may have ended in time, while nobody listened, is
-    /// heard out first. A run that cannot be changed is tried again later, and stops no other.
+    /// Fires due deadlines, and executes the resulting effects. A turn that may have ended in time while no daemon was
+    /// running is first read to its end. A run that cannot be changed is retried later, and does not stop the others.
     pub async fn ring(&self) -> Result<(), RequestError> {
         let now = self.world.clock.stamp().at;
         let set_aside = self.shared.set_aside.count();
@@ -273,7 +273,7 @@ impl EffectExecutor {
             {
                 continue;
             }
-            // On a task of its own: a broken assumption about one run must not end the deadlines of all.
+            // On a separate task, so that a panic for one run does not stop the deadlines of others.
             let performer = self.clone();
             let passed = self.runtime.spawn(async move {
                 performer.take(run, RunEvent::DeadlinePassed { deadline: deadline.kind }).await
@@ -291,7 +291,7 @@ impl EffectExecutor {
         Ok(())
     }
 
-    /// When the next deadline is to be looked at, if there is one: that of a run that was set aside not before its time.
+    /// The time of the next deadline. A quarantined run counts with the end of its pause.
     pub(crate) async fn next_deadline(&self) -> Result<Option<Timestamp>, StoreError> {
         let most = self.shared.set_aside.count().saturating_add(1);
         let due = self.world.store.due(Timestamp(i64::MAX), most).await?;
@@ -302,17 +302,17 @@ impl EffectExecutor {
         Ok(looks.min())
     }
 
-    /// Runs that are left alone for a while because something could not be done for them, and why.
+    /// The quarantined runs, with the reasons.
     pub(crate) fn set_aside(&self) -> Vec<(RunId, String)> {
         self.shared.set_aside.all()
     }
 
-    /// Something that changes whenever a run does.
+    /// Changes whenever a run changes.
     pub fn changes(&self) -> tokio::sync::watch::Receiver<u64> {
         self.shared.changed.subscribe()
     }
 
-    /// Sees to it that what a run owes is performed, now or right after what is being performed.
+    /// Executes the pending effects of a run, now or after the one in progress.
     pub fn look_after(&self, run: RunId) {
         let mut busy = lock(&self.shared.busy);
         if let Some(again) = busy.get_mut(&run) {
@@ -337,7 +337,7 @@ impl EffectExecutor {
         });
     }
 
-    /// Carries out what a run owes, one order after the other, until nothing is due.
+    /// Executes the pending effects of a run in order, until none is due.
     async fn perform_owed(&self, run: RunId) {
         loop {
             let lane = self.shared.lanes.enter(run).await;
@@ -354,7 +354,7 @@ impl EffectExecutor {
             if self.is_closing() && matches!(owed.effect, Effect::Launch { .. } | Effect::Probe { .. }) {
                 return;
             }
-            // The daemon that has the store performs it; this one does nothing more.
+            // The daemon that has the store executes them; this one stops.
             if matches!(self.world.store.health(), Err(StoreError::InUse { .. })) {
                 return;
             }
@@ -370,12 +370,12 @@ impl EffectExecutor {
             match self.carry_out(&state, owed).await {
                 EffectResult::Closing => return,
                 EffectResult::NotBefore(at) => return self.look_later(run, self.wait_until(at)),
-                // Listening needs the lane, so it is not waited for here.
+                // Reading needs the lock of the run, so it is not awaited here.
                 EffectResult::Unheard(progress, wanted) => {
                     return self.look_when_heard(run, progress, wanted);
                 }
-                // Who starts a process listens to it, tells both, and sees to what is owed then. The lane is free again
-                // when that is told.
+                // The reader thread starts the process, reports the start, and continues with the pending effects. It
+                // releases the lock after the report.
                 EffectResult::Starts(starting) => {
                     if !self.start_and_listen(&state, *starting, lane, performance) {
                         self.look_later(run, RETRY_PAUSE);
@@ -394,7 +394,7 @@ impl EffectExecutor {
                             drop(lane);
                             self.announce(&outcome).await;
                         }
-                        // It is still owed. Doing it again does no harm.
+                        // The effect stays pending. It is idempotent.
                         Err(error) => {
                             tracing::warn!(%run, effect = owed.number.0, %error, "order not reported");
                             return self.look_later(run, RETRY_PAUSE);
@@ -405,7 +405,7 @@ impl EffectExecutor {
         }
     }
 
-    /// Like [`Self::follow_up`], for a run that is being looked after already.
+    /// Like [`Self::follow_up`], for a run that is already in progress.
     async fn announce(&self, outcome: &RequestOutcome) {
         if let RequestOutcome::Changed(_) = outcome {
             self.shared.changed.send_modify(|changes| *changes += 1);
@@ -425,7 +425,7 @@ impl EffectExecutor {
         });
     }
 
-    /// Looks after a run again when its process has been heard that far, or is no longer listened to.
+    /// Continues with a run when its process has been read up to this position, or is no longer being read.
     fn look_when_heard(
         &self,
         run: RunId,
@@ -441,12 +441,12 @@ impl EffectExecutor {
         });
     }
 
-    /// From now on no process is started: the daemon is about to go. What is owed to processes that live is still done.
+    /// Stops starting processes because of the shutdown. Effects for living processes are still executed.
     pub(crate) fn close(&self) {
         self.shared.closing.store(true, Ordering::Release);
     }
 
-    /// Waits until the order of this run that is being carried out is done.
+    /// Waits for the effect of this run that is in progress.
     pub(crate) async fn finish_order(&self, run: RunId) {
         drop(self.shared.lanes.enter(run).await);
     }
@@ -455,7 +455,7 @@ impl EffectExecutor {
         self.shared.closing.load(Ordering::Acquire)
     }
 
-    /// Whether a process of these runs is held, being started or being ended, or one of any run is being ended.
+    /// Whether a process of these runs is held, being started or being ended, or any process is being ended.
     pub(crate) async fn holds_processes(
         &self,
         runs: impl IntoIterator<Item = RunId>,
@@ -473,8 +473,8 @@ impl EffectExecutor {
         Ok(false)
     }
 
-    /// Waits, for a bounded time, until every process that is being ended is gone with its keeper. A run that waits for a
-    /// person holds no slot, but its last process may still be on its way out.
+    /// Waits, with a timeout, until all ending processes and their keepers have exited. A run that waits for a person
+    /// holds no slot, but its last process may still be ending.
     pub(crate) async fn wait_for_ends(&self, patience: Duration) -> Result<(), RequestError> {
         let mut changes = self.changes();
         let waited = tokio::time::timeout(patience, async {
@@ -483,7 +483,8 @@ impl EffectExecutor {
                 if lock(&self.shared.talks).is_empty() && !self.owes_an_end().await? {
                     return Ok(());
                 }
-                let _the_performer_itself_keeps_it_open = changes.changed().await;
+                // The sender is owned by `self`, so the channel stays open.
+                changes.changed().await.ok();
             }
         });
         waited.await.unwrap_or_else(|_| {
@@ -504,7 +505,7 @@ impl EffectExecutor {
         }
     }
 
-    /// A process that a run still counts on is listened to, or reported gone.
+    /// Reattaches to the current process of a run, or reports that it is gone.
     async fn find_again(&self, run: RunId) -> Result<(), RequestError> {
         let Some(run) = self.world.store.run(run).await? else { return Ok(()) };
         let Some(attempt) = run.live().map(|live| live.attempt) else { return Ok(()) };
@@ -518,7 +519,7 @@ impl EffectExecutor {
             })
             .await
         {
-            // What it said before its keeper died counts (E7).
+            // Output from before the death of its keeper counts (E7).
             ProcessLookup::Held(_) | ProcessLookup::Gone => self.listen(&run).await,
             ProcessLookup::Silent => {
                 let within = Some(self.world.recovery_max);
@@ -531,7 +532,7 @@ impl EffectExecutor {
         Ok(())
     }
 
-    /// Runs something that blocks.
+    /// Runs a blocking function.
     async fn blocking<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> T {
         match self.runtime.spawn_blocking(work).await {
             Ok(done) => done,
@@ -552,27 +553,27 @@ impl std::fmt::Debug for EffectExecutor {
     }
 }
 
-/// How long start-up waits for keepers.
+/// Time limit of the recovery at start-up for keepers to answer.
 const RECONCILE_BOUND: Duration = Duration::from_secs(1);
-/// How many runs are taken up at the same time.
+/// Maximum number of runs that are recovered concurrently.
 const RECONCILED_AT_ONCE: usize = 64;
 
-/// How many orders and runs are read at once.
+/// Page sizes of pending effects and of deadlines.
 const OWED_AT_ONCE: usize = 500;
 const DUE_AT_ONCE: usize = 500;
 
-/// The name under which an attempt's process is held.
+/// The name of an attempt's process.
 pub(crate) fn name(run: RunId, attempt: Attempt) -> String {
     format!("{run}-{}", attempt.0)
 }
 
-/// Whose process a name means, if it is the name of one.
+/// Parses the name of an attempt's process.
 fn parse(name: &str) -> Option<(RunId, Attempt)> {
     let (run, attempt) = name.rsplit_once('-')?;
     Some((run.parse().ok()?, Attempt(attempt.parse().ok()?)))
 }
 
-/// The key under which an order's bytes are written. The highest bit tells it from positions in a process's speech.
+/// The idempotency key of an effect's input. The highest bit distinguishes it from positions in the output.
 fn key(number: EffectNumber) -> u64 {
     (1 << 63) | u64::from(number.0)
 }
@@ -581,7 +582,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whether a person asked for the end of the turn at work.
+/// Whether the running turn is being stopped on request.
 fn is_being_stopped(run: &Run) -> bool {
     matches!(run.state, RunState::Running(RunningPhase::Stopping(_)))
 }

@@ -1,4 +1,4 @@
-//! Carries out one order and says what became of it.
+//! Executes one effect and returns its result.
 
 use std::{
     sync::{Arc, Mutex},
@@ -38,7 +38,7 @@ impl EffectExecutor {
                 match self.write(run, *attempt, owed, move |talk| talk.say(turn, &prompt)).await {
                     StdinWriteOutcome::Yes => performed,
                     StdinWriteOutcome::Gone => missed,
-                    // It was held although it cannot be: it is of no use.
+                    // The process was kept although it does not support further input, so it is ended.
                     StdinWriteOutcome::Unsupported => {
                         if self.end(run_id, *attempt).await.is_err() {
                             return EffectResult::NotBefore(self.next_look(owed.due_at));
@@ -68,18 +68,19 @@ impl EffectExecutor {
                 self.interrupt(run_id, *attempt, key(number)).await;
                 performed
             }
-            // The attempt's record gets its exit together with the end of the order. News of it may come from the
-            // reader too, and the first one counts.
+            // The exit is recorded together with the end of the effect. The reader may report it too, and the first
+            // report counts.
             Effect::Terminate { attempt } => match self.end(run_id, *attempt).await {
                 Ok(exit) => RunEvent::ProcessExited { attempt: *attempt, exit },
-                // It may still be at work, so the order stands until it has certainly ended (SECURITY 10).
+                // The process may still be running, so the effect stays pending until it has certainly ended (SECURITY
+                // 10).
                 Err(ProcessNotEnded) => return EffectResult::NotBefore(self.next_look(owed.due_at)),
             },
             Effect::Recover { attempt, .. } => {
                 let (processes, name) = (self.world.processes.clone(), name(run_id, *attempt));
                 match self.blocking(move || processes.find(&name)).await {
                     ProcessLookup::Held(process) => RunEvent::ContactRestored { attempt: *attempt, process },
-                    // It may answer again at any time; how long it is searched for is the domain's to say.
+                    // The keeper may answer again; the domain limits the time of the search.
                     ProcessLookup::Silent => return EffectResult::NotBefore(self.next_look(owed.due_at)),
                     ProcessLookup::Gone | ProcessLookup::Never => RunEvent::RecoveryFailed {
                         attempt: *attempt,
@@ -87,14 +88,14 @@ impl EffectExecutor {
                     },
                 }
             }
-            // There is no channel yet that could bring it.
+            // No channel exists yet.
             Effect::Deliver { delivery_id } => {
                 RunEvent::DeliveryFailed { delivery_id: *delivery_id, certainty: DeliveryFailure::Failed }
             }
         })
     }
 
-    /// When to look again for a process that is searched for since then: first soon, then less and less often.
+    /// The time of the next check for a process that has been missing since `since`. The interval grows.
     fn next_look(&self, since: Timestamp) -> Timestamp {
         let now = self.world.clock.stamp().at;
         let searched = Duration::from_micros(since.until(now).0);
@@ -102,8 +103,8 @@ impl EffectExecutor {
         now.after(TimeSpan(u64::try_from(pause.as_micros()).unwrap_or(u64::MAX)))
     }
 
-    /// Whether something is to be said to a process that has not been heard as far as its run has: after a restart it is
-    /// heard anew, and before that its interpreter knows of no gate, no session and no turn.
+    /// Whether the effect needs input for a process whose output has not been read as far as its run has. After a
+    /// restart the output is read again; before that, its interpreter knows no gate, session or turn.
     async fn unheard(&self, run: &Run, effect: &Effect) -> Option<EffectResult> {
         let attempt = match effect {
             Effect::Say { attempt, .. }
@@ -116,7 +117,7 @@ impl EffectExecutor {
             | Effect::Recover { .. }
             | Effect::Deliver { .. } => return None,
         };
-        // The order may come before anybody listens.
+        // The effect may come before the reader has started.
         self.listen(run).await;
         let live = run.live().filter(|live| live.attempt == attempt)?;
         let progress = lock(&*self.talk_of(run.run_id, attempt)?).progress();
@@ -124,7 +125,7 @@ impl EffectExecutor {
         unheard.then_some(EffectResult::Unheard(progress, live.heard))
     }
 
-    /// Writes what an interpreter makes of something to its process, once for each order.
+    /// Writes the interpreter's bytes to its process, once for each effect.
     async fn write(
         &self,
         run: &Run,
@@ -147,18 +148,18 @@ impl EffectExecutor {
         let stop = contained(|| lock(&talk).interrupt())
             .unwrap_or(InterruptMethod::Signal(ProcessSignal::Interrupt));
         let (processes, name) = (self.world.processes.clone(), name(run, attempt));
-        // A process that cannot be told has its end coming; the domain has a deadline for the rest.
-        let _noticed_by_its_exit = self
-            .blocking(move || match stop {
-                InterruptMethod::Write(bytes) => {
-                    processes.write(&name, &StdinWrite { key, bytes: &bytes, ends: false })
-                }
-                InterruptMethod::Signal(signal) => processes.signal(&name, signal),
-            })
-            .await;
+        // A process that cannot be reached is exiting; the stop deadline covers the rest.
+        self.blocking(move || match stop {
+            InterruptMethod::Write(bytes) => {
+                processes.write(&name, &StdinWrite { key, bytes: &bytes, ends: false })
+            }
+            InterruptMethod::Signal(signal) => processes.signal(&name, signal),
+        })
+        .await
+        .ok();
     }
 
-    /// Asks a process to go if it has nothing in hand, and ends it if it does not. Returns how it ended.
+    /// Asks an idle process to exit, and ends it if it does not. Returns its exit status.
     pub(super) async fn end(&self, run: RunId, attempt: Attempt) -> Result<ExitStatus, ProcessNotEnded> {
         let leave = self.talk_of(run, attempt).and_then(|talk| contained(|| lock(&talk).leave()).flatten());
         let (processes, name) = (self.world.processes.clone(), name(run, attempt));
@@ -172,7 +173,8 @@ impl EffectExecutor {
                         }
                     }
                     Some(ShutdownMethod::Signal(signal)) => {
-                        let _ended_below = processes.signal(&name, signal);
+                        // `end` below terminates it in any case.
+                        processes.signal(&name, signal).ok();
                     }
                     None => {}
                 }
@@ -190,25 +192,25 @@ impl EffectExecutor {
     }
 }
 
-/// The process may still run; the reason is in the log.
+/// The process may still be running; the reason is in the log.
 #[derive(Debug)]
 pub(super) struct ProcessNotEnded;
 
-/// What became of bytes for a process.
+/// The result of a write to a process.
 enum StdinWriteOutcome {
     Yes,
     Gone,
     Unsupported,
 }
 
-/// How soon, and how late at the most, a process that does not answer is looked for again.
+/// Minimum and maximum interval of checks for a process that does not answer.
 const SHORTEST_LOOK: Duration = Duration::from_millis(500);
 const LONGEST_LOOK: Duration = Duration::from_secs(15);
 
-/// The key of the end of input.
+/// The idempotency key for closing the input.
 const LAST_INPUT: u64 = (1 << 63) | (1 << 40);
 
-/// How long a process may take to go after its input has ended.
+/// Time limit for a process to exit after its input was closed.
 const LEAVING: Duration = Duration::from_secs(5);
 
 fn wait_for_exit(processes: &dyn Processes, name: &str) {

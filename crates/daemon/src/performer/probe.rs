@@ -1,5 +1,5 @@
-//! Finds out what an engine's program can do, at start-up and before a run's first turn (A3), where that is not known
-//! already. How it is examined is [`crate::probe`]'s trade, what is remembered of that is in `examined.rs`.
+//! Probes engines at start-up and before the first turn of a run (A3), unless the result is cached. The probe itself is
+//! in [`crate::probe`], the cache in `examined.rs`.
 
 use std::{
     collections::BTreeMap,
@@ -23,31 +23,31 @@ use abide_ports::{
 use super::{EffectExecutor, EffectResult, lock};
 use crate::probe::{self, ProbeRequest};
 
-/// Examinations that are under way, one at a time for each engine.
+/// Running probes, one at a time for each engine.
 #[derive(Debug, Default)]
 pub(super) struct ProbesInProgress {
     engines: Mutex<BTreeMap<String, Arc<tokio::sync::Mutex<LatestProbe>>>>,
-    /// How many there are.
+    /// Number of running probes.
     count: AtomicUsize,
 }
 
-/// How many examinations of an engine have ended, and the result of the last one.
+/// Number of completed probes of an engine, and the last result.
 #[derive(Debug, Default)]
 struct LatestProbe {
     ended: u64,
     result: Option<(EngineInstallation, EngineHealth)>,
 }
 
-/// How long the engines are left alone after a start: turns that wait for the daemon come first.
+/// Delay of the first probes after the start, because waiting turns have priority.
 const COLLECT_AFTER: Duration = Duration::from_millis(500);
 
-/// How long a check may take whose result a person waits for.
+/// Time limit of a probe whose result a user waits for.
 const SHOWN_WITHIN: Duration = Duration::from_secs(10);
 
-/// How long that person waits for another examination of the same engine.
+/// Time limit of that user's wait for another probe of the same engine.
 const SHARED_WITHIN: Duration = Duration::from_secs(5);
 
-/// Counts one examination for as long as it exists, also if the request that wanted it is dropped.
+/// Counts a running probe until it is dropped, even if the request for it is dropped earlier.
 struct ProbeCounter(Arc<super::ExecutorInner>);
 
 impl ProbeCounter {
@@ -66,7 +66,7 @@ impl Drop for ProbeCounter {
 impl EffectExecutor {
     pub(super) async fn probe(&self, run: &Run) -> EffectResult {
         let settings = &run.settings;
-        // Somebody else's run may have had the same engine examined meanwhile.
+        // The engine may have been probed for another run meanwhile.
         if let Some(known) = self.shared.examined.foresee(run) {
             return EffectResult::Told(known);
         }
@@ -75,7 +75,7 @@ impl EffectExecutor {
             let message = format!("there is no engine {}; there are {known}", settings.engine);
             return unusable(RunFailure::new(FailureCode::EngineNotFound, message));
         };
-        // Where it is asked makes no difference; whether the workspace can be used shows when a turn is launched in it.
+        // The directory does not affect the result. The launch of a turn checks the workspace.
         let Some(health) = self.examine(&entry, None).await else { return EffectResult::Closing };
         EffectResult::Told(match health.trouble {
             Some(trouble) => RunEvent::EngineUnusable { failure: trouble },
@@ -83,7 +83,7 @@ impl EffectExecutor {
         })
     }
 
-    /// Examines every engine, one after the other, so that most runs need not wait for that (A3).
+    /// Probes all engines, one after the other, so that most runs need not wait (A3).
     pub(crate) async fn collect_capabilities(&self) {
         tokio::time::sleep(COLLECT_AFTER).await;
         for name in self.world.catalogue.names() {
@@ -98,7 +98,7 @@ impl EffectExecutor {
         }
     }
 
-    /// What is known of an engine, or found out while somebody waits.
+    /// The cached result for an engine, or the result of a probe with a time limit.
     pub(crate) async fn health(&self, entry: &InstalledEngine) -> Option<EngineHealth> {
         match self.shared.examined.known(entry) {
             Some(known) => Some(known),
@@ -106,8 +106,8 @@ impl EffectExecutor {
         }
     }
 
-    /// Runs an engine's checks and judges them. A result that came while this waited for another examination of the same
-    /// engine is taken as it is. None if the daemon is about to go.
+    /// Probes an engine and evaluates the result. If another probe of the same engine completes while this one waits,
+    /// its result is used. None if the daemon is shutting down.
     async fn examine(&self, entry: &InstalledEngine, patience: Option<Duration>) -> Option<EngineHealth> {
         let name = entry.engine.name();
         let latest = lock(&self.shared.examinations.engines).entry(name.to_owned()).or_default().clone();
@@ -137,7 +137,8 @@ impl EffectExecutor {
         let under_way = ProbeCounter::begin(&shared);
         let health = self
             .blocking(move || {
-                let _until_it_is_over = under_way;
+                // Counts the probe until the blocking work is done.
+                let _counter = under_way;
                 let unique = stamp.to_string();
                 let cancel = &shared.closing;
                 let examination = ProbeRequest { directory: "/", unique: &unique, patience, cancel };
@@ -152,7 +153,7 @@ impl EffectExecutor {
         (!self.is_closing()).then_some(health)
     }
 
-    /// Whether an engine is being examined.
+    /// Whether a probe is running.
     pub(crate) fn examines(&self) -> bool {
         self.shared.examinations.count.load(Ordering::Acquire) > 0
     }

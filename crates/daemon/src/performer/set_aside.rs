@@ -1,4 +1,4 @@
-//! Runs that something could not be done for: each is tried again after a growing pause, and holds up no other run.
+//! Quarantined runs: after an error each is retried with a growing pause, without delaying other runs.
 
 use std::{collections::BTreeMap, sync::Mutex};
 
@@ -9,11 +9,11 @@ use abide_domain::{
 
 use super::lock;
 
-/// The first pause, and the longest; each is twice as long as the one before it.
+/// The first and the maximum pause; each pause doubles the one before.
 const FIRST_PAUSE: Seconds = Seconds(1);
 const LONGEST_PAUSE: Seconds = Seconds(600);
 
-/// Runs by id, with the pause, its end and the reason of the last failure.
+/// Runs by id, with the pause, its end and the last error.
 #[derive(Debug, Default)]
 pub(super) struct QuarantinedRuns(Mutex<BTreeMap<RunId, QuarantineEntry>>);
 
@@ -25,7 +25,7 @@ struct QuarantineEntry {
 }
 
 impl QuarantinedRuns {
-    /// Something failed for this run.
+    /// Records an error of a run.
     pub(super) fn put(&self, run: RunId, reason: &str, now: Timestamp) {
         let mut runs = lock(&self.0);
         let length = runs
@@ -35,12 +35,12 @@ impl QuarantinedRuns {
         runs.insert(run, QuarantineEntry { length, until: now.plus(length), reason: reason.to_owned() });
     }
 
-    /// It worked again.
+    /// Records a success of a run.
     pub(super) fn take_back(&self, run: RunId) {
         lock(&self.0).remove(&run);
     }
 
-    /// Until when a run is left alone, if it was set aside.
+    /// The end of the pause, if the run is quarantined.
     pub(super) fn until(&self, run: RunId) -> Option<Timestamp> {
         lock(&self.0).get(&run).map(|pause| pause.until)
     }

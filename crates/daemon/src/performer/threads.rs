@@ -1,7 +1,7 @@
-//! Threads that listen to processes, one for each, and are kept for a while when their process is over.
+//! A pool of threads that read the output of processes, one thread per process.
 //!
-//! A thread of its own is what a blocking reader wants; making one anew for every turn is what it costs. Those that wait
-//! are few and go after a moment, so an idle daemon has none.
+//! The readers block, so each needs a thread. Idle threads are reused by later turns. They exit after a timeout, so an
+//! idle daemon has none.
 
 use std::{
     sync::{Arc, Condvar, Mutex, PoisonError},
@@ -12,23 +12,23 @@ use super::lock;
 
 type ThreadTask = Box<dyn FnOnce() + Send>;
 
-/// Threads that have nothing to do at the moment.
+/// The idle threads.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ListenerThreads(Arc<Mutex<Vec<Arc<IdleThread>>>>);
 
-/// Where a thread waits for its next work.
+/// The slot in which an idle thread gets its next task.
 #[derive(Default)]
 struct IdleThread {
     work: Mutex<Option<ThreadTask>>,
     given: Condvar,
 }
 
-/// How many wait, and for how long.
+/// Maximum number of idle threads, and their timeout.
 const MOST: usize = 64;
 const IDLE: Duration = Duration::from_secs(5);
 
 impl ListenerThreads {
-    /// Has something done on a thread of its own. Returns false if there is none to be had.
+    /// Runs a task on a thread. Returns false if no thread could be created.
     pub(super) fn run(&self, work: impl FnOnce() + Send + 'static) -> bool {
         let work: ThreadTask = Box::new(work);
         let idle = lock(&self.0).pop();
@@ -56,13 +56,13 @@ impl ListenerThreads {
             work = match seat.wait(IDLE) {
                 Some(next) => next,
                 None if self.leave(&seat) => return,
-                // Whoever took the seat off the list in this moment has work for it.
+                // The slot was taken from the list at this moment, so a task is about to arrive.
                 None => seat.expect(),
             };
         }
     }
 
-    /// Takes a seat off the list, unless somebody has done so already.
+    /// Removes a slot from the list. Returns false if it was already taken.
     fn leave(&self, seat: &Arc<IdleThread>) -> bool {
         let mut idle = lock(&self.0);
         let place = idle.iter().position(|it| Arc::ptr_eq(it, seat));
@@ -76,14 +76,14 @@ impl IdleThread {
         self.given.notify_one();
     }
 
-    /// The next work, if it comes in time.
+    /// Waits for the next task, with a timeout.
     fn wait(&self, patience: Duration) -> Option<ThreadTask> {
         let nothing = |work: &mut Option<ThreadTask>| work.is_none();
         let waited = self.given.wait_timeout_while(lock(&self.work), patience, nothing);
         waited.unwrap_or_else(PoisonError::into_inner).0.take()
     }
 
-    /// The next work, which is certain to come.
+    /// Waits for a task that is certain to arrive.
     fn expect(&self) -> ThreadTask {
         let mut work = lock(&self.work);
         loop {

@@ -1,7 +1,7 @@
-//! What an approval covers, complete, and the one text that people read of it (SECURITY finding 8).
+//! The complete scope of an approval, and its only textual form (SECURITY finding 8).
 //!
-//! An adapter fills a [`ApprovalContext`] with everything that a yes would permit. The prompt of the question is the text of the
-//! context and nothing else, so no surface can show less than another. How characters are made visible is in [`visible`].
+//! An adapter fills an [`ApprovalContext`] with everything that a yes would permit. The prompt of the question is the
+//! text of the context, so no surface can show less than another. Escaping is in [`visible`].
 
 mod text;
 pub mod visible;
@@ -13,59 +13,57 @@ use serde::{Deserialize, Serialize};
 
 use crate::interaction::{DecisionPolicy, InteractionKind, InteractionOption, Question};
 
-/// The longest prompt of a question, in bytes, and the most that a question's context may hold. What is longer is kept
-/// as content of its own and read separately.
+/// The size limit of a question's prompt and of its context, in bytes. Longer texts are stored as separate content.
 pub const MAX_SHOWN_BYTES: usize = 64 << 10;
 
-/// What an approval covers.
+/// The scope of an approval.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ApprovalContext {
-    /// What would be done.
+    /// The action to be permitted.
     pub subject: ApprovalSubject,
-    /// The engine's name for the tool that would do it.
+    /// The engine's name for the tool that performs the action.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tool: Option<String>,
-    /// What the engine says about it in its own words.
+    /// The engine's own description of the action.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub remarks: Vec<String>,
-    /// Every other part of the request.
+    /// All other fields of the request.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rest: Vec<RequestField>,
-    /// Whether texts were shortened because the whole is too large; it is then the interaction's content.
+    /// Whether texts were shortened because the request is too large. The complete text is then the interaction's
+    /// content.
     #[serde(default, skip_serializing_if = "core::ops::Not::not")]
     pub cut: bool,
 }
 
-/// What would be done.
+/// The action to be permitted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum ApprovalSubject {
-    /// A command is run.
+    /// Running a command.
     Command {
-        /// The command.
         line: CommandLine,
-        /// The directory that it is run in, if the engine tells it.
+        /// The working directory, if the engine reports it.
         cwd: Option<String>,
     },
-    /// Files are changed.
+    /// Changing files.
     FileChange {
-        /// Each file with its change.
+        /// One entry per file.
         files: Vec<FileChange>,
     },
-    /// A tool is used.
+    /// Using a tool.
     Tool {
-        /// Its name.
         name: String,
-        /// What it is called with.
+        /// The arguments of the tool.
         input: Vec<RequestField>,
     },
 }
 
-/// A command.
+/// A command in one of two forms.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CommandLine {
-    /// A text that a shell reads.
+    /// A text that is parsed by a shell.
     Shell(String),
     /// A program and its arguments.
     Argv(Vec<String>),
@@ -74,74 +72,70 @@ pub enum CommandLine {
 /// The change of one file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileChange {
-    /// The path as the engine gives it.
+    /// The path as reported by the engine.
     pub path: String,
-    /// What happens to the file.
     pub change: ChangeKind,
-    /// The lines that go, with `-`, and those that come, with `+`.
+    /// Removed lines begin with `-`, added lines with `+`.
     pub diff: String,
     /// Whether the diff was shortened.
     #[serde(default, skip_serializing_if = "core::ops::Not::not")]
     pub cut: bool,
 }
 
-/// What happens to a file.
+/// The kind of change to a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ChangeKind {
-    /// It is written whole; whatever was there is replaced.
+    /// The whole file is written; previous contents are replaced.
     Write,
-    /// A part of it is replaced.
+    /// A part of the file is replaced.
     Edit,
-    /// It is removed.
+    /// The file is deleted.
     Delete,
 }
 
 /// A named value of a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RequestField {
-    /// The engine's name for it.
+    /// The engine's name for the field.
     pub name: String,
-    /// The value.
     pub value: FieldValue,
 }
 
-/// A value of a request.
+/// The value of a field.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FieldValue {
-    /// A text.
     Text(String),
-    /// Anything else, as JSON text.
+    /// Any other value, as JSON text.
     Json(String),
 }
 
-/// Content that is too long for a question and is kept apart from it.
+/// Content that is too long for a question and is stored separately.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HiddenContent {
-    /// How many bytes of the content the prompt does not show.
+    /// The number of bytes that the prompt does not show.
     pub bytes: u64,
-    /// How many bytes the content has.
+    /// The total number of bytes.
     pub content_bytes: u64,
-    /// The SHA-256 of the content, 64 hexadecimal digits.
+    /// 64 hexadecimal digits.
     pub sha256: String,
 }
 
 impl HiddenContent {
-    /// The digits that a yes to this content must name.
+    /// The digits that a yes to this content must include.
     pub fn digits(&self) -> &str {
         self.sha256.get(..8).unwrap_or(&self.sha256)
     }
 }
 
 impl ApprovalContext {
-    /// A context about this and nothing else.
+    /// A context with this action and no further fields.
     pub fn new(subject: ApprovalSubject) -> Self {
         Self { subject, tool: None, remarks: Vec::new(), rest: Vec::new(), cut: false }
     }
 
-    /// The question whether a person permits this. Its prompt is the text of the context, or the beginning of it; see
-    /// [`MAX_SHOWN_BYTES`].
+    /// The question that asks for this permission. Its prompt is the text of the context, cut at [`MAX_SHOWN_BYTES`].
     pub fn into_question(self, options: Vec<InteractionOption>, ui_hints: Option<String>) -> Question {
         Question {
             kind: InteractionKind::Confirm,
@@ -154,15 +148,15 @@ impl ApprovalContext {
         }
     }
 
-    /// The text, up to [`MAX_SHOWN_BYTES`].
+    /// The text, cut at [`MAX_SHOWN_BYTES`].
     fn beginning(&self) -> String {
         let mut room = BoundedWriter { text: String::new(), left: MAX_SHOWN_BYTES };
-        // It ends early where there is no more room.
+        // The writer fails when the limit is reached; the text is then cut.
         fmt::Write::write_fmt(&mut room, format_args!("{self}")).ok();
         room.text
     }
 
-    /// How many bytes the texts in it have.
+    /// The total number of bytes of all texts.
     pub fn text_bytes(&self) -> usize {
         let fields = |fields: &[RequestField]| -> usize {
             fields.iter().map(|field| field.name.len() + field.value.text().len() + FIELD_BYTES).sum()
@@ -185,7 +179,7 @@ impl ApprovalContext {
             + fields(&self.rest)
     }
 
-    /// The same with every text shortened, so that all of them together stay below `bytes`. Says so in
+    /// The same context with its texts shortened, so that their total stays below `bytes`. Sets
     /// [`ApprovalContext::cut`].
     #[must_use]
     pub fn shortened(mut self, bytes: usize) -> Self {
@@ -231,9 +225,9 @@ impl ApprovalContext {
     }
 }
 
-/// What a field costs beside its texts.
+/// The overhead that is counted per field, in bytes.
 const FIELD_BYTES: usize = 32;
-/// How many parts of one kind a shortened context has.
+/// The maximum number of entries per list in a shortened context.
 const MAX_ITEMS: usize = 100;
 
 fn shorten_fields(fields: &mut Vec<RequestField>, room: &mut usize) {
@@ -243,14 +237,14 @@ fn shorten_fields(fields: &mut Vec<RequestField>, room: &mut usize) {
         let whole = field.value.text().len();
         let (FieldValue::Text(text) | FieldValue::Json(text)) = &mut field.value;
         shorten(text, room);
-        // A piece of JSON is no JSON.
+        // A part of a JSON text is not valid JSON, so it becomes a text.
         if text.len() < whole {
             field.value = FieldValue::Text(core::mem::take(text));
         }
     }
 }
 
-/// Cuts a text to at most half of the room that is left, so that later texts get some too.
+/// Cuts a text to at most half of the remaining space, so that later texts are shown too.
 fn shorten(text: &mut String, room: &mut usize) {
     let most = (*room / 2).min(text.len());
     text.truncate(text.floor_char_boundary(most));
@@ -259,7 +253,7 @@ fn shorten(text: &mut String, room: &mut usize) {
 }
 
 impl FieldValue {
-    /// The text, or the JSON.
+    /// The text or the JSON text.
     pub fn text(&self) -> &str {
         match self {
             Self::Text(text) | Self::Json(text) => text,
@@ -267,7 +261,7 @@ impl FieldValue {
     }
 }
 
-/// Takes text up to a number of bytes, and then no more.
+/// A writer that fails when a number of bytes is exceeded.
 struct BoundedWriter {
     text: String,
     left: usize,

@@ -1,4 +1,4 @@
-//! Hostile texts in each field, and what people see of them.
+//! Malicious texts in each field, and their visible form.
 
 use alloc::{
     format,

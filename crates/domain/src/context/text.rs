@@ -1,7 +1,7 @@
-//! The text of a context: a headline, then one field after the other.
+//! The textual form of a context: a headline, followed by its fields.
 //!
-//! A value stands in quotes on the line of its name, or on lines of its own that begin with a bar. So nothing in a value
-//! can be taken for another field, and the text has no end that a value could bring forward.
+//! A value stands in quotes on the line of its name, or on separate lines that begin with a bar. A value can therefore
+//! not imitate another field or the end of the text.
 
 use core::fmt::{Display, Formatter, Result};
 

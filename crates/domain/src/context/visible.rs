@@ -1,28 +1,28 @@
-//! Texts of an engine in a form in which every character can be seen.
+//! Escapes texts of an engine so that every character is visible.
 //!
-//! A backslash begins everything that is not the text itself, and a backslash of the text is doubled, so no text can
-//! imitate the form of another. `\{40×space}` stands for a run of blanks that would push what follows it out of sight.
+//! Escapes begin with a backslash, and a backslash in the text is doubled, so a text cannot imitate an escape.
+//! `\{40×space}` stands for a run of blanks that would push the following text out of sight.
 
 use core::fmt::{Display, Formatter, Result, Write};
 
-/// The longest run of one blank character that is shown as it is.
+/// The longest run of one blank character that is shown unchanged.
 const LONGEST_RUN: usize = 16;
-/// The longest run of empty lines that is shown as it is.
+/// The longest run of empty lines that is shown unchanged.
 const LONGEST_GAP: usize = 4;
 
 /// A text in quotes on one line.
 #[derive(Clone, Copy, Debug)]
 pub struct QuotedText<'a>(pub &'a str);
 
-/// A text on lines of its own, each of which begins with a bar. The first one begins with the end of the line before.
+/// A text on separate lines that each begin with a bar. Its output begins with a line break.
 #[derive(Clone, Copy, Debug)]
 pub struct QuotedBlock<'a>(pub &'a str);
 
-/// A name: as it is if it is plain, else in quotes.
+/// A name: unchanged if it is plain, otherwise in quotes.
 #[derive(Clone, Copy, Debug)]
 pub struct QuotedName<'a>(pub &'a str);
 
-/// JSON on one line, without blanks between its parts.
+/// JSON on one line, without blanks between tokens.
 #[derive(Clone, Copy, Debug)]
 pub struct CompactJson<'a>(pub &'a str);
 
@@ -70,7 +70,7 @@ impl Display for QuotedBlock<'_> {
             out.write_str("\n  | ")?;
             let text = line.trim_end_matches(' ');
             each_run(text, |char, count| shown(out, char, count))?;
-            // Blanks at the end of a line are never seen.
+            // Trailing blanks are invisible, so they are escaped.
             match line.len() - text.len() {
                 0 => {}
                 blanks => run(out, ' ', blanks)?,
@@ -104,7 +104,7 @@ impl Display for CompactJson<'_> {
                 };
             }
             match char {
-                // Every second one is escaped by the one before.
+                // In a run of backslashes, every second one is escaped by the one before it.
                 '\\' => {
                     escaped ^= count % 2 == 1;
                     (0..count).try_for_each(|_| out.write_char('\\'))
@@ -127,7 +127,7 @@ impl Display for CompactJson<'_> {
     }
 }
 
-/// Hands on each run of one character.
+/// Calls a function with each run of one character.
 fn each_run(text: &str, mut each: impl FnMut(char, usize) -> Result) -> Result {
     let mut run: Option<(char, usize)> = None;
     for char in text.chars() {
@@ -147,7 +147,7 @@ fn repeat(out: &mut Formatter<'_>, text: &str, count: usize) -> Result {
     (0..count).try_for_each(|_| out.write_str(text))
 }
 
-/// A run of one character.
+/// Writes a run of one character, escaped where needed.
 fn shown(out: &mut Formatter<'_>, char: char, count: usize) -> Result {
     match char {
         '\\' => repeat(out, "\\\\", count),
@@ -161,7 +161,7 @@ fn shown(out: &mut Formatter<'_>, char: char, count: usize) -> Result {
     }
 }
 
-/// A run that is counted and not shown.
+/// Writes the length of a run instead of its characters.
 fn run(out: &mut Formatter<'_>, char: char, count: usize) -> Result {
     match char {
         ' ' => write!(out, "\\{{{count}×space}}"),
@@ -171,14 +171,14 @@ fn run(out: &mut Formatter<'_>, char: char, count: usize) -> Result {
     }
 }
 
-/// As JSON escapes it.
+/// Writes the escapes of JSON: `\u` and four digits per UTF-16 unit.
 fn code_units(out: &mut Formatter<'_>, char: char) -> Result {
     let mut units = [0; 2];
     char.encode_utf16(&mut units).iter().try_for_each(|unit| write!(out, "\\u{unit:04x}"))
 }
 
-/// Characters without a shape of their own: controls, blanks other than the space, marks of direction, joiners,
-/// fillers and selectors, private use.
+/// Whether a character is invisible: control characters, blanks other than the space, directional marks, joiners,
+/// fillers, variation selectors and private-use characters.
 pub fn is_unseen(char: char) -> bool {
     char.is_control()
         || (char.is_whitespace() && char != ' ')

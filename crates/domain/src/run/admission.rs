@@ -1,4 +1,4 @@
-//! A slot is granted; the engine is asked what it can do; the first turn can start.
+//! Events before the first turn: admission to a slot, and the result of the engine's probe.
 
 use super::{ApplyOutcome, HeldProcess, RunState, RunningPhase, draft::RunTransition};
 use crate::{
@@ -23,7 +23,7 @@ impl RunTransition {
         }
     }
 
-    /// The profile is set once and never flipped (A2): a second answer changes nothing.
+    /// The profile is set once and never changed (A2). A second result is ignored.
     pub(super) fn profile_resolved(
         &mut self,
         profile: &EngineInteractiveProfile,
@@ -54,7 +54,8 @@ impl RunTransition {
         }
     }
 
-    /// Only a wait without a process depends on what was deleted; a process has what it needs, or will say that it has not.
+    /// Only a wait without a process depends on the deleted data. A running process either has its data or reports an
+    /// error.
     pub(super) fn session_lost(&mut self, failure: &RunFailure) -> ApplyOutcome {
         match &self.run.state {
             RunState::WaitingUser(waiting) if matches!(waiting.hold, HeldProcess::Nothing) => {

@@ -1,6 +1,6 @@
-//! A question is answered: by a person, or by its own policy when nobody does.
+//! Answers to questions, by a person or by the question's own policy.
 //!
-//! Which reply counts is decided in [`crate::reply::take`], the one door for both. Here is what it then does.
+//! [`crate::reply::take`] decides which reply is accepted. This module applies it to the run.
 
 use alloc::{format, string::String, sync::Arc};
 
@@ -49,7 +49,7 @@ impl RunTransition {
         Ok(ApplyOutcome::Changed)
     }
 
-    /// Nobody answered: the question's policy does, or ends the run (D7).
+    /// Applies the policy of an unanswered question, which answers it or ends the run (D7).
     pub(super) fn decide_unanswered(&mut self, reason: AutoDecideReason) {
         let Some(interaction) = self.run.interactions.iter().find(|interaction| interaction.is_open()) else {
             return;
@@ -64,7 +64,7 @@ impl RunTransition {
             PolicyDecision::Abort => {
                 self.abort(String::from("nobody answered, and the question's policy is to abort"))
             }
-            // The answer is an event of its own, so that it is journalled and shown (D6).
+            // The answer is a separate event, so that it is journalled and shown (D6).
             PolicyDecision::Answer(auto) if self.answers_are_events() => {
                 self.then = Some(RunEvent::ReplyArrived { reply: auto.into_reply() });
             }
@@ -91,7 +91,7 @@ impl RunTransition {
         }
     }
 
-    /// Brings the answer to where it was wanted.
+    /// Passes the answer to its target.
     fn answered(&mut self, interaction: &Interaction, reply: &InteractionReply) {
         match &interaction.asker {
             InteractionOrigin::TurnEnd => {
@@ -150,7 +150,7 @@ impl RunTransition {
                 self.go_on_after_loss(interaction, reply, prompt);
             }
             InteractionOrigin::Abide(RuntimeQuestion::FailedRepeatedly) => {
-                // No engine has heard this prompt, whatever else the session holds.
+                // No engine has received this prompt, even if the session has history.
                 let unheard = self.turn().prompt.clone();
                 match reply.text.trim().to_lowercase().as_str() {
                     GIVE_UP => self.given_up(&reply.by),
@@ -161,20 +161,20 @@ impl RunTransition {
         }
     }
 
-    /// A person decides about a turn whose process ended in the middle of it.
+    /// Applies a person's decision on a turn whose process ended before the turn did.
     fn go_on_after_loss(&mut self, interaction: &Interaction, reply: &InteractionReply, prompt: &str) {
         let text = match reply.text.trim().to_lowercase().as_str() {
             GIVE_UP => return self.given_up(&reply.by),
             CONTINUE => String::from(prompt),
             _ => reply.text.clone(),
         };
-        // A session that lived in the process that ended, or never came to be, has not heard the task.
+        // The task must be repeated if the session ended with its process or was never created.
         let unheard = !self.run.has_history && (self.run.is_sticky() || !self.run.handle_announced);
         let task = self.turn().prompt.clone();
         self.next_turn(interaction, if unheard { format!("{task}\n\n{text}") } else { text });
     }
 
-    /// A turn that was lost or could not be started is left at that. A chat outlives it (decision 0009).
+    /// Ends a turn that was lost or could not be started. A chat continues after it (decision 0009).
     fn given_up(&mut self, by: &ReplyAuthor) {
         let by = match by {
             ReplyAuthor::Person(name) => name.as_str(),
@@ -188,15 +188,15 @@ impl RunTransition {
         }
     }
 
-    /// Goes on with the answer.
+    /// Continues with the answer.
     fn continue_with(&mut self, interaction: &Interaction, prompt: String) {
-        // A session that never came to be has not heard the task: it is told again, with the answer.
+        // If the session was never created, the engine has not received the task. It is sent again with the answer.
         let unheard = !self.run.has_history && !self.run.handle_announced;
         let task = self.turn().prompt.clone();
         self.next_turn(interaction, if unheard { format!("{task}\n\n{prompt}") } else { prompt });
     }
 
-    /// The answer starts the next turn: in the process that is held, or in one that resumes the session.
+    /// The answer starts the next turn, in the held process or in one that resumes the session.
     fn next_turn(&mut self, interaction: &Interaction, prompt: String) {
         let next = NextTurn { cause: TurnTrigger::Reply(interaction.interaction_id), prompt };
         let held = match &self.run.state {

@@ -1,4 +1,4 @@
-//! A message arrives: it starts a turn, waits for one, steers the one at work, or takes its place.
+//! Arrival of a message: it starts a turn, waits for one, is added to the running one, or replaces it.
 
 use alloc::{string::String, sync::Arc};
 
@@ -45,7 +45,7 @@ impl RunTransition {
         Ok(ApplyOutcome::Changed)
     }
 
-    /// Without the ability, or with no turn to take it, the message waits for a turn of its own.
+    /// Without the ability, or without a running turn, the message waits for its own turn.
     fn steer(&mut self, message: &InboundMessage) {
         let RunState::Running(RunningPhase::Active(active)) = &self.run.state else { return };
         if !self.run.abilities.steer {
@@ -55,8 +55,8 @@ impl RunTransition {
         self.owe(Effect::Steer { attempt, message: message.key.clone(), text: message.text.clone() });
     }
 
-    /// The message takes the place of what is at work or would be next (E9). An answer that a person has given
-    /// is never thrown away: a message cannot overtake it.
+    /// Replaces the running or next turn by the message (E9). A person's answer is never discarded: a message cannot
+    /// overtake it.
     fn supersede(&mut self, message: &InboundMessage) {
         match &self.run.state {
             RunState::Queued { since, next } => {
@@ -101,7 +101,7 @@ impl RunTransition {
                     HeldProcess::Nothing => self.queue(NextTurn::from_message(message)),
                 }
             }
-            // Only the process that is searched for can go on: the message is the first to be told once it is found.
+            // Only the lost process can continue the session. The message is sent first when the process is found.
             RunState::Running(RunningPhase::Recovering(_)) if self.run.is_sticky() => {
                 self.put_first(message, None)
             }
@@ -120,7 +120,7 @@ impl RunTransition {
         }
     }
 
-    /// The session can be resumed, so the old process is simply ended before the new one starts.
+    /// The session can be resumed, so the old process is ended before the new one starts.
     fn replace_at_once(&mut self, attempt: Option<Attempt>) {
         self.forgive(|effect| matches!(effect, Effect::Probe { .. }));
         if let Some(attempt) = attempt {
@@ -129,7 +129,7 @@ impl RunTransition {
         self.replace_superseded(None);
     }
 
-    /// The turn at work is replaced: from now on nothing that it says is shown.
+    /// Marks the running turn as replaced. Its output is not shown from now on.
     fn mark_superseded(&mut self, message: &InboundMessage) {
         let turn = self.turn();
         if turn.superseded.is_none() && !turn.execution_status.is_final() {
@@ -143,7 +143,7 @@ impl RunTransition {
         self.suppress_turn();
     }
 
-    /// Moves the newest message before the others that wait; the one that it replaces is done for.
+    /// Moves the newest message to the front of the inbox. The message that it replaces is superseded.
     fn put_first(&mut self, message: &InboundMessage, replaced: Option<&MessageKey>) {
         let at = self.at;
         for inbound in self.run.inbox.iter_mut().filter(|inbound| Some(&inbound.message.key) == replaced) {

@@ -1,6 +1,6 @@
-//! A process ends without a word, is out of contact, or is found again.
+//! A process exits without ending its turn, is out of contact, or is found again.
 //!
-//! A restart of the daemon is nothing else: what it finds dead or alive comes in through here.
+//! A restart of the daemon uses the same events for the processes that it finds dead or alive.
 
 use alloc::{format, string::String};
 
@@ -20,7 +20,7 @@ use crate::{
 impl RunTransition {
     pub(super) fn process_exited(&mut self, attempt: Attempt, exit: ExitStatus) -> ApplyOutcome {
         if self.run.attempt() != Some(attempt) {
-            // Late, but it settles the order to end it.
+            // The event is late, but it settles the pending termination.
             return if self.note_exit(attempt, exit) {
                 ApplyOutcome::Changed
             } else {
@@ -29,7 +29,7 @@ impl RunTransition {
         }
         self.note_exit(attempt, exit);
         match &self.run.state {
-            // An engine that can be asked may still know how the turn ended.
+            // An engine with the ability `recover` may still know the outcome of the turn.
             RunState::Running(RunningPhase::Recovering(_)) if self.run.abilities.recover => {
                 let turn_id = self.turn_id();
                 self.owe(Effect::Recover { attempt, turn_id });
@@ -53,7 +53,7 @@ impl RunTransition {
                 self.leave_dead_process();
                 self.stopped_for_good(&stopping);
             }
-            // An engine that takes its leave while nobody waits for it has not failed anyone.
+            // An idle chat whose engine exits successfully has ended and not failed.
             RunState::Idle { .. } if exit == ExitStatus::Code(0) => {
                 self.leave_dead_process();
                 self.let_go("the chat's engine has ended; start a new one to go on");
@@ -76,7 +76,7 @@ impl RunTransition {
         ApplyOutcome::Changed
     }
 
-    /// Connection trouble is ours, not the task's (E11): a question stays open, a turn is searched for.
+    /// A connection problem is not a failure of the task (E11). A question stays open; a running turn is searched for.
     pub(super) fn contact_lost(&mut self, attempt: Attempt, within: Option<Seconds>) -> ApplyOutcome {
         if self.run.attempt() != Some(attempt) || self.is_searching() {
             return ApplyOutcome::Absorbed;
@@ -86,14 +86,14 @@ impl RunTransition {
                 self.search(within.unwrap_or(RECOVERY_BOUND));
                 ApplyOutcome::Changed
             }
-            // Nothing is at work that could be searched for too long: a wait ends only with its process (A12).
+            // No turn is running, so the search needs no time limit. The wait ends only with its process (A12).
             RunState::WaitingUser(_) | RunState::Idle { .. } => {
                 let pause = self.count_loss();
                 let turn_id = self.turn_id();
                 self.owe_at(self.at.after(pause), Effect::Recover { attempt, turn_id });
                 ApplyOutcome::Changed
             }
-            // A launch is found out by performing it again; a stop has its own deadline.
+            // A launch is recovered by performing it again. A stop has its own deadline.
             RunState::Running(
                 RunningPhase::Probing
                 | RunningPhase::Launching(_)
@@ -132,7 +132,7 @@ impl RunTransition {
                 turn.runtime_status = RuntimeStatus::Active;
                 ApplyOutcome::Changed
             }
-            // The search was for something that has gone on meanwhile: it is over all the same.
+            // The run has continued in the meantime. The search is settled anyway.
             RunState::Running(_)
             | RunState::WaitingUser(_)
             | RunState::Idle { .. }
@@ -147,7 +147,7 @@ impl RunTransition {
         }
     }
 
-    /// Counts only while the search is on: a search that was made twice may have two ends.
+    /// Ignored if no search is pending, because a repeated search can report its result twice.
     pub(super) fn recovery_failed(&mut self, attempt: Attempt, reason: &str) -> ApplyOutcome {
         if self.run.attempt() != Some(attempt) || !self.is_searching() {
             return ApplyOutcome::Absorbed;
@@ -169,7 +169,7 @@ impl RunTransition {
                 self.fail(RunFailure::new(FailureCode::InteractionProcessLost, reason));
                 ApplyOutcome::Changed
             }
-            // A held process was given a new turn while it was searched for.
+            // The held process was given a new turn during the search.
             RunState::Running(RunningPhase::Active(_)) => {
                 self.outcome_unknown(reason);
                 ApplyOutcome::Changed
@@ -189,14 +189,14 @@ impl RunTransition {
         self.run.owed.iter().any(|owed| matches!(owed.effect, Effect::Recover { .. }))
     }
 
-    /// One more loss, and how long to wait before the process is looked for.
+    /// Counts a loss and returns the delay before the search.
     fn count_loss(&mut self) -> TimeSpan {
         let Some(live) = self.run.live_mut() else { return TimeSpan(0) };
         live.losses.count = live.losses.count.saturating_add(1);
         live.losses.pause()
     }
 
-    /// Looks for the turn, for a bounded time over all searches for this attempt (E8).
+    /// Searches for the turn. The time limit covers all searches for this attempt (E8).
     fn search(&mut self, bound: Seconds) {
         let Some(attempt) = self.run.attempt() else { return };
         let pause = self.count_loss();
@@ -229,7 +229,7 @@ impl RunTransition {
         self.owe_at(self.at.after(pause), Effect::Recover { attempt, turn_id });
     }
 
-    /// There is nothing to end: what the state names is dead.
+    /// Removes the dead process from the state. There is nothing to terminate.
     pub(super) fn leave_dead_process(&mut self) {
         match &mut self.run.state {
             RunState::WaitingUser(waiting) => waiting.hold = HeldProcess::Nothing,
@@ -240,7 +240,7 @@ impl RunTransition {
     }
 }
 
-/// How a process ended that had a request open.
+/// The reason text for a process that exited while a request was open.
 fn ended_at_request(exit: ExitStatus) -> String {
     match exit {
         ExitStatus::Code(code) => format!("the engine ended with code {code} while it waited for an answer"),

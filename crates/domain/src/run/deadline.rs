@@ -1,4 +1,4 @@
-//! A point in time was reached. If the run no longer waits for it, nothing happens.
+//! Expiry of a deadline. It is ignored if the run no longer waits for it.
 
 use super::{ApplyOutcome, RunState, RunningPhase, draft::RunTransition};
 use crate::{
@@ -10,7 +10,7 @@ use crate::{
 
 impl RunTransition {
     pub(super) fn deadline_passed(&mut self, kind: DeadlineKind) -> ApplyOutcome {
-        // A timer that rang early, or for something that was settled meanwhile, changes nothing.
+        // A timer that fired early, or whose wait was settled, has no effect.
         if !self.run.deadline().is_some_and(|deadline| deadline.kind == kind && deadline.at <= self.at) {
             return ApplyOutcome::Absorbed;
         }

@@ -1,4 +1,4 @@
-//! Results, questions and notices on their way to the conversation (E10).
+//! Deliveries of results, questions and notices to the conversation (E10).
 
 use alloc::sync::Arc;
 
@@ -10,12 +10,12 @@ use crate::{
     settings::ExecutionMode,
 };
 
-/// How many deliveries may wait for a conversation to speak again.
+/// The maximum number of failed deliveries that wait for activity of the conversation.
 const MOST_UNDELIVERED: usize = 50;
 
 impl RunTransition {
-    /// Something is to be brought to the conversation. Where there is none, the ledger is where results go: being
-    /// durable there is being delivered.
+    /// Requests a delivery to the conversation. Without a conversation, results are read from the ledger and count as
+    /// delivered once they are durable there.
     pub(super) fn deliver(&mut self, content: DeliveryContent, carries: Option<TurnId>) {
         let Some(conversation_ref) = self.run.settings.conversation_ref.clone() else {
             return self.mirror(carries, DeliveryStatus::Delivered);
@@ -47,7 +47,8 @@ impl RunTransition {
         ApplyOutcome::Changed
     }
 
-    /// The first failure waits for the conversation to speak; after the second a notice is all that is tried.
+    /// After the first failure, the delivery waits for activity of the conversation. After the second, only a notice is
+    /// sent.
     pub(super) fn delivery_failed(
         &mut self,
         delivery_id: DeliveryId,
@@ -67,8 +68,8 @@ impl RunTransition {
         ApplyOutcome::Changed
     }
 
-    /// A conversation that is silent for long does not make its run grow for ever: the oldest are given up. They can
-    /// still be read in the ledger.
+    /// Gives up the oldest failed deliveries, so that a silent conversation does not make its run grow without bound.
+    /// They can still be read in the ledger.
     fn bound_undelivered(&mut self) {
         let waits = |it: &&mut Delivery| it.status == DeliveryStatus::DeliveryUnavailable && !it.resent;
         let waiting = self.run.deliveries.iter_mut().filter(waits).count();
@@ -78,7 +79,7 @@ impl RunTransition {
         }
     }
 
-    /// The conversation can be reached again: what could not be brought gets its second chance.
+    /// The conversation can be reached again, so failed deliveries are retried once.
     pub(super) fn conversation_spoke(&mut self) -> ApplyOutcome {
         let unavailable: alloc::vec::Vec<_> = (self.run.deliveries.iter_mut())
             .filter(|delivery| delivery.status == DeliveryStatus::DeliveryUnavailable && !delivery.resent)
@@ -97,7 +98,7 @@ impl RunTransition {
         ApplyOutcome::Changed
     }
 
-    /// What the latest turn says must not reach anyone any more, not even late (E9).
+    /// Suppresses all output of the latest turn, including late output (E9).
     pub(super) fn suppress_turn(&mut self) {
         let turn_id = self.turn_id();
         self.suppress(|delivery| delivery.carries == Some(turn_id));
@@ -107,8 +108,8 @@ impl RunTransition {
         }
     }
 
-    /// What a turn said before its question went along with the question. If that was taken down before it could be
-    /// shown, the text is brought by itself.
+    /// Delivers the text of a turn separately. It normally accompanies the turn's question; this is for a question that
+    /// was closed before it was shown.
     pub(super) fn deliver_text_of(&mut self, turn_id: TurnId) {
         let asked = self.run.settings.execution_mode != ExecutionMode::Auto;
         let unseen = self.run.turns.iter().any(|turn| {
@@ -120,7 +121,7 @@ impl RunTransition {
         }
     }
 
-    /// A question that is no longer open is taken down: not asked any more, and closed where it was shown.
+    /// Closes a question on all surfaces: pending deliveries are suppressed, and a shown question is marked as closed.
     pub(super) fn take_down(&mut self, interaction_id: InteractionId) {
         let content = DeliveryContent::Question(interaction_id);
         let never_shown = self.run.deliveries.iter().any(|delivery| {
@@ -150,7 +151,7 @@ impl RunTransition {
         }
     }
 
-    /// The turn's own row follows the delivery that carries it.
+    /// Copies the status of a delivery to the row of its turn.
     pub(super) fn mirror(&mut self, carries: Option<TurnId>, status: DeliveryStatus) {
         let at = self.at;
         let carried = |turn: &&mut Arc<crate::turn::Turn>| Some(turn.turn_id) == carries;

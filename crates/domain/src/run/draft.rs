@@ -1,4 +1,4 @@
-//! The next state of a run while an event's story is being told, and the moves that several stories share.
+//! A run during a transition, and the operations that several events share.
 
 use alloc::{string::String, sync::Arc, vec, vec::Vec};
 
@@ -21,14 +21,14 @@ use crate::{
     turn::{AttemptRecord, ExecutionStatus, RuntimeStatus, Turn, TurnTrigger},
 };
 
-/// How many messages may wait for one run.
+/// The maximum number of waiting messages per run.
 pub const INBOX_LIMIT: usize = 100;
-/// How many launches one turn may cost.
+/// The maximum number of launches per turn.
 pub const LAUNCH_TRIES: u32 = 3;
-/// Why there is one wherever one is asked for.
+/// The invariant behind `expect` calls for the latest turn.
 const LATEST_TURN: &str = "a run that has left the queue keeps its latest turn";
 
-/// A run in the middle of a step.
+/// A run during a transition.
 pub(super) struct RunTransition {
     pub(super) run: Run,
     pub(super) at: Timestamp,
@@ -40,7 +40,7 @@ pub(super) struct RunTransition {
 }
 
 impl RunTransition {
-    /// A run that is being created: its task is received, and it waits for a slot.
+    /// A new run: its task is received, and it waits for a slot.
     pub(super) fn create(stamp: &EventStamp, new: &NewRun) -> Self {
         let mut run = Run {
             run_id: new.run_id,
@@ -75,7 +75,7 @@ impl RunTransition {
         Self { run, at: stamp.at, fresh: stamp.fresh, minted: 0, effects: Vec::new(), then: None }
     }
 
-    /// A run to which something happens. What was finished before is dropped: the ledger has it.
+    /// A run that processes an event. Finished records are dropped, because the ledger has them.
     pub(super) fn of(run: &Run, stamp: &EventStamp) -> Self {
         let mut run = run.clone();
         run.forget_settled();
@@ -88,14 +88,14 @@ impl RunTransition {
         RunStep { run: self.run, effects: self.effects, news: ApplyOutcome::Changed, then: self.then }
     }
 
-    /// A number for a new id.
+    /// The seed of a new id.
     pub(super) fn mint(&mut self) -> IdSeed {
         let fresh = self.fresh.nth(self.minted);
         self.minted += 1;
         fresh
     }
 
-    // Orders.
+    // Effects.
 
     pub(super) fn owe(&mut self, effect: Effect) {
         self.owe_at(self.at, effect);
@@ -108,7 +108,7 @@ impl RunTransition {
         self.effects.push(owed);
     }
 
-    /// Takes orders back that were settled or became moot, and says whether there were any.
+    /// Removes pending effects that were settled or became obsolete. Returns whether there were any.
     pub(super) fn forgive(&mut self, moot: impl Fn(&Effect) -> bool) -> bool {
         let before = self.run.owed.len();
         self.run.owed.retain(|owed| !moot(&owed.effect));
@@ -116,21 +116,21 @@ impl RunTransition {
         self.run.owed.len() < before
     }
 
-    /// Lets go of the process that is held, ordered or lost: whatever it was to be told is moot, and it is ended.
+    /// Drops the held, requested or lost process: cancels its pending effects and requests its termination.
     pub(super) fn end_process(&mut self) {
         if let Some(attempt) = self.run.attempt() {
             self.end_attempt(attempt);
         }
     }
 
-    /// The same for a launch that the state no longer names.
+    /// Like [`Self::end_process`], for a launch that the state no longer refers to.
     pub(super) fn end_attempt(&mut self, attempt: Attempt) {
         self.forgive(|effect| effect.attempt() == Some(attempt));
         self.owe(Effect::Terminate { attempt });
     }
 
-    /// Notes how a process ended, for the ledger; nothing is left to be ordered of it. An exit code that is found out
-    /// later takes the place of an unknown end.
+    /// Records the exit of a process and cancels its pending effects. A later exit code replaces an unknown exit
+    /// status.
     pub(super) fn note_exit(&mut self, attempt: Attempt, exit: ExitStatus) -> bool {
         let forgiven = self.forgive(|effect| effect.attempt() == Some(attempt));
         let (at, corrects) = (self.at, self.corrects_exits());
@@ -159,7 +159,7 @@ impl RunTransition {
 
     // Turns.
 
-    /// The turn at work, or the latest one.
+    /// The running turn, or the latest one.
     pub(super) fn turn(&mut self) -> &mut Turn {
         Arc::make_mut(self.run.turns.last_mut().expect(LATEST_TURN))
     }
@@ -172,12 +172,12 @@ impl RunTransition {
         self.run.turns.last().is_some_and(|turn| !turn.execution_status.is_final())
     }
 
-    /// Stands in the queue for the next turn.
+    /// Queues the run for the next turn.
     pub(super) fn queue(&mut self, next: NextTurn) {
         self.run.state = RunState::Queued { since: self.at, next };
     }
 
-    /// Starts the next turn: in the process that is held, or by launching one.
+    /// Starts the next turn, in the held process or by launching one.
     pub(super) fn begin_turn(&mut self, next: NextTurn, live: Option<LiveProcess>) {
         let turn_id = TurnId(self.mint());
         for earlier in self.run.turns.iter_mut().filter(|earlier| earlier.superseded.is_some()) {
@@ -237,10 +237,10 @@ impl RunTransition {
         }
     }
 
-    /// Orders a process for the turn, in the engine session that the run already has or in a new one.
+    /// Requests a process for the turn, in the run's existing engine session or in a new one.
     pub(super) fn launch(&mut self, tries: u32, due_at: Timestamp) {
         if self.run.is_sticky() && !self.run.has_history {
-            // A session that lived in one process and came to nothing is gone with it.
+            // A session that existed only in the lost process is gone.
             (self.run.handle, self.run.handle_announced) = (None, false);
         }
         let session = match (self.run.handle.clone(), self.run.has_history) {
@@ -281,14 +281,14 @@ impl RunTransition {
         self.owe_at(due_at, Effect::Launch { attempt, turn_id, session, prompt });
     }
 
-    /// The turn works in this process, for as long as a turn may.
+    /// The turn runs in this process until its deadline.
     pub(super) fn work_on(&mut self, live: LiveProcess) {
         let turn_deadline = self.run.settings.turn_timeout_sec.map(|span| self.at.plus(span));
         self.turn().execution_status = ExecutionStatus::Running;
         self.run.state = RunState::Running(RunningPhase::Active(ActiveAttempt { live, turn_deadline }));
     }
 
-    /// Ends the turn's work, once; its message goes with it.
+    /// Ends the running turn, once, and updates its message.
     pub(super) fn end_turn(&mut self, status: ExecutionStatus) {
         let at = self.at;
         let turn = self.turn();
@@ -307,8 +307,8 @@ impl RunTransition {
         }
     }
 
-    /// A lost process may have begun a session under the id that we chose. Beginning it again would be refused, or would
-    /// do the work twice. From now on it is resumed; if it never came to be, the resume fails and says so (A11).
+    /// A lost process may have created a session with the id chosen by Abide. Creating it again would be refused or
+    /// repeat the work. It is resumed from now on; if it was never created, resuming fails with an error (A11).
     fn keep_session_of_lost_process(&mut self) {
         let unannounced = self.run.handle.is_some() && !self.run.handle_announced;
         let may_have_run = |record: &AttemptRecord| record.process.is_some() || record.exit.is_some();
@@ -317,7 +317,7 @@ impl RunTransition {
         }
     }
 
-    /// Goes on after a turn: the next message, idling, or the end.
+    /// Continues after a turn: with the next message, by idling, or by ending the run.
     pub(super) fn go_on(&mut self, live: Option<LiveProcess>) {
         if let Some(next) = self.run.next_message() {
             return match live {
@@ -336,15 +336,15 @@ impl RunTransition {
         }
     }
 
-    /// A chat rests; a process that cannot be resumed is held for a while.
+    /// A chat becomes idle. A process whose session cannot be resumed is kept until a deadline.
     pub(super) fn idle(&mut self, live: Option<LiveProcess>) {
         let until = self.at.plus(self.run.session_timeout());
         self.run.state = RunState::Idle { held: live.map(|live| (live, until)) };
     }
 
-    // The end.
+    // The end of a run.
 
-    /// The run cannot go on.
+    /// Ends the run with a failure.
     pub(super) fn fail(&mut self, failure: RunFailure) {
         let failure = self.failure_of_its_path(failure);
         self.end_process();
@@ -360,22 +360,22 @@ impl RunTransition {
         self.finish(RunOutcome::Failed(failure));
     }
 
-    /// A chat whose engine is gone is over, without anyone's fault.
+    /// Ends a chat whose engine has exited, without a failure.
     pub(super) fn let_go(&mut self, notice: &str) {
         self.deliver(DeliveryContent::Notice(DeliveryNotice::RunEnded(String::from(notice))), None);
         self.finish(RunOutcome::Succeeded);
     }
 
-    /// The run is ended on purpose.
+    /// Ends the run intentionally.
     pub(super) fn cancel(&mut self, cancellation: RunCancellation, closing: CloseReason) {
         self.end_process();
         self.close_questions(closing);
-        // What an earlier turn has to say is still to be said.
+        // Results of earlier turns are still delivered.
         if self.has_turn_at_work() {
             self.end_turn(ExecutionStatus::Interrupted);
             self.suppress_turn();
         }
-        // A person who ended the run knows; one who left it alone must hear of it.
+        // A person who ended the run knows about it. Otherwise a notice is delivered.
         if cancellation.by.is_none() {
             let notice = DeliveryNotice::RunEnded(cancellation.reason.message.clone());
             self.deliver(DeliveryContent::Notice(notice), None);
@@ -383,7 +383,7 @@ impl RunTransition {
         self.finish(RunOutcome::Canceled(cancellation));
     }
 
-    /// Nothing is owed after the end but the end of processes, and the news of it.
+    /// Finishes the run. Only terminations and deliveries remain pending.
     pub(super) fn finish(&mut self, finished: RunOutcome) {
         let (at, left_behind) = match &finished {
             RunOutcome::Succeeded | RunOutcome::Failed(_) => (self.at, InboundStatus::Failed),
@@ -406,7 +406,7 @@ impl NextTurn {
 }
 
 impl Run {
-    /// Puts a message into the inbox.
+    /// Adds a message to the inbox.
     pub(super) fn receive(&mut self, message: &InboundMessage, at: Timestamp) {
         self.inbox.push(Arc::new(Inbound {
             message: message.clone(),
@@ -419,13 +419,14 @@ impl Run {
         }));
     }
 
-    /// The turn that the longest-waiting message would start.
+    /// The turn that the oldest waiting message would start.
     pub(super) fn next_message(&self) -> Option<NextTurn> {
         let received = |inbound: &&Arc<Inbound>| inbound.execution_status == InboundStatus::Received;
         self.inbox.iter().find(received).map(|inbound| NextTurn::from_message(&inbound.message))
     }
 
-    /// Whether the engine's session lives in one process only. An engine not yet asked is taken to be resumable.
+    /// Whether the engine's session exists in one process only. Engines that were not probed yet are assumed to be
+    /// resumable.
     pub(super) fn is_sticky(&self) -> bool {
         self.profile.as_ref().is_some_and(|profile| profile.kind == ProfileKind::StickyProcess)
     }

@@ -1,4 +1,4 @@
-//! A turn is over: an answer, a question, a failure or a stop.
+//! End of a turn: an answer, a question, a failure or a stop.
 
 use alloc::string::String;
 
@@ -24,7 +24,7 @@ impl RunTransition {
         ending: &TurnOutcome,
         aftermath: ProcessAfterTurn,
     ) -> ApplyOutcome {
-        // Only a turn that is not over can end; a sticky process between turns has nothing to end.
+        // Only an unfinished turn can end. A sticky process between turns has no turn.
         let stop = match &self.run.state {
             RunState::Running(RunningPhase::Active(_) | RunningPhase::Recovering(_)) => None,
             RunState::Running(RunningPhase::Stopping(stopping)) => {
@@ -44,13 +44,13 @@ impl RunTransition {
             (&self.run.state, ending, aftermath)
             && self.voids_requests()
         {
-            // It did not go on without the answer: its process ended while it waited (A10).
+            // The engine did not continue without the answer. Its process exited while it waited (A10).
             self.note_exit(attempt, exit);
             self.leave_dead_process();
             self.request_void(&failure.message);
             return ApplyOutcome::Changed;
         }
-        // The engine went on without an answer that it had asked for.
+        // The engine continued without the answer that it had requested.
         self.run.waiting_gates.clear();
         self.close_questions(CloseReason::Withdrawn);
         let unconfirmed = self.is_unconfirmed();
@@ -60,11 +60,11 @@ impl RunTransition {
         let is_shutdown = reason == Some(StopReason::Shutdown);
         match reason {
             Some(StopReason::Superseded) => self.replace_superseded(live),
-            // It was superseded first and interrupted then: what it says counts no more.
+            // The turn was superseded before it was interrupted, so its output is ignored.
             Some(StopReason::Interrupted) if !self.has_turn_at_work() => self.interrupted(live, &by),
             Some(StopReason::Shutdown) if !self.has_turn_at_work() => self.stopped_by_shutdown(live),
             Some(StopReason::Interrupted | StopReason::Shutdown) | None => match ending {
-                // What was said in another session than the one asked for is not the answer (A4).
+                // Output of another session than the requested one is not accepted (A4).
                 TurnOutcome::Completed { .. } | TurnOutcome::Asked { .. } if unconfirmed => {
                     self.settle_without(live);
                     self.fail_unconfirmed();
@@ -82,7 +82,7 @@ impl RunTransition {
         ApplyOutcome::Changed
     }
 
-    /// Like [`RunTransition::hears`], but the end of a turn that was lost before its process was seen counts too.
+    /// Like [`RunTransition::hears`], but accepts the end of a turn that was lost before its process was observed.
     fn hears_the_end(&mut self, attempt: Attempt, position: OutputPosition) -> bool {
         match &self.run.state {
             RunState::Running(RunningPhase::Recovering(recovering)) if recovering.live.is_none() => {
@@ -96,7 +96,7 @@ impl RunTransition {
         }
     }
 
-    /// What is left of the process: held if only it can go on, ended if a new one can take over.
+    /// Keeps the process if the session exists only in it, otherwise terminates it.
     fn settle_process(&mut self, attempt: Attempt, aftermath: ProcessAfterTurn) -> Option<LiveProcess> {
         match aftermath {
             ProcessAfterTurn::Exited(exit) => {
@@ -104,10 +104,10 @@ impl RunTransition {
                 None
             }
             ProcessAfterTurn::Alive if self.run.is_sticky() => {
-                // What the ended turn was still to be told is moot.
+                // Pending input of the ended turn is obsolete.
                 self.forgive(|effect| effect.attempt() == Some(attempt));
                 if self.run.live().is_none() {
-                    // Lost before it was ever seen: it cannot be held, so it is ended.
+                    // The process was lost before it was observed. It cannot be held, so it is terminated.
                     self.end_attempt(attempt);
                 }
                 self.run.live().cloned()
@@ -120,12 +120,12 @@ impl RunTransition {
         }
     }
 
-    /// Lets go of a process that was kept for a next turn which will not come.
+    /// Terminates a process that was kept for a next turn which will not start.
     fn settle_without(&mut self, live: Option<LiveProcess>) {
         if let Some(live) = live {
             self.end_attempt(live.attempt);
         }
-        // What the state still names is dealt with.
+        // The process in the state has been handled.
         self.run.state = RunState::Running(RunningPhase::Probing);
     }
 
@@ -138,7 +138,7 @@ impl RunTransition {
         self.deliver(DeliveryContent::Result(turn_id), Some(turn_id));
         let chat = self.run.settings.execution_mode == ExecutionMode::Chat;
         if chat && !self.run.is_sticky() && !self.run.handle_announced {
-            // The answer is good, but there is nothing to go on with (A11).
+            // The answer is valid, but the session cannot be continued (A11).
             self.settle_without(live);
             return self.fail(RunFailure::new(
                 FailureCode::SessionResumeFailed,
@@ -147,13 +147,13 @@ impl RunTransition {
         }
         let sticky_chat = self.run.is_sticky() && chat;
         if sticky_chat && live.is_none() && self.run.next_message().is_none() {
-            // The engine took its leave with its answer; there is nothing left to talk to.
+            // The engine exited with its answer, so the chat has ended.
             return self.finish(RunOutcome::Succeeded);
         }
         self.go_on(live);
     }
 
-    /// A turn that failed ends its run, except in a chat that can be resumed: there the person hears of it and may go on.
+    /// A failed turn ends its run. A chat that can be resumed continues; the person is informed.
     pub(super) fn turn_failed(&mut self, failure: RunFailure) {
         let chat = self.run.settings.execution_mode == ExecutionMode::Chat;
         let resumes = !self.run.is_sticky() && self.run.handle_announced;
@@ -168,7 +168,7 @@ impl RunTransition {
         self.go_on(None);
     }
 
-    /// The handle comes first, then the question: a question that cannot be resumed is not asked (A11).
+    /// The handle must be known before the question. A question whose session cannot be resumed is not asked (A11).
     fn asked(&mut self, text: &str, question: &Question, live: Option<LiveProcess>) {
         let hold = match (self.run.is_sticky(), live) {
             (true, Some(live)) => HeldProcess::Session(live),

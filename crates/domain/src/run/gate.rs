@@ -1,4 +1,4 @@
-//! The engine asks inside its turn: the process waits, whatever the profile (A8).
+//! Requests inside a turn. The process waits in both wait modes (A8).
 
 use alloc::string::String;
 
@@ -16,10 +16,11 @@ use crate::{
     turn::{ExecutionStatus, RuntimeStatus},
 };
 
-/// How many requests of one turn may wait behind the open one. More are declined on the spot.
+/// The maximum number of requests of one turn that wait behind the open one. Further requests are declined.
 const MOST_WAITING_GATES: usize = 32;
 
-/// How many answers of one turn are kept in case a request is said again. Older ones would be asked again.
+/// The maximum number of answers of one turn that are kept for repeated requests. Requests with older answers would be
+/// asked again.
 const MOST_ANSWERED_GATES: usize = 64;
 
 impl RunTransition {
@@ -38,7 +39,7 @@ impl RunTransition {
             return ApplyOutcome::Changed;
         }
         if let Some(answered) = self.run.answered_gates.iter().find(|answered| answered.gate == gate) {
-            // Said again after a reconnect: it is the same request, and it has its answer.
+            // The request was repeated after a reconnect and already has its answer.
             let answered = answered.clone();
             if !self.run.owed.iter().any(|owed| owed.effect.answers(gate)) {
                 self.answer_gate(attempt, answered);
@@ -51,7 +52,7 @@ impl RunTransition {
         }
         let asker = InteractionOrigin::Gate { gate: String::from(gate), purpose };
         match &self.run.state {
-            // Who can be heard is not lost.
+            // The process produced output, so it is not lost.
             RunState::Running(RunningPhase::Recovering(
                 recovering @ RecoveringAttempt { live: Some(live), .. },
             )) => {
@@ -65,7 +66,7 @@ impl RunTransition {
                 let (live, work_left) = (active.live.clone(), self.work_left(active));
                 self.ask(asker, question.clone(), HeldProcess::Turn { live, work_left });
             }
-            // One question at a time: the others wait their turn, unseen.
+            // Only one question is open at a time. The others wait and are not shown.
             RunState::WaitingUser(waiting) if matches!(waiting.hold, HeldProcess::Turn { .. }) => {
                 if self.run.waiting_gates.len() < MOST_WAITING_GATES {
                     let waiting = self.interaction(asker, question.clone());
@@ -113,7 +114,7 @@ impl RunTransition {
         ApplyOutcome::Changed
     }
 
-    /// Puts the next waiting request to the person, or lets the turn work on.
+    /// Opens the next waiting request, or continues the turn.
     pub(super) fn leave_gate(&mut self) {
         let RunState::WaitingUser(waiting) = &self.run.state else { return };
         let HeldProcess::Turn { live, work_left } = waiting.hold.clone() else { return };
@@ -127,19 +128,19 @@ impl RunTransition {
         }
     }
 
-    /// Whether this request is open or waits to be.
+    /// Whether this request is open or waiting.
     fn is_asked(&self, gate: &str) -> bool {
         let open = self.run.interactions.iter().filter(|interaction| interaction.is_open());
         open.map(|open| &**open).chain(&self.run.waiting_gates).any(|asked| asked.is_of_gate(gate))
     }
 
-    /// Brings an answer to the process that waits for it.
+    /// Sends an answer to the process that waits for it.
     pub(super) fn answer_gate(&mut self, attempt: Attempt, answered: AnsweredGate) {
         let AnsweredGate { gate, interaction_id, text, verdict } = answered;
         self.owe(Effect::Answer { attempt, interaction_id, gate, text, verdict });
     }
 
-    /// Keeps an answer for as long as its turn lasts, the latest ones at least.
+    /// Keeps an answer until the end of its turn, up to the limit.
     pub(super) fn remember_answer(&mut self, answered: AnsweredGate) {
         if self.run.answered_gates.len() == MOST_ANSWERED_GATES {
             self.run.answered_gates.remove(0);
@@ -147,7 +148,7 @@ impl RunTransition {
         self.run.answered_gates.push(answered);
     }
 
-    /// Every request needs an answer, or the engine stalls.
+    /// Declines a request. Every request needs an answer, because the engine waits for it.
     fn decline(&mut self, attempt: Attempt, gate: &str, text: &str) {
         let interaction_id = InteractionId(self.mint());
         self.owe(Effect::Answer {
@@ -159,12 +160,12 @@ impl RunTransition {
         });
     }
 
-    /// How much longer the turn may work: waiting for a person does not count.
+    /// The remaining execution time of the turn. Time spent waiting for a person does not count.
     pub(super) fn work_left(&self, active: &ActiveAttempt) -> Option<TimeSpan> {
         active.turn_deadline.map(|deadline| self.at.until(deadline))
     }
 
-    /// An interaction that can be asked.
+    /// Creates an open interaction.
     pub(super) fn interaction(&mut self, asker: InteractionOrigin, question: Question) -> Interaction {
         Interaction {
             interaction_id: InteractionId(self.mint()),

@@ -1,4 +1,4 @@
-//! A process was started, or could not be; it names its session and gets on.
+//! Start of a process, its failure, and the first facts of the process.
 
 use alloc::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::{
     turn::RuntimeStatus,
 };
 
-/// How long to wait before another try, per try that failed.
+/// The delay before a retry, multiplied by the number of failed tries.
 const RETRY_PAUSE: Seconds = Seconds(2);
 
 impl RunTransition {
@@ -42,12 +42,12 @@ impl RunTransition {
                 });
                 ApplyOutcome::Changed
             }
-            // Told twice.
+            // A repeated event.
             RunState::Running(_) | RunState::WaitingUser(_) | RunState::Idle { .. } if is_current => {
                 ApplyOutcome::Absorbed
             }
-            // It was given up while it was being started, and the order to end it may have come too early to find
-            // anything: a process that nobody waits for is ended.
+            // The launch was canceled while the process was starting. The termination may have been performed before
+            // the process existed, so it is requested again.
             RunState::Queued { .. }
             | RunState::Running(_)
             | RunState::WaitingUser(_)
@@ -60,7 +60,7 @@ impl RunTransition {
         }
     }
 
-    /// Notes which process an attempt is, for the ledger.
+    /// Records the process of an attempt for the ledger.
     fn note_start(&mut self, attempt: Attempt, process: &ProcessBinding) {
         if !self.corrects_exits() {
             return;
@@ -85,7 +85,7 @@ impl RunTransition {
                 attempt: current, tries, ..
             })) if current == attempt => {
                 self.forgive(|effect| matches!(effect, Effect::Launch { .. }));
-                // Nothing was started, so there is nothing to end, and no exit code.
+                // No process was started, so there is no exit code and nothing to terminate.
                 let (at, dated) = (self.at, self.corrects_exits());
                 let turn = self.turn();
                 turn.runtime_status = RuntimeStatus::Ended;
@@ -111,7 +111,7 @@ impl RunTransition {
         }
     }
 
-    /// A resume is believed only when the id that the engine announces equals the id asked for (A4).
+    /// A resumed session is accepted only if the announced id equals the requested id (A4).
     pub(super) fn handle_announced(
         &mut self,
         attempt: Attempt,
@@ -142,7 +142,7 @@ impl RunTransition {
         ApplyOutcome::Changed
     }
 
-    /// Whether the process was told to go on with a session and has not said that it does.
+    /// Whether the process was told to resume a session and has not confirmed it.
     pub(super) fn is_unconfirmed(&self) -> bool {
         self.run.live().is_some_and(|live| live.must_confirm)
     }
@@ -156,12 +156,12 @@ impl RunTransition {
         if self.hears(attempt, position) { ApplyOutcome::Changed } else { ApplyOutcome::Absorbed }
     }
 
-    /// Whether this is the turn at work, and not an earlier one of the same process.
+    /// Whether this is the latest turn and not an earlier one of the same process.
     pub(super) fn is_latest_turn(&self, turn_id: TurnId) -> bool {
         self.run.turns.last().is_some_and(|turn| turn.turn_id == turn_id)
     }
 
-    /// Whether a fact of this attempt at this place of its speech is news. If so, it is now heard.
+    /// Whether a fact of this attempt at this position is new. If so, the position is recorded as processed.
     pub(super) fn hears(&mut self, attempt: Attempt, position: OutputPosition) -> bool {
         let Some(live) = self.run.live_mut() else { return false };
         if live.attempt != attempt || position <= live.heard {

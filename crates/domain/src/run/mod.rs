@@ -1,9 +1,9 @@
-//! The run: its state, and the one function that changes it.
+//! The run: its state, and the function that changes it.
 //!
-//! [`apply`] takes a run and an event and says what the run becomes and what is then owed to the world. It is
-//! called by the daemon before every commit, by the store when it rebuilds its tables, and by the simulator.
-//! Each event has its story in a file of its own; what several stories share is in `draft.rs`.
-//! Deciding where events come from and carrying orders out are not here.
+//! [`apply`] takes a run and an event and returns the new state and the requested effects. It is called by the daemon
+//! before every commit, by the store when it rebuilds its tables, and by the simulator. The events are handled in
+//! separate files; shared operations are in `draft.rs`. The sources of events and the execution of effects are not part
+//! of the domain.
 
 mod admission;
 mod answer;
@@ -35,29 +35,26 @@ use draft::RunTransition;
 
 use crate::{effect::PendingEffect, event::RunEvent, refused::RequestRefused, time::EventStamp};
 
-/// What an event does to a run.
+/// The result of applying an event to a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunStep {
-    /// What the run becomes.
     pub run: Run,
-    /// What is newly owed; also kept in the run until it is settled.
+    /// Newly requested effects. They also stay in the run until they are settled.
     pub effects: Vec<PendingEffect>,
-    /// Whether anything changed.
     pub news: ApplyOutcome,
-    /// An event that must be applied next, in the same commit: an answer that policy gives at once (D6).
+    /// An event that must be applied next, in the same commit: an immediate answer by policy (D6).
     pub then: Option<RunEvent>,
 }
 
-/// Whether an event changed anything.
+/// Whether an event changed the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ApplyOutcome {
-    /// It did.
     Changed,
-    /// It was late, repeated or about something that no longer matters. Nothing need be committed.
+    /// The event was late, repeated or obsolete. No commit is needed.
     Absorbed,
 }
 
-/// Applies an event to a run. The order of the arms is the order of a run's life.
+/// Applies an event to a run. The match arms are in the order of a run's life cycle.
 pub fn apply(run: Option<&Run>, stamp: &EventStamp, event: &RunEvent) -> Result<RunStep, RequestRefused> {
     let Some(run) = run else {
         let RunEvent::RunCreated(new) = event else { return Err(RequestRefused::NoSuchRun) };

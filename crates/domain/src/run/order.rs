@@ -1,4 +1,4 @@
-//! An order was carried out, or came too late, and nothing else tells of it.
+//! Reports of performed and missed effects that no other event settles.
 
 use alloc::sync::Arc;
 
@@ -17,13 +17,13 @@ impl RunTransition {
         ApplyOutcome::Changed
     }
 
-    /// A message that was to steer keeps waiting for a turn of its own; everything else was for a process whose
-    /// end is news of its own.
+    /// A message that was to be added to a turn waits for its own turn. All other such effects were for a process,
+    /// whose exit is a separate event.
     pub(super) fn effect_missed(&mut self, number: EffectNumber) -> ApplyOutcome {
         if self.strike(number).is_some() { ApplyOutcome::Changed } else { ApplyOutcome::Absorbed }
     }
 
-    /// Takes an order off the list, if it is of a kind that is settled in this way.
+    /// Removes a pending effect if it is of a kind that is settled in this way.
     fn strike(&mut self, number: EffectNumber) -> Option<Effect> {
         let place = self.run.owed.iter().position(|owed| owed.number == number)?;
         match &self.run.owed[place].effect {
@@ -32,7 +32,7 @@ impl RunTransition {
             | Effect::Steer { .. }
             | Effect::Interrupt { .. }
             | Effect::Terminate { .. } => Some(self.run.owed.remove(place).effect),
-            // These are settled by what was found, or they would be forgotten half-way.
+            // These effects are settled by the event with their result. Removing them here would lose the result.
             Effect::Probe { .. }
             | Effect::Launch { .. }
             | Effect::Recover { .. }
@@ -40,11 +40,11 @@ impl RunTransition {
         }
     }
 
-    /// The turn at work has taken the message. Had the turn ended before, the order would have been taken back
-    /// and the message would still wait for a turn of its own.
+    /// Records that the running turn accepted the message. If the turn had ended before, the effect would have been
+    /// canceled and the message would still wait for its own turn.
     fn steered(&mut self, key: &MessageKey) {
         let (at, turn_id) = (self.at, self.turn_id());
-        // The turn may have been replaced between the order and its report.
+        // The turn may have been replaced between the effect and its report.
         let becomes = self.turn().execution_status.of_its_messages();
         for inbound in self.run.inbox.iter_mut().filter(|inbound| inbound.message.key == *key) {
             let inbound = Arc::make_mut(inbound);

@@ -1,6 +1,6 @@
-//! Putting a question to a person: the engine's, or our own when a run cannot go on alone.
+//! Opening of questions to a person: the engine's, or Abide's own when a run needs a decision.
 //!
-//! Every question is opened here, so a waiting run always has exactly one that can be answered.
+//! All questions are opened here, so a waiting run has exactly one open question.
 
 use alloc::{format, string::String, sync::Arc, vec};
 
@@ -19,11 +19,11 @@ use crate::{
     turn::ExecutionStatus,
 };
 
-/// The answer that gives a turn up that was lost or could not be started.
+/// The answer that gives up a turn that was lost or could not be started.
 pub(super) const GIVE_UP: &str = "stop";
-/// The answer that goes on after a turn that was lost.
+/// The answer that continues after a lost turn.
 pub(super) const CONTINUE: &str = "continue";
-/// The answer that has a turn tried again that could not be started.
+/// The answer that retries a turn that could not be started.
 pub(super) const TRY_AGAIN: &str = "try again";
 
 impl RunTransition {
@@ -46,7 +46,7 @@ impl RunTransition {
             InteractionOrigin::Abide(_) => {}
         }
         let carries = match &interaction.asker {
-            // The question tells what its turn said, or how it failed.
+            // The question includes the text or the failure of its turn.
             InteractionOrigin::TurnEnd | InteractionOrigin::Abide(RuntimeQuestion::FailedRepeatedly) => {
                 Some(interaction.turn_id)
             }
@@ -61,7 +61,7 @@ impl RunTransition {
         self.run.interactions.push(Arc::new(interaction));
         self.run.state = RunState::WaitingUser(UserWait { interaction_id, hold, deadline });
         match self.run.settings.execution_mode {
-            // Nobody is asked, so there is nothing to show.
+            // The question is decided automatically and not shown.
             ExecutionMode::Auto => {
                 self.mirror(carries, DeliveryStatus::Suppressed);
                 self.decide_unanswered(AutoDecideReason::AutoMode);
@@ -72,7 +72,7 @@ impl RunTransition {
         }
     }
 
-    /// When the wait ends without an answer (D5): never where nothing is held and a person is required.
+    /// The deadline of the wait (D5). None if no process is held and only a person may answer.
     fn answer_deadline(&self, hold: &HeldProcess) -> Option<Timestamp> {
         let at = self.at.plus(self.run.session_timeout());
         match (self.run.settings.unanswered, hold) {
@@ -84,7 +84,7 @@ impl RunTransition {
         }
     }
 
-    /// Closes what is open, on every surface.
+    /// Closes all open questions on all surfaces.
     pub(super) fn close_questions(&mut self, because: CloseReason) {
         let at = self.at;
         let mut closed = vec![];
@@ -98,7 +98,8 @@ impl RunTransition {
         }
     }
 
-    /// The turn was stopped by a person: only a person knows what comes next, except in a chat, where they say so.
+    /// A person stopped the turn. The person is asked how to continue, except in a chat, where the next message says
+    /// so.
     pub(super) fn interrupted(&mut self, live: Option<LiveProcess>, by: &str) {
         self.end_turn(ExecutionStatus::Interrupted);
         self.suppress_turn();
@@ -133,7 +134,8 @@ impl RunTransition {
         }
     }
 
-    /// The turn's outcome cannot be found out (E8). It is never simply run again: it may have done its work.
+    /// The outcome of the turn cannot be determined (E8). The turn is not repeated automatically, because it may have
+    /// done its work.
     pub(super) fn outcome_unknown(&mut self, why: &str) {
         self.end_process();
         let failure = RunFailure::new(FailureCode::RecoveryFailed, why);
@@ -163,8 +165,8 @@ impl RunTransition {
         }
     }
 
-    /// The turn could not be started, however often it was tried. It did nothing, so trying again does no harm, but only
-    /// a person does it: whatever stands in the way has outlasted the pauses (decision 0011).
+    /// The turn could not be started after all retries. It had no effects, so a retry is safe. Only a person can
+    /// request it, because the cause has persisted through the backoff (decision 0011).
     pub(super) fn failed_repeatedly(&mut self, failure: &RunFailure, tries: u32) {
         let stopping = match self.run.settings.execution_mode {
             ExecutionMode::Auto => return self.fail(failure.clone()),
@@ -179,12 +181,13 @@ impl RunTransition {
              together with what it was to be told.",
             failure.message
         );
-        // A launch is only ordered where the session can go on, so there is nothing that must be held for the answer.
+        // A launch is only requested if the session can be continued in a new process, so no process is held for the
+        // answer.
         let question = go_on_or_stop(prompt, TRY_AGAIN);
         self.ask(InteractionOrigin::Abide(RuntimeQuestion::FailedRepeatedly), question, HeldProcess::Nothing);
     }
 
-    /// The turn that a newer message replaced has stopped: the message takes over.
+    /// The superseded turn has stopped; the newer message starts its turn.
     pub(super) fn replace_superseded(&mut self, live: Option<LiveProcess>) {
         self.end_turn(ExecutionStatus::Superseded);
         match self.run.next_message() {
@@ -194,7 +197,7 @@ impl RunTransition {
     }
 }
 
-/// A question of our own. Nobody else answers it: without a person the run ends, so that nothing goes round in circles.
+/// A question of Abide itself. Its policy is to abort: without a person the run ends, so it cannot loop.
 pub(super) fn go_on_or_stop(prompt: String, going_on: &str) -> Question {
     let choice = |label: &str, safe| InteractionOption { label: String::from(label), safe };
     Question {

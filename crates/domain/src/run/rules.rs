@@ -1,21 +1,22 @@
-//! Which rules a run follows, so that the journal of an older release adds up to what that release made of it.
+//! Versions of the rules. A journal of an older release is replayed with the rules of that release.
 //!
-//! A rule that is changed for an event which journals already hold asks here first. A new event needs none of this.
+//! A changed rule for an event that existing journals contain must check the run's version here. New events do not need
+//! a check.
 
 use super::{ApplyOutcome, RunState, draft::RunTransition};
 use crate::failure::{FailureCode, RunFailure};
 
-/// The rules that new runs follow.
+/// The rules of new runs.
 ///
-/// | rules | since then |
+/// | rules | change |
 /// |---|---|
 /// | 0 | the first release |
 /// | 1 | a request inside a turn is void when its process ends (A10); automatic answers are events of their own (D6); a sticky run never fails with `SESSION_RESUME_FAILED`; starts and exits that are told late are recorded; a session that a lost process may have begun under our id is resumed |
-/// | 2 | a person's answer to an approval is a yes or a no, anything else is refused; its meaning is recorded (I42, I43) |
+/// | 2 | an answer of a person to an approval must be a yes or a no and is otherwise refused; the decision is recorded (I42, I43) |
 pub const RULES: u32 = 2;
 
 impl RunTransition {
-    /// An older run goes on under newer rules. They are never older ones.
+    /// Continues an older run under newer rules. The version never decreases.
     pub(super) fn rules_adopted(&mut self, rules: u32) -> ApplyOutcome {
         let over = matches!(self.run.state, RunState::Finished(_));
         if over || rules <= self.run.rules {
@@ -30,17 +31,17 @@ impl RunTransition {
         self.run.rules >= 1
     }
 
-    /// Whether the ledger dates the end of a launch that failed, and learns of a process whose start or exit is told late.
+    /// Whether the ledger records the end of failed launches, and late starts and exits of processes.
     pub(super) fn corrects_exits(&self) -> bool {
         self.run.rules >= 1
     }
 
-    /// Whether a session that a lost process may have begun under our id is resumed.
+    /// Whether a session that a lost process may have created with Abide's id is resumed.
     pub(super) fn resumes_lost_sessions(&self) -> bool {
         self.run.rules >= 1
     }
 
-    /// Whether an automatic answer is an event of its own.
+    /// Whether an automatic answer is a separate event.
     pub(super) fn answers_are_events(&self) -> bool {
         self.run.rules >= 1
     }
@@ -50,7 +51,7 @@ impl RunTransition {
         self.run.rules >= 2
     }
 
-    /// The code for a session that went with its process.
+    /// The failure code for a session that ended with its process.
     pub(super) fn code_of_lost_session(&self) -> FailureCode {
         if self.run.rules >= 1 {
             FailureCode::InteractionProcessLost
@@ -59,7 +60,8 @@ impl RunTransition {
         }
     }
 
-    /// `SESSION_RESUME_FAILED` belongs to runs that resume (A10): on a sticky one it is the engine that failed.
+    /// `SESSION_RESUME_FAILED` applies to resumable runs only (A10). On a sticky run it becomes a failure of the
+    /// engine.
     pub(super) fn failure_of_its_path(&self, failure: RunFailure) -> RunFailure {
         let misplaced = failure.code == FailureCode::SessionResumeFailed && self.run.is_sticky();
         if misplaced && self.run.rules >= 1 {

@@ -1,5 +1,5 @@
-//! The daemon stops in order, or a process ends while it waits for an answer: the run goes on without its process, asks a
-//! person whether to, or fails.
+//! Shutdown of the daemon, and exits of processes that wait for an answer. The run continues without its process, asks
+//! a person whether to continue, or fails.
 
 use alloc::{format, string::String};
 
@@ -16,12 +16,12 @@ use crate::{
     turn::ExecutionStatus,
 };
 
-/// Who stops turns when the daemon is stopped.
+/// The name that is recorded as the requester of stops during a shutdown.
 const SHUTDOWN: &str = "shutdown";
 
 impl RunTransition {
-    /// Absorbed where no process is held: such a run waits or goes on at the next start. A turn whose process was not
-    /// started yet has done nothing, so it is started then.
+    /// Ignored if no process is held, because such a run waits or continues after the next start. A turn whose process
+    /// was not started yet has had no effects, so it is started then.
     pub(super) fn shutdown_requested(&mut self) -> ApplyOutcome {
         match &self.run.state {
             RunState::Running(RunningPhase::Active(active)) => {
@@ -34,7 +34,7 @@ impl RunTransition {
                     let stopping = StoppingAttempt { reason: StopReason::Shutdown, ..stopping.clone() };
                     self.run.state = RunState::Running(RunningPhase::Stopping(stopping));
                 }
-                // The message that takes the turn's place must not start one now.
+                // The message that replaces the turn must not start a turn now.
                 StopReason::Superseded => {
                     self.end_process();
                     self.stopped_by_shutdown(None);
@@ -72,7 +72,7 @@ impl RunTransition {
         ApplyOutcome::Changed
     }
 
-    /// The turn has stopped for a shutdown. Its process goes too, whatever the profile.
+    /// The turn has stopped because of a shutdown. Its process is ended in both wait modes.
     pub(super) fn stopped_by_shutdown(&mut self, live: Option<LiveProcess>) {
         if let Some(live) = live {
             self.end_attempt(live.attempt);
@@ -118,7 +118,7 @@ impl RunTransition {
         );
     }
 
-    /// Closes the request as void and asks whether to go on. The state no longer names the process.
+    /// Closes the request as void and asks whether to continue. The state no longer refers to the process.
     fn void(&mut self, failure: &RunFailure, told: &str) {
         if self.run.settings.execution_mode == ExecutionMode::Auto {
             return self.fail(failure.clone());

@@ -1,8 +1,8 @@
-//! What a run is, and what can be read off it: its status, its slot, its deadline, its open question.
+//! The state of a run, and the values derived from it: status, slot, deadline and open question.
 //!
-//! Records that are finished (turns delivered, messages handled, questions answered) are dropped at the next
-//! event: by then they are in the ledger, and a run of a thousand turns stays as small as one of two. Those that an event
-//! leaves alone are shared between the run before it and the run after it.
+//! Finished records (delivered turns, handled messages, answered questions) are dropped at the next event, because they
+//! are in the ledger by then. The size of a run is therefore independent of its number of turns. Records that an event
+//! does not change are shared between the old and the new state.
 
 use alloc::{
     string::{String, ToString},
@@ -33,198 +33,180 @@ use crate::{
 /// A task or conversation given to one engine in one workspace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Run {
-    /// Its name.
     pub run_id: RunId,
-    /// What it was asked to be.
     pub settings: Arc<RunSettings>,
-    /// How many events made it what it is; the fence against two writers.
+    /// The number of applied events. Detects concurrent writers.
     pub revision: u64,
-    /// When it was created.
     pub created_at: Timestamp,
-    /// When it last changed.
     pub updated_at: Timestamp,
-    /// What it does now.
     pub state: RunState,
-    /// How its engine waits, once that is known.
+    /// None before the engine was probed.
     pub profile: Option<EngineInteractiveProfile>,
-    /// What its engine can do besides.
+    /// The engine's optional abilities.
     pub abilities: RunAbilities,
-    /// How its engine's program is called in every turn (A9). A run of the first release has none and follows the present
-    /// configuration.
+    /// The command for all turns (A9). None for runs of the first release, which follow the current configuration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub command: Option<EngineCommand>,
-    /// The rules that it follows; see [`super::RULES`].
+    /// The version of the rules that it follows; see [`super::RULES`].
     #[serde(default)]
     pub rules: u32,
-    /// The engine's session.
     pub handle: Option<EngineSessionHandle>,
-    /// Whether the engine itself has named that session, or it is only the name that we chose.
+    /// Whether the engine has announced the session. Otherwise the handle is only the id that Abide chose.
     pub handle_announced: bool,
-    /// Whether the engine's session holds anything worth keeping: some turn of it was heard to its end.
+    /// Whether the engine's session contains a completed turn.
     pub has_history: bool,
-    /// The number of the latest turn, 0 before the first.
+    /// The index of the latest turn, 0 before the first.
     pub turn_index: u32,
     /// The number of the latest process launch, 0 before the first.
     pub last_attempt: Attempt,
-    /// The number of the latest order, 0 before the first.
+    /// The number of the latest effect, 0 before the first.
     pub last_effect: u32,
-    /// What the latest completed turn said.
+    /// The reply of the latest completed turn.
     pub result: Option<String>,
-    /// Questions decided without a person.
+    /// The number of questions that were decided without a person.
     pub auto_decision_count: u32,
-    /// The same since a person last spoke; bounded, so that nobody's run talks to itself for ever.
+    /// The number of such decisions since the last input of a person. Bounded, so that an unattended run ends.
     pub auto_decisions_in_a_row: u32,
-    /// When that last happened.
+    /// The time of the last such decision.
     pub last_auto_decision_at: Option<Timestamp>,
-    /// Messages that are not finished, in the order of arrival.
+    /// Unfinished messages, in order of arrival.
     pub inbox: Vec<Arc<Inbound>>,
-    /// The latest turn, and older ones whose result is still on its way.
+    /// The latest turn, and earlier ones whose result is not delivered yet.
     pub turns: Vec<Arc<Turn>>,
     /// Questions that are open or were just closed. At most one is open.
     pub interactions: Vec<Arc<Interaction>>,
     /// Requests of the running turn that wait behind the open one.
     pub waiting_gates: Vec<Interaction>,
-    /// Requests of the running turn that were answered, in case the engine says one again after a reconnect.
+    /// Answered requests of the running turn, in case the engine repeats one after a reconnect.
     pub answered_gates: Vec<AnsweredGate>,
-    /// Deliveries that are not finished.
+    /// Unfinished deliveries.
     pub deliveries: Vec<Delivery>,
-    /// Orders that nobody has reported as carried out.
+    /// Effects that were not reported as performed yet.
     pub owed: Vec<PendingEffect>,
 }
 
-/// What a run does now (SPEC section 4).
+/// The state of a run (SPEC section 4).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RunState {
-    /// It has something to do and no slot yet.
+    /// The run has a turn to start and no slot yet.
     Queued {
-        /// Since when.
         since: Timestamp,
-        /// What it will do.
         next: NextTurn,
     },
-    /// It holds a slot and has a turn at work.
+    /// The run holds a slot and has a running turn.
     Running(RunningPhase),
     /// An interaction is open.
     WaitingUser(UserWait),
     /// A chat between turns.
     Idle {
-        /// The process that is held for the next turn, and until when. None where the session can be resumed.
+        /// The process that is held for the next turn, and until when. None if the session can be resumed.
         held: Option<(LiveProcess, Timestamp)>,
     },
-    /// It is over.
     Finished(RunOutcome),
 }
 
-/// How a run ended. Never left.
+/// The final state of a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RunOutcome {
-    /// The engine was done.
+    /// The engine completed the task.
     Succeeded,
-    /// It could not go on.
+    /// The run could not continue.
     Failed(RunFailure),
-    /// It was ended on purpose.
+    /// The run was ended intentionally.
     Canceled(RunCancellation),
 }
 
-/// Why a run was ended on purpose.
+/// The reason why a run was ended intentionally.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunCancellation {
-    /// The reason, as an error that people see.
+    /// As an error for people.
     pub reason: RunFailure,
-    /// Who, if it was a person.
+    /// The person who ended it; none if it was not a person.
     pub by: Option<String>,
 }
 
 /// The turn that a queued run will start.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NextTurn {
-    /// What starts it.
     pub cause: TurnTrigger,
-    /// What the engine will be told.
     pub prompt: String,
 }
 
-/// What the turn at work is doing.
+/// The phase of the running turn.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RunningPhase {
-    /// The engine is asked what it can do, once, before the first launch.
+    /// The engine is probed, once, before the first launch.
     Probing,
-    /// A process is ordered and not seen yet.
+    /// A process was requested and not observed yet.
     Launching(LaunchingAttempt),
-    /// A process works.
+    /// The process is running.
     Active(ActiveAttempt),
     /// The process was told to stop.
     Stopping(StoppingAttempt),
-    /// The process is out of contact.
+    /// Contact with the process is lost.
     Recovering(RecoveringAttempt),
 }
 
-/// A process that is ordered and not seen yet.
+/// A process that was requested and not observed yet.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LaunchingAttempt {
-    /// Which launch.
     pub attempt: Attempt,
-    /// How many launches this turn has cost, this one included.
+    /// The number of launches for this turn, including this one.
     pub tries: u32,
-    /// Whether it must name the session that it was told to go on with before it is believed.
+    /// Whether it must confirm the session that it was told to resume before its output is accepted.
     pub must_confirm: bool,
 }
 
-/// A process at work.
+/// A running process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ActiveAttempt {
-    /// The process.
     pub live: LiveProcess,
-    /// When the turn has worked long enough.
+    /// The time at which the turn exceeds its limit. None without a limit.
     pub turn_deadline: Option<Timestamp>,
 }
 
 /// A process that was told to stop.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoppingAttempt {
-    /// The process.
     pub live: LiveProcess,
-    /// Why.
     pub reason: StopReason,
-    /// Who wanted it.
     pub by: String,
-    /// When patience ends.
+    /// The time at which it is terminated if it has not stopped.
     pub until: Timestamp,
 }
 
-/// Why a turn was told to stop.
+/// The reason for stopping a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StopReason {
-    /// A person wants it stopped.
+    /// A person requested it.
     Interrupted,
-    /// A newer message, now first in the inbox, takes its place.
+    /// A newer message, now first in the inbox, replaces the turn.
     Superseded,
-    /// The daemon stops in order.
+    /// The daemon is shutting down.
     Shutdown,
 }
 
-/// A process out of contact.
+/// A process with which contact is lost.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecoveringAttempt {
-    /// Which launch.
     pub attempt: Attempt,
-    /// What was known of it; nothing if it was lost before it was seen.
+    /// The process as last known. None if it was lost before it was observed.
     pub live: Option<LiveProcess>,
-    /// When the search ends.
+    /// The time at which the search ends.
     pub until: Timestamp,
-    /// How much longer the turn may work once it is found.
+    /// The remaining execution time of the turn after it is found.
     pub work_left: Option<TimeSpan>,
-    /// Since when. Not known of searches that began in an earlier version.
+    /// The start of the search. None for searches that began in an earlier version.
     #[serde(default)]
     pub since: Option<Timestamp>,
 }
 
 impl RecoveringAttempt {
-    /// The process as it is known once it is heard again at this time: how long it was searched for is not forgotten.
+    /// The process when it is found at this time, with the duration of the search added to its losses.
     pub(super) fn found(&self, at: Timestamp) -> Option<LiveProcess> {
         let mut live = self.live.clone()?;
         let searched = self.since.map_or(TimeSpan(0), |since| since.until(at));
@@ -233,69 +215,66 @@ impl RecoveringAttempt {
     }
 }
 
-/// An open interaction and what is held for it.
+/// An open interaction and the process that is held for it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UserWait {
-    /// The interaction, of which there is exactly one.
+    /// The only open interaction of the run.
     pub interaction_id: InteractionId,
-    /// What is held.
     pub hold: HeldProcess,
-    /// When the wait ends without an answer.
+    /// The time at which the wait ends without an answer. None for an unlimited wait.
     pub deadline: Option<Timestamp>,
 }
 
-/// What a waiting run holds.
+/// The process that a waiting run holds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HeldProcess {
-    /// Nothing: the process has ended and the slot is free.
+    /// No process. The slot is free.
     Nothing,
     /// The process of the session, between two turns.
     Session(LiveProcess),
-    /// The process of the turn, which waits inside it.
+    /// The process of the turn, which waits inside the turn.
     Turn {
-        /// The process.
         live: LiveProcess,
-        /// How much longer the turn may work after the answer.
+        /// The remaining execution time of the turn after the answer.
         work_left: Option<TimeSpan>,
     },
 }
 
-/// A request inside a turn that has its answer.
+/// An answered request inside a turn.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AnsweredGate {
-    /// The engine's name for the request.
+    /// The engine's id of the request.
     pub gate: String,
-    /// The question that it became.
+    /// The interaction that was opened for it.
     pub interaction_id: InteractionId,
-    /// What was answered.
     pub text: String,
-    /// What that means, if permission was asked for.
+    /// The decision, if the request was for permission.
     pub verdict: Option<ApprovalVerdict>,
 }
 
-/// A run's state in one word, as people and programs see it.
+/// The name of a run's state, for people and programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RunStatus {
-    /// No slot yet.
+    /// Waits for a slot.
     Queued,
-    /// Holds a slot and works.
+    /// Holds a slot and has a running turn.
     Running,
     /// An interaction is open.
     WaitingUser,
     /// A chat between turns.
     Idle,
-    /// Over, as wanted.
+    /// The engine completed the task.
     Succeeded,
-    /// Over, badly.
+    /// The run could not continue.
     Failed,
-    /// Over, on purpose.
+    /// The run was ended intentionally.
     Canceled,
 }
 
 impl RunStatus {
-    /// The word itself.
+    /// The name on the wire.
     pub fn name(self) -> &'static str {
         match self {
             Self::Queued => "queued",
@@ -308,7 +287,7 @@ impl RunStatus {
         }
     }
 
-    /// Never left.
+    /// Whether the status is final.
     pub fn is_final(self) -> bool {
         match self {
             Self::Queued | Self::Running | Self::WaitingUser | Self::Idle => false,
@@ -324,7 +303,7 @@ impl fmt::Display for RunStatus {
 }
 
 impl RunState {
-    /// The state in one word.
+    /// The name of the state.
     pub fn status(&self) -> RunStatus {
         match self {
             Self::Queued { .. } => RunStatus::Queued,
@@ -337,7 +316,7 @@ impl RunState {
         }
     }
 
-    /// The state in detail, for the table of transitions.
+    /// The state with its phase, for the table of transitions.
     pub fn detail(&self) -> String {
         let part = match self {
             Self::Running(RunningPhase::Probing) => ".probing",
@@ -357,13 +336,12 @@ impl RunState {
 }
 
 impl Run {
-    /// The state in one word.
     pub fn status(&self) -> RunStatus {
         self.state.status()
     }
 
-    /// Whether the run holds a slot or waits for one. A slot is held while the state holds a process or is about to
-    /// have one; a process that was ordered to end has seconds to live and is not counted.
+    /// Whether the run holds a slot or waits for one. A slot is held while the state has a process or is about to have
+    /// one. A process whose termination was requested does not count, because it exits within seconds.
     pub fn occupancy(&self) -> SlotOccupancy {
         match &self.state {
             RunState::Queued { since, .. } => SlotOccupancy::Queued(*since),
@@ -376,7 +354,7 @@ impl Run {
         }
     }
 
-    /// The one point in time that the run waits for, if it waits for one.
+    /// The deadline of the current state, if it has one.
     pub fn deadline(&self) -> Option<Deadline> {
         match &self.state {
             RunState::Running(RunningPhase::Active(ActiveAttempt { live, turn_deadline })) => {
@@ -402,7 +380,7 @@ impl Run {
         }
     }
 
-    /// The attempt whose news counts, if any does.
+    /// The attempt whose events are accepted, if any.
     pub fn attempt(&self) -> Option<Attempt> {
         match &self.state {
             RunState::Running(RunningPhase::Launching(launching)) => Some(launching.attempt),
@@ -416,7 +394,7 @@ impl Run {
         }
     }
 
-    /// The process that the run holds and can hear.
+    /// The process that the run holds and has contact with.
     pub fn live(&self) -> Option<&LiveProcess> {
         match &self.state {
             RunState::Running(RunningPhase::Active(active)) => Some(&active.live),
@@ -449,7 +427,7 @@ impl Run {
         }
     }
 
-    /// The open question, if the run waits.
+    /// The open question, if the run waits for an answer.
     pub fn pending_interaction_id(&self) -> Option<InteractionId> {
         match &self.state {
             RunState::WaitingUser(waiting) => Some(waiting.interaction_id),
@@ -460,7 +438,7 @@ impl Run {
         }
     }
 
-    /// Why the run failed or was canceled.
+    /// The reason of a failure or cancellation.
     pub fn error(&self) -> Option<&RunFailure> {
         match &self.state {
             RunState::Finished(RunOutcome::Failed(failure)) => Some(failure),

@@ -1,4 +1,4 @@
-//! A person stops the turn, or ends the run.
+//! Requests of a person to stop the turn or to end the run.
 
 use alloc::{string::String, sync::Arc};
 
@@ -24,7 +24,7 @@ impl RunTransition {
                 self.stop(live, StopReason::Interrupted, by);
                 Ok(ApplyOutcome::Changed)
             }
-            // The turn waits inside its process: the question goes with it.
+            // The turn waits inside its process, so its question is closed.
             RunState::WaitingUser(waiting) if matches!(waiting.hold, HeldProcess::Turn { .. }) => {
                 let live = self.run.live().cloned();
                 self.run.waiting_gates.clear();
@@ -34,7 +34,7 @@ impl RunTransition {
                 }
                 Ok(ApplyOutcome::Changed)
             }
-            // Nothing has been heard of the process yet, or not any more: it is ended, not asked.
+            // There is no contact with the process, so it is terminated without an interrupt.
             RunState::Running(
                 RunningPhase::Probing | RunningPhase::Launching(_) | RunningPhase::Recovering(_),
             ) => {
@@ -45,7 +45,7 @@ impl RunTransition {
             }
             RunState::Running(RunningPhase::Stopping(stopping)) => match stopping.reason {
                 StopReason::Interrupted | StopReason::Shutdown => Ok(ApplyOutcome::Absorbed),
-                // Neither the old turn nor the message that was to take its place.
+                // Both the old turn and the message that was to replace it are canceled.
                 StopReason::Superseded => {
                     let stopping = StoppingAttempt {
                         reason: StopReason::Interrupted,
@@ -81,7 +81,7 @@ impl RunTransition {
         }
     }
 
-    /// Tells a living process to stop its turn.
+    /// Asks a running process to stop its turn.
     pub(super) fn stop(&mut self, live: LiveProcess, reason: StopReason, by: &str) {
         let (attempt, until) = (live.attempt, self.at.plus(STOP_GRACE));
         let turn = self.turn();
@@ -93,7 +93,7 @@ impl RunTransition {
         self.owe(Effect::Interrupt { attempt });
     }
 
-    /// The process did not stop by itself, or is dead: it is ended, and what it was stopped for goes on without it.
+    /// The process did not stop in time or is dead. It is terminated, and the reason of the stop is handled without it.
     pub(super) fn stopped_for_good(&mut self, stopping: &StoppingAttempt) {
         self.end_process();
         match stopping.reason {

@@ -1,4 +1,4 @@
-//! Who answers, and what is decided when nobody does (D4)-(D8).
+//! Answers by people and by policies (D4)-(D8).
 
 use abide_domain::{
     approval::ApprovalVerdict,
@@ -76,8 +76,8 @@ fn d6_the_first_reply_wins_and_is_consumed_once() {
     let id = story.question().interaction_id;
     story.tell(RunEvent::ReplyArrived { reply: reply(id, "red", Some("k")) });
     assert_eq!(story.detail(), "queued");
-    // The same again, under its key, is no second answer; anything else is told that it is late. The run has
-    // forgotten the question by then, so the ledger's record is asked.
+    // A repetition with the same key is not a second answer; any other reply is refused as late. The run has dropped
+    // the question by then, so the ledger's record is used.
     let record = story.run().interactions[0].clone();
     let late = |text, key| reply::take(&record, &reply(id, text, key), story.run().updated_at);
     assert_eq!(late("red", Some("k")), Ok(ReplyAcceptance::Again));

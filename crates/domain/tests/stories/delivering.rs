@@ -1,4 +1,4 @@
-//! Executed is not delivered (E10).
+//! Deliveries and their failures. Executed is not delivered (E10).
 
 use abide_domain::{
     delivery::{DeliveryContent, DeliveryFailure, DeliveryNotice, DeliveryStatus},
@@ -65,7 +65,7 @@ fn only_if_that_fails_too_is_a_notice_sent() {
 }
 
 impl RunStory {
-    /// A notice that fails gets its own second chance and then nothing more.
+    /// A failed notice is retried once and then given up.
     fn tell_in_vain_after_notice(&mut self) {
         self.tell(RunEvent::ConversationSpoke).delivery(Err(DeliveryFailure::Failed));
         assert_eq!(self.owed(), Vec::<&str>::new());

@@ -1,4 +1,4 @@
-//! Turns that cannot be started, however often it is tried (decision 0011).
+//! Turns that cannot be started after all retries (decision 0011).
 
 use abide_domain::{
     delivery::{DeliveryContent, DeliveryStatus},
@@ -17,7 +17,7 @@ use crate::teller::{RESUMABLE, RunStory, STICKY, StorySettings, handle};
 
 const CHAT: StorySettings = StorySettings { mode: ExecutionMode::Chat, ..RESUMABLE };
 
-/// Every try to start the turn at hand fails, from this attempt on.
+/// Lets every try to start the current turn fail, beginning with this attempt.
 fn fails_every_time(story: &mut RunStory, first: u32) {
     for attempt in first..first + LAUNCH_TRIES {
         story.fails_to_launch(attempt, FailureCode::EngineFailed, LaunchRetry::Later);
@@ -31,7 +31,7 @@ fn never_started(about: StorySettings) -> RunStory {
     story
 }
 
-/// A run whose answer to a question could not be brought to its session.
+/// A run whose answer to a question could not be passed to its session.
 fn answer_not_brought(about: StorySettings) -> RunStory {
     let mut story = RunStory::asking(about, DecisionPolicy::Abort);
     story.replies("red").admitted();

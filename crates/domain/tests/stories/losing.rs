@@ -1,4 +1,4 @@
-//! A process ends under its run: while a request inside its turn is open (A10), or because the daemon stops in order.
+//! Exits of processes while a request inside a turn is open (A10), and shutdowns of the daemon.
 
 use abide_domain::{
     effect::{Effect, LaunchSession},
@@ -21,7 +21,7 @@ const STICKY_CHAT: StorySettings = StorySettings { mode: ExecutionMode::Chat, ..
 const AUTO: StorySettings = StorySettings { mode: ExecutionMode::Auto, ..RESUMABLE };
 const STICKY_AUTO: StorySettings = StorySettings { mode: ExecutionMode::Auto, ..STICKY };
 
-/// Every way in which a daemon learns that the process of a request is gone.
+/// All events by which a daemon learns that the process of a request is gone.
 fn deaths() -> [fn(&mut RunStory); 4] {
     fn told(story: &mut RunStory) {
         let (turn_id, position) = (story.turn(), story.position());
@@ -50,7 +50,7 @@ fn at_gate(about: StorySettings) -> RunStory {
     story
 }
 
-/// How the request was closed that was open before this.
+/// The reason for which the previously open request was closed.
 fn closing(story: &RunStory) -> Option<CloseReason> {
     story.run().interactions.iter().find_map(|interaction| match interaction.state {
         InteractionState::Closed { because, .. } => Some(because),
@@ -116,7 +116,7 @@ fn a10_a_sticky_process_that_dies_at_a_request_fails_the_run() {
 
 #[test]
 fn a10_a_sticky_run_never_fails_with_a_code_of_the_resumable_path() {
-    // Its process takes its leave with its answer while a message waits.
+    // The process exits with its answer while a message waits.
     let mut story = RunStory::working(STICKY_CHAT);
     story.says("m2", OnBusy::Queue);
     let (turn_id, position) = (story.turn(), story.position());
@@ -124,13 +124,13 @@ fn a10_a_sticky_run_never_fails_with_a_code_of_the_resumable_path() {
     let aftermath = ProcessAfterTurn::Exited(ExitStatus::Code(0));
     story.tell(RunEvent::TurnEnded { attempt: Attempt(1), turn_id, position, ending, aftermath }).admitted();
     assert_eq!(story.failure(), Some(FailureCode::InteractionProcessLost));
-    // It names another session in the same process.
+    // The process announces another session.
     let mut story = RunStory::working(STICKY);
     story.announces(1, "session-2");
     assert_eq!(story.failure(), Some(FailureCode::EngineFailed));
 }
 
-/// The daemon stops, and the engine obeys.
+/// The daemon shuts down and the engine obeys.
 fn shut_down(story: &mut RunStory) {
     story.tell(RunEvent::ShutdownRequested);
     if story.detail() == "running.stopping" {
@@ -152,7 +152,7 @@ fn a_shutdown_interrupts_the_turn_at_work_and_asks_in_an_interactive_run() {
         story.replies("continue").admitted();
         let Effect::Launch { session, prompt, .. } = story.effect("Launch") else { unreachable!() };
         let resumed = matches!(session, LaunchSession::Resumed(_));
-        // A session that lived in its process has not heard the task.
+        // A session that existed only in its process has not received the task.
         assert_eq!(
             (resumed, prompt.starts_with("task")),
             (about.kind == RESUMABLE.kind, !resumed),

@@ -1,4 +1,4 @@
-//! Stories of runs, told in events, each with its expected end. The names are the claims.
+//! Event sequences of runs with their expected results. The test names are the claims.
 
 mod deciding;
 mod delivering;

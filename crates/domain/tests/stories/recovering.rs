@@ -1,4 +1,4 @@
-//! Lost contact, dead processes, late news and stopped turns (A12) (E8).
+//! Lost contact, dead processes, late events and stopped turns (A12) (E8).
 
 use abide_domain::{
     effect::Effect,

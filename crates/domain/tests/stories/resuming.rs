@@ -1,4 +1,4 @@
-//! Sessions that go on in another process (A2) (A4) (A6) (A9) (A11).
+//! Sessions that are continued in another process (A2) (A4) (A6) (A9) (A11).
 
 use abide_domain::{
     effect::{Effect, LaunchSession},

@@ -1,4 +1,4 @@
-//! Messages for a run that is busy, idle or done (E5) (E9).
+//! Messages to a busy, idle or finished run (E5) (E9).
 
 use abide_domain::{
     delivery::DeliveryStatus,

@@ -1,4 +1,4 @@
-//! The one place that knows how to tell a story to the domain.
+//! The harness that feeds events to the domain.
 
 use abide_domain::{
     deadline::{Deadline, DeadlineKind},
@@ -18,20 +18,20 @@ use abide_domain::{
     time::{EventStamp, Seconds, Timestamp},
 };
 
-/// A run and everything needed to go on with its story.
+/// A run with the clock and position for its next events.
 pub(crate) struct RunStory {
     run: Option<Run>,
     now: i64,
     told: u128,
     spoken: u64,
     news: ApplyOutcome,
-    /// Everything ever ordered, by name.
+    /// The names of all requested effects.
     pub(crate) ordered: Vec<&'static str>,
-    /// Every event that followed another in its commit.
+    /// Every event that followed another one in its commit.
     pub(crate) happened: Vec<RunEvent>,
 }
 
-/// What kind of run a story is about.
+/// The settings of a story's run.
 #[derive(Clone, Copy)]
 pub(crate) struct StorySettings {
     pub(crate) kind: ProfileKind,
@@ -94,7 +94,7 @@ impl RunStory {
         story
     }
 
-    /// A run whose first process is ordered.
+    /// A run whose first process was requested.
     pub(crate) fn launching(about: StorySettings) -> Self {
         let mut story = Self::created(about);
         story.tell(RunEvent::Admitted);
@@ -110,7 +110,7 @@ impl RunStory {
         story
     }
 
-    /// A run whose first turn works in process 1 and has named its session.
+    /// A run whose first turn runs in process 1 and has announced its session.
     pub(crate) fn working(about: StorySettings) -> Self {
         let mut story = Self::launching(about);
         story.started(1);
@@ -120,7 +120,7 @@ impl RunStory {
         story
     }
 
-    /// A run that waits for the answer to the question with which its first turn ended.
+    /// A run that waits for the answer to the question that ended its first turn.
     pub(crate) fn asking(about: StorySettings, policy: DecisionPolicy) -> Self {
         let mut story = Self::working(about);
         story.asks(1, question(InteractionKind::ChooseOne, policy));
@@ -131,7 +131,7 @@ impl RunStory {
         self.run.as_ref().expect("every story begins with a run")
     }
 
-    /// When the last event happened.
+    /// The time of the last event.
     pub(crate) fn now(&self) -> Timestamp {
         Timestamp(self.now)
     }
@@ -159,7 +159,7 @@ impl RunStory {
         self.run().owed.iter().find(|owed| owed.effect.name() == name).expect("it is owed").effect.clone()
     }
 
-    // Telling.
+    // Events.
 
     pub(crate) fn attempt(&mut self, event: RunEvent) -> Result<(), RequestRefused> {
         self.told += 100;
@@ -171,7 +171,7 @@ impl RunStory {
         self.run = Some(step.run);
         if let Some(event) = step.then {
             self.happened.push(event.clone());
-            // In the same commit, so at the same moment.
+            // In the same commit, so at the same time.
             self.now -= 1_000_000;
             self.attempt(event)?;
         }
@@ -184,7 +184,7 @@ impl RunStory {
         self
     }
 
-    /// Tells something that must change nothing.
+    /// Applies an event that must change nothing.
     pub(crate) fn tell_in_vain(&mut self, event: RunEvent) {
         let before = self.run().clone();
         let name = event.name();
@@ -218,7 +218,7 @@ impl RunStory {
         self.ends(attempt, TurnOutcome::Completed { text: text.into() })
     }
 
-    /// Ends the turn the way that the run's profile means: a sticky process lives on.
+    /// Ends the turn as the run's profile requires: a sticky process stays alive.
     pub(crate) fn ends(&mut self, attempt: u32, ending: TurnOutcome) -> &mut Self {
         let sticky = self.run().profile.as_ref().expect("it is resolved").kind == ProfileKind::StickyProcess;
         let aftermath =
@@ -261,7 +261,7 @@ impl RunStory {
         self.tell(RunEvent::LaunchFailed { attempt: Attempt(attempt), failure, retry })
     }
 
-    /// Carries out an order that nothing else reports.
+    /// Reports an effect that no other event settles.
     pub(crate) fn performs(&mut self, name: &str) -> &mut Self {
         let effect = self.number(name);
         self.tell(RunEvent::EffectPerformed { effect })
@@ -271,7 +271,7 @@ impl RunStory {
         self.run().owed.iter().find(|owed| owed.effect.name() == name).expect("it is owed").number
     }
 
-    /// Lets so many seconds pass in which nothing happens.
+    /// Advances the clock without an event.
     pub(crate) fn passes(&mut self, seconds: u32) -> &mut Self {
         self.now += i64::from(seconds) * 1_000_000;
         self
@@ -288,7 +288,7 @@ impl RunStory {
         self.run().deadline().map(|deadline| deadline.kind)
     }
 
-    /// The result of the first pending delivery.
+    /// Reports the result of the first pending delivery.
     pub(crate) fn delivery(&mut self, outcome: Result<(), DeliveryFailure>) -> &mut Self {
         let Effect::Deliver { delivery_id } = self.effect("Deliver") else { unreachable!() };
         self.tell(match outcome {

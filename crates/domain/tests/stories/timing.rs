@@ -1,4 +1,4 @@
-//! How long a turn may work, and what does not count as work (SPEC section 4).
+//! The time limit of a turn, and waits that do not count towards it (SPEC section 4).
 
 use abide_domain::{
     deadline::DeadlineKind,
@@ -29,14 +29,14 @@ fn lost(attempt: u32) -> RunEvent {
     RunEvent::ContactLost { attempt: Attempt(attempt), within: None }
 }
 
-/// When the turn at work will have worked long enough.
+/// The time at which the running turn exceeds its limit.
 fn turn_ends_at(story: &RunStory) -> Timestamp {
     let deadline = story.run().deadline().expect("a turn with a limit waits for its end");
     assert!(matches!(deadline.kind, DeadlineKind::Turn(_)), "{deadline:?}");
     deadline.at
 }
 
-/// A daemon that stops and another that starts know nothing but what was written down.
+/// The run after a restart of the daemon, which knows only the stored state.
 fn read_back(story: &RunStory) -> Run {
     let written = serde_json::to_string(story.run()).expect("a run can be written");
     serde_json::from_str(&written).expect("what was written can be read")
@@ -103,7 +103,7 @@ fn a_restart_neither_lengthens_nor_forgets_the_time_of_a_turn() {
     let mut story = RunStory::working(LIMITED);
     let before = story.run().deadline();
     assert_eq!(read_back(&story).deadline(), before);
-    // What a new daemon finds and says changes nothing about it.
+    // The events of a restarted daemon do not change it.
     story.tell_in_vain(crate::teller::started(1));
     story.tell_in_vain(restored(1));
     let (attempt, position) = (Attempt(1), story.position());

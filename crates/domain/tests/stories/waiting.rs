@@ -1,4 +1,4 @@
-//! How a run waits for a person, and for how long (A7) (A8) (A10).
+//! The two wait modes and their timeouts (A7) (A8) (A10).
 
 use abide_domain::{
     deadline::DeadlineKind,

@@ -1,4 +1,4 @@
-//! For a run, one event of every kind, in every shape that could matter to it.
+//! For a run, events of all kinds, in all variants that are relevant to it.
 
 use abide_domain::{
     delivery::DeliveryFailure,
@@ -16,7 +16,7 @@ use abide_domain::{
     time::Seconds,
 };
 
-/// When an event of the battery happens: now, or when the deadline that it speaks of is due.
+/// The time of an event: now, or the deadline that the event refers to.
 pub(crate) fn when(run: &Run, event: &RunEvent) -> i64 {
     match (event, run.deadline()) {
         (RunEvent::DeadlinePassed { .. }, Some(deadline)) => deadline.at.0.max(run.updated_at.0 + 1),
@@ -24,7 +24,7 @@ pub(crate) fn when(run: &Run, event: &RunEvent) -> i64 {
     }
 }
 
-/// The events, each with its name in the table. The same name may come in several shapes.
+/// The events with their names in the table. Several variants may share a name.
 pub(crate) fn events(run: &Run) -> Vec<(&'static str, RunEvent)> {
     let attempt = run.attempt().unwrap_or(run.last_attempt);
     let turn_id = run.turns.last().map_or(TurnId(IdSeed(0)), |turn| turn.turn_id);

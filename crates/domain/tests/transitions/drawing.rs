@@ -1,4 +1,4 @@
-//! The observations as diagrams.
+//! Draws the observations as diagrams.
 
 use std::fmt::Write as _;
 
@@ -49,7 +49,7 @@ pub(crate) fn draw(table: &TransitionTable) -> String {
     page
 }
 
-/// Mermaid takes a point for something else.
+/// Replaces the point, which has another meaning in Mermaid.
 fn id(state: &str) -> String {
     state.replace('.', "_")
 }

@@ -1,8 +1,8 @@
-//! Every state of a run meets every event. What comes of each pair is written to `transitions.txt`, and the
-//! diagrams in `docs/machines.md` are drawn from the same observations.
+//! Applies every event to every state of a run. The results are written to `transitions.txt`, and the diagrams in
+//! `docs/machines.md` are drawn from the same observations.
 //!
-//! When a rule changes on purpose: `UPDATE_EXPECT=1 cargo test -p abide-domain --test transitions`, and read the
-//! difference before it is committed.
+//! After an intended change of a rule, run `UPDATE_EXPECT=1 cargo test -p abide-domain --test transitions` and read the
+//! difference before committing it.
 
 mod battery;
 mod drawing;
@@ -19,11 +19,11 @@ use abide_testkit::history::HistoryGenerator;
 use expect_test::expect_file;
 use table::TransitionTable;
 
-/// Twice as many find nothing new; four times as many find a few outcomes that need three coincidences.
+/// Twice as many seeds find no new outcomes. Four times as many find a few that need three coincidences.
 const SEEDS: u64 = 320;
 const COMMITS: usize = 60;
 
-/// What an event comes to, with what must follow it in the same commit.
+/// Applies an event, with the event that must follow it in the same commit.
 fn happens(before: &Run, stamp: EventStamp, event: &RunEvent) -> Result<RunStep, RequestRefused> {
     let step = run::apply(Some(before), &stamp, event)?;
     match &step.then {
@@ -34,7 +34,7 @@ fn happens(before: &Run, stamp: EventStamp, event: &RunEvent) -> Result<RunStep,
     }
 }
 
-/// Walks through random histories and shows every event to every state on the way.
+/// Follows random histories and applies every event to every state on the way.
 fn observe() -> TransitionTable {
     let mut table = TransitionTable::default();
     for seed in 0..SEEDS {

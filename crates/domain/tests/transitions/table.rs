@@ -1,4 +1,4 @@
-//! What came of every pair of state and event.
+//! The results of all pairs of state and event.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -15,15 +15,15 @@ use abide_domain::{
     turn::ExecutionStatus,
 };
 
-/// Observations, in an order that does not depend on when they were made.
+/// Observations, in an order that does not depend on the time at which they were made.
 #[derive(Default)]
 pub(crate) struct TransitionTable {
     runs: BTreeMap<(String, &'static str), BTreeSet<String>>,
-    /// For each of the smaller machines, which status was seen to follow which.
+    /// For each smaller state machine, the observed transitions between statuses.
     pub(crate) parts: BTreeMap<&'static str, BTreeSet<(String, String)>>,
 }
 
-/// The states of a run in detail, in the order of its life.
+/// The states of a run with their phases, in the order of its life cycle.
 pub(crate) const STATES: [&str; 14] = [
     "queued",
     "running.probing",
@@ -89,7 +89,7 @@ impl TransitionTable {
         }
     }
 
-    /// Moves of the run itself, each with the events that cause it.
+    /// Transitions of the run itself, with the events that cause them.
     pub(crate) fn moves(&self) -> BTreeMap<(&str, &str), BTreeSet<&'static str>> {
         let mut moves: BTreeMap<(&str, &str), BTreeSet<&'static str>> = BTreeMap::new();
         for ((from, label), outcomes) in &self.runs {
@@ -100,7 +100,7 @@ impl TransitionTable {
         moves
     }
 
-    /// Pairs of which nothing is known.
+    /// Pairs that were not observed.
     pub(crate) fn missing(&self) -> Vec<String> {
         let labels: BTreeSet<_> = self.runs.keys().map(|(_, label)| *label).collect();
         let mut missing = vec![];
@@ -152,7 +152,7 @@ fn reason(refused: &RequestRefused) -> &'static str {
     }
 }
 
-/// A status in the word that the ledger uses.
+/// The ledger's name of a status.
 fn word(status: &impl serde::Serialize) -> String {
     serde_json::to_value(status).ok().and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_default()
 }

@@ -1,7 +1,8 @@
-//! What a request for permission covers: the tool call in it, completed by what was told about the call before.
+//! The subject of a permission request: the tool call in it, completed from earlier updates about the call.
 //!
-//! The protocol lets a request leave out what an earlier update said. What was said is remembered, within a bound; a
-//! request about a call whose input is no longer known cannot be shown, and so it is not put to a person.
+//! The protocol allows a request to omit fields that an earlier update contained. Updates are therefore remembered,
+//! within a limit. A request about a call whose input was dropped cannot be shown completely, so it is not put to a
+//! person.
 
 use std::collections::BTreeMap;
 
@@ -14,19 +15,19 @@ use serde_json::value::RawValue;
 use super::native::part;
 use crate::covered::{self, JsonFields, JsonItems};
 
-/// The most that is remembered of all calls, in bytes.
+/// Size limit of all remembered calls, in bytes.
 const MAX_REMEMBERED_BYTES: usize = 4 << 20;
-/// The most calls that are remembered.
+/// Maximum number of remembered calls.
 const MAX_REMEMBERED_CALLS: usize = 1_000;
 
-/// The longest id of a call that is remembered.
+/// Maximum length of a remembered call's id, in bytes.
 const MAX_ID_BYTES: usize = 1 << 10;
 
-/// What was told about calls that are not over, by their ids.
+/// Announced calls that have not ended, by their ids.
 #[derive(Debug, Default, serde::Serialize, serde::Deserialize)]
 pub(super) struct AnnouncedCalls {
     calls: BTreeMap<String, AnnouncedCall>,
-    /// Whether there were more calls in this turn than can be remembered.
+    /// Whether calls of this turn were dropped because of the limits.
     lost: bool,
 }
 
@@ -34,17 +35,17 @@ pub(super) struct AnnouncedCalls {
 struct AnnouncedCall {
     raw_input: Option<Box<RawValue>>,
     content: Option<Box<RawValue>>,
-    /// Whether something about it was too much to be remembered.
+    /// Whether a part of the call was dropped because of the limits.
     #[serde(default)]
     lost: bool,
 }
 
-/// A request leaves out what was too much to be remembered.
+/// A request omits fields that were dropped because of the limits.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct IncompleteRequest;
 
 impl AnnouncedCalls {
-    /// The agent tells about a call.
+    /// Remembers an update about a call.
     pub(super) fn tell(&mut self, id: &str, raw_input: Option<&RawValue>, content: Option<&RawValue>) {
         if raw_input.is_none() && content.is_none() {
             return;
@@ -74,19 +75,19 @@ impl AnnouncedCalls {
         }
     }
 
-    /// A call is over.
+    /// Removes a call that has ended.
     pub(super) fn over(&mut self, id: &str) {
         self.calls.remove(id);
     }
 
-    /// The turn is over.
+    /// Removes all calls at the end of a turn.
     pub(super) fn forget(&mut self) {
         self.calls.clear();
         self.lost = false;
     }
 }
 
-/// A text in the content of a call.
+/// A text block in the content of a call.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct AcpTextContent {
@@ -103,7 +104,7 @@ struct AcpTextBlock {
     text: String,
 }
 
-/// What a call covers, with everything that the agent told about it.
+/// The subject of a request, completed from the announced call.
 pub(super) fn context(
     call: Option<&RawValue>,
     announced: &AnnouncedCalls,
@@ -116,7 +117,7 @@ pub(super) fn context(
         None => JsonFields::default(),
     };
     let id = call_fields.take_texts(["toolCallId"]).map(|[id]| id).unwrap_or_default();
-    // It is always waiting, and says nothing about what it does.
+    // The status of a requested call is always pending and carries no information.
     let _status = call_fields.take_texts(["status"]);
     let told = announced.calls.get(&id);
     let own_input = call_fields.take("rawInput").filter(|raw| raw.get() != "null");
@@ -171,7 +172,7 @@ fn unnamed(input: Vec<RequestField>) -> ApprovalSubject {
     ApprovalSubject::Tool { name: "this tool".to_owned(), input }
 }
 
-/// The command of an input, if it has one.
+/// The command in the input of a call, if there is one.
 fn command(fields: &mut JsonFields<'_>) -> Option<CommandLine> {
     if let Some([shell]) = fields.take_texts(["command"]) {
         return Some(CommandLine::Shell(shell));
@@ -180,7 +181,7 @@ fn command(fields: &mut JsonFields<'_>) -> Option<CommandLine> {
     Some(CommandLine::Argv(argv))
 }
 
-/// The changes of files in a call's content, and everything else in it.
+/// The file changes in the content of a call, and its other parts.
 fn parts(content: &RawValue) -> (Vec<FileChange>, Vec<RequestField>) {
     let Some(items) = JsonItems::of(content) else {
         return (vec![], vec![covered::field("content", content)]);
@@ -202,7 +203,7 @@ fn parts(content: &RawValue) -> (Vec<FileChange>, Vec<RequestField>) {
     (files, rest)
 }
 
-/// The change of a file, and what else is said about it.
+/// The change of a file, and the remaining fields.
 fn changed(item: &RawValue) -> Option<(FileChange, Vec<RequestField>)> {
     let mut fields = JsonFields::of(item)?;
     let [kind, path, new] = fields.take_texts(["type", "path", "newText"])?;

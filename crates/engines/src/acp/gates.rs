@@ -1,7 +1,6 @@
-//! Requests for permission: what a person is asked, and which of the agent's options the answer means.
+//! Permission requests: the question to the person, and the agent's option that matches the answer.
 //!
-//! Only options for this once are ever shown or chosen. An agent that offers none gets no option, which the protocol
-//! calls cancelled.
+//! Only options that apply once are shown or chosen. If an agent offers none, the response is `cancelled`.
 
 use std::{
     collections::{BTreeMap, hash_map::DefaultHasher},
@@ -23,17 +22,17 @@ use super::{
 };
 use crate::covered::JsonItems;
 
-/// The longest label of an option, in characters.
+/// Maximum length of an option's label, in characters.
 const MAX_LABEL_CHARS: usize = 200;
 
-/// The requests of one process.
+/// The permission requests of one process.
 #[derive(Debug, Default, serde::Serialize, serde::Deserialize)]
 pub(super) struct AcpGates {
     /// The requests of the present turn, the last one of each name.
     known: Vec<AcpGate>,
-    /// By JSON-RPC id: how often it meant another request, and what it means now.
+    /// By JSON-RPC id: the number of earlier requests with this id, and the present one.
     ids: BTreeMap<String, RequestIdUse>,
-    /// What the agent told about the calls that requests may be about.
+    /// Announced calls that requests may refer to.
     #[serde(default)]
     pub(super) announced: AnnouncedCalls,
 }
@@ -55,10 +54,10 @@ struct RequestIdUse {
 }
 
 impl AcpGates {
-    /// A request has arrived. Returns our name for it and what a person is asked.
+    /// Adds a request. Returns its gate name and the question to the person.
     ///
-    /// Its name is the agent's id for it. Some agents use an id again, and an answer must not be taken for the answer
-    /// to another request: so an id that means something new gets a number.
+    /// The gate name is the agent's id. Some agents reuse ids, and an answer must not be applied to another request. A
+    /// reused id therefore gets a number.
     pub(super) fn open(
         &mut self,
         turn: u32,
@@ -98,7 +97,7 @@ impl AcpGates {
         Ok((name, question))
     }
 
-    /// The bytes that answer a request.
+    /// The response to a request.
     pub(super) fn answer(&mut self, answer: &GateAnswer<'_>) -> Result<Vec<u8>, UnsupportedOperation> {
         let gate = self.known.iter_mut().find(|gate| gate.name == answer.gate).ok_or_else(|| {
             UnsupportedOperation::Refused {
@@ -113,13 +112,13 @@ impl AcpGates {
         Ok(words::permission(&gate.id, option))
     }
 
-    /// The agent no longer wants an answer to the request with this id. Returns our name for it.
+    /// Removes a request that the agent has cancelled. Returns its gate name.
     pub(super) fn withdraw(&mut self, id: &RawValue) -> Option<String> {
         let at = self.known.iter().rposition(|gate| gate.id.get() == id.get())?;
         Some(self.known.remove(at).name)
     }
 
-    /// The bytes that tell the agent that nobody will answer what is still open.
+    /// The responses that cancel all open requests.
     pub(super) fn cancel(&mut self) -> Vec<u8> {
         let open = self.known.iter_mut().filter(|gate| !gate.answered);
         open.flat_map(|gate| {
@@ -133,7 +132,7 @@ impl AcpGates {
         self.known.iter().any(|gate| !gate.answered)
     }
 
-    /// The turn is over: its requests are moot.
+    /// Removes all requests at the end of a turn.
     pub(super) fn forget(&mut self) {
         self.known.clear();
         self.announced.forget();
@@ -146,13 +145,13 @@ fn offered<'a>(asked: &RequestPermissionParams<'a>) -> Vec<PermissionOption<'a>>
     items.0.into_iter().filter_map(|raw| part(Some(raw))).collect()
 }
 
-/// The option that refuses, if there is one.
+/// The option that rejects, if there is one.
 pub(super) fn rejecting(asked: &RequestPermissionParams<'_>) -> Option<String> {
     let rejects = |option: &PermissionOption<'_>| option.kind.as_deref() == Some("reject_once");
     offered(asked).into_iter().find(rejects).map(|option| option.option_id.into_owned())
 }
 
-/// The option's own words, so that choosing them is understood as the yes or no that they mean.
+/// The option's own label, extended if needed so that it is recognised as a yes or a no.
 fn label(name: &str, word: &str) -> String {
     const YES: [&str; 6] = ["yes", "allow", "approve", "accept", "ok", "confirm"];
     let name: String = EscapedLabel(name).to_string().chars().take(MAX_LABEL_CHARS).collect();

@@ -1,12 +1,12 @@
-//! How an agent is started: its command, and the first words of the conversation.
+//! Starts an ACP agent: its command, and the first request.
 //!
-//! A session is not loaded in the minute in which it was begun. One agent names a session's file by that minute, and
-//! loading it again in the same minute empties the file: the session is lost for good. Which agent a configured
-//! command really starts is only known when it runs, behind a wrapper perhaps, so the rule holds for all agents that
-//! offer `session/load` alone. It costs them a wait of a minute at most, once in a session's life; the other choice, a
-//! setting that the owner would have to know of, costs those who did not know their session. An agent that offers
-//! `session/resume` is not that one and is started at once: the run holds a slot meanwhile. An adapter that knows its
-//! agent need not use the rule.
+//! A session is not loaded in the minute in which it was created. One agent names a session's file by that minute, and
+//! loading the session in the same minute truncates the file and loses the session. A configured command may be a
+//! wrapper, so the agent behind it is unknown before it runs. The rule therefore applies to all agents that only offer
+//! `session/load`. It costs them a wait of at most one minute, once per session. The alternative is a setting, which
+//! would cost users who do not know it their session. Agents that offer `session/resume` do not have this defect and
+//! are started at once, because the run holds a slot during the wait. An adapter that knows its agent need not use the
+//! rule.
 
 use abide_domain::time::Timestamp;
 use abide_ports::engine::{LaunchContext, ProcessSpec, ProcessStdin, UnsupportedOperation};
@@ -16,10 +16,11 @@ use super::words;
 const SECOND: i64 = 1_000_000;
 const MINUTE: i64 = 60 * SECOND;
 
-/// What the probe says of an agent that resumes a session without loading it.
+/// Part of the probe's result for agents that can resume a session without loading it.
 pub(super) const OFFERS_RESUME: &str = "it offers session/resume";
 
-/// How long after its noted beginning a session may have made its file: the program has to start first.
+/// Maximum time between the recorded start of a session and the creation of its file, because the program has to start
+/// first.
 const LATE: i64 = 10 * SECOND;
 
 pub(super) fn launch(order: &LaunchContext<'_>) -> Result<ProcessSpec, UnsupportedOperation> {
@@ -36,12 +37,12 @@ pub(super) fn launch(order: &LaunchContext<'_>) -> Result<ProcessSpec, Unsupport
     })
 }
 
-/// What every agent reads first.
+/// The first request to each agent.
 pub(crate) fn opening() -> ProcessStdin {
     ProcessStdin::Open(words::initialize())
 }
 
-/// The time before which the session of this order must not be loaded.
+/// The time before which the session of this launch must not be loaded.
 pub(crate) fn not_before(order: &LaunchContext<'_>) -> Option<Timestamp> {
     if order.resume_detail.starts_with(OFFERS_RESUME) {
         return None;

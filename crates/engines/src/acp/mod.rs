@@ -1,10 +1,10 @@
-//! Any agent that speaks the Agent Client Protocol, by the command that the owner configured.
+//! The adapter for agents of the Agent Client Protocol with a configured command.
 //!
-//! The protocol is JSON-RPC 2.0, one message on a line, over the agent's standard input and output. Adapters of
-//! programs that can also be held through this protocol use [`interpreter`] and [`launch::opening`] for that form.
+//! The protocol is JSON-RPC 2.0 with one message per line on standard input and output. Adapters of programs that can
+//! also be held through this protocol use [`interpreter`] and [`launch::opening`] for that form.
 //!
-//! What a sandbox becomes is said in `wishes.rs`. An adapter that settles the sandbox by its own means leaves it out of
-//! the order that it gives to [`interpreter`].
+//! The mapping of sandboxes is in `wishes.rs`. An adapter that sets the sandbox by other means removes it from the
+//! context that it passes to [`interpreter`].
 
 mod call;
 mod gates;
@@ -31,12 +31,12 @@ use reader::AcpReader;
 
 use crate::{failing::complaint, tongue::LineInterpreter};
 
-/// The conversation with an agent that was started by this order and reads [`launch::opening`] first.
+/// An interpreter for an agent that was started with this context and reads [`launch::opening`] first.
 pub(crate) fn interpreter(order: &LaunchContext<'_>) -> Box<dyn ProcessInterpreter> {
     Box::new(LineInterpreter::new(AcpReader::new(order)))
 }
 
-/// A configured agent.
+/// A configured ACP agent.
 #[derive(Debug)]
 pub(crate) struct AcpEngine {
     name: String,
@@ -44,12 +44,11 @@ pub(crate) struct AcpEngine {
 }
 
 impl AcpEngine {
-    /// The agent of this name, started so.
     pub(crate) fn new(name: &str, installation: EngineInstallation) -> Self {
         Self { name: name.to_owned(), installation }
     }
 
-    /// What is known of an agent that did not answer. Only a missing one is rejected (A3).
+    /// The health of an agent that did not respond. Only a missing program is rejected (A3).
     fn unanswered(&self, observed: &ProbeResult) -> EngineHealth {
         let name = &self.name;
         let detail = match observed {
@@ -98,7 +97,7 @@ impl Engine for AcpEngine {
         vec![ProbeCommand {
             env: installation.env.clone().into_iter().collect(),
             stdin: words::initialize(),
-            // The end of the first line that is an object.
+            // The end of the first line that is a JSON object.
             until: Some("}\n".to_owned()),
             ..ProbeCommand::command(argv)
         }]
@@ -147,7 +146,7 @@ impl Engine for AcpEngine {
     }
 }
 
-/// Why the agent cannot be used, if its program is missing.
+/// The failure for a missing program.
 fn missing(name: &str, observed: &ProbeResult) -> Option<RunFailure> {
     let ProbeResult::NotFound { reason } = observed else { return None };
     let message =
@@ -155,7 +154,7 @@ fn missing(name: &str, observed: &ProbeResult) -> Option<RunFailure> {
     Some(RunFailure::new(FailureCode::EngineNotFound, message))
 }
 
-/// The answer to `initialize`, if this line is one.
+/// Parses a line as the response to `initialize`.
 fn greeting(line: &str) -> Option<InitializeResult<'_>> {
     let message: AcpMessage<'_> = serde_json::from_str(line).ok()?;
     let id: u64 = message.id?.get().parse().ok()?;

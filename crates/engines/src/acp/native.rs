@@ -1,6 +1,6 @@
-//! How the lines of the Agent Client Protocol look, as far as they are read. What is not named here is skipped unread.
+//! The messages of the Agent Client Protocol, as far as they are read. Other fields are skipped.
 //!
-//! Whatever an agent might leave out or send as `null` is optional here: the protocol is young and agents differ.
+//! Fields that an agent might omit or send as `null` are optional, because the protocol is young and agents differ.
 
 use std::{borrow::Cow, collections::BTreeMap};
 
@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 /// Any line: a request, a notification or a response of JSON-RPC 2.0.
 #[derive(Debug, Deserialize)]
 pub(super) struct AcpMessage<'a> {
-    /// As it stands on the line; it is sent back in exactly these bytes.
+    /// The raw JSON, because the response must repeat it byte for byte.
     #[serde(borrow)]
     pub(super) id: Option<&'a RawValue>,
     #[serde(borrow)]
@@ -23,7 +23,7 @@ pub(super) struct AcpMessage<'a> {
     pub(super) error: Option<&'a RawValue>,
 }
 
-/// A piece of a message, which is most of what agents say: read at one go. Whatever it does not fit is read as a
+/// A chunk of a message, which is the most frequent line, parsed in one pass. Lines that do not match are parsed as an
 /// [`AcpMessage`].
 #[derive(Debug, Deserialize)]
 pub(super) struct AcpChunk<'a> {
@@ -53,7 +53,7 @@ pub(super) struct ChunkUpdate<'a> {
     pub(super) content: ContentBlock<'a>,
 }
 
-/// A `session/update` of any kind, read at one go. Whatever it does not fit is read as a [`AcpMessage`].
+/// A `session/update` of any kind, parsed in one pass. Lines that do not match are parsed as an [`AcpMessage`].
 #[derive(Debug, Deserialize)]
 pub(super) struct UpdateLine<'a> {
     #[serde(borrow)]
@@ -64,13 +64,13 @@ pub(super) struct UpdateLine<'a> {
     pub(super) params: SessionUpdateParams<'a>,
 }
 
-/// Whether a line is likely to be a [`AcpChunk`], from how it begins. It is a guess, and both errors cost only time.
+/// Whether a line is likely to be an [`AcpChunk`], judged by its beginning. A wrong guess costs only time.
 pub(super) fn looks_like_chunk(line: &[u8]) -> bool {
     let beginning = line.get(..GUESSED).unwrap_or(line);
     memchr::memmem::find(beginning, b"agent_message_chunk").is_some()
 }
 
-/// Further from the beginning than the kind of an update stands in anything that was recorded.
+/// In bytes. In all recordings the kind of an update is within this prefix.
 const GUESSED: usize = 300;
 
 /// The `error` of a response.
@@ -83,7 +83,7 @@ pub(super) struct AcpError<'a> {
     pub(super) data: Option<&'a RawValue>,
 }
 
-/// What agents put into the `data` of an error.
+/// Fields that agents put into the `data` of an error.
 #[derive(Debug, Deserialize)]
 pub(super) struct AcpErrorData<'a> {
     #[serde(borrow)]
@@ -92,17 +92,17 @@ pub(super) struct AcpErrorData<'a> {
     pub(super) message: Option<Cow<'a, str>>,
 }
 
-/// How an agent goes on with a session.
+/// The method that reopens a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ReopenMethod {
-    /// Without telling its history.
+    /// Without a replay of the history.
     Resume,
-    /// It tells the history first.
+    /// With a replay of the history.
     Load,
 }
 
 impl ReopenMethod {
-    /// The way that it offers, the one without history first.
+    /// The method that the agent offers; `Resume` is preferred.
     pub(super) fn offered(greeted: &InitializeResult<'_>) -> Option<Self> {
         let capabilities = greeted.agent_capabilities.as_ref()?;
         let resume = capabilities.session_capabilities.as_ref().and_then(|session| session.resume);
@@ -202,7 +202,7 @@ pub(super) struct SessionModel<'a> {
     pub(super) name: Option<Cow<'a, str>>,
 }
 
-/// Something about a session that can be chosen from a list.
+/// A configuration option of a session with a list of values.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct ConfigOption<'a> {
@@ -216,7 +216,7 @@ pub(super) struct ConfigOption<'a> {
     pub(super) options: Vec<ConfigValue<'a>>,
 }
 
-/// A value of such a list, or a group of values.
+/// A value of an option, or a group of values.
 #[derive(Debug, Deserialize)]
 pub(super) struct ConfigValue<'a> {
     #[serde(borrow)]
@@ -247,7 +247,7 @@ pub(super) struct SessionUpdateParams<'a> {
     pub(super) update: SessionUpdate<'a>,
 }
 
-/// The parts of all kinds of updates.
+/// The fields of all kinds of updates.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct SessionUpdate<'a> {
@@ -271,7 +271,7 @@ pub(super) struct SessionUpdate<'a> {
     pub(super) meta: Option<&'a RawValue>,
 }
 
-/// What an agent adds about its thread, under a name of its own choosing.
+/// Additional information about the agent's thread, under a name of the agent's choice.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct UpdateMeta<'a> {
@@ -279,7 +279,6 @@ pub(super) struct UpdateMeta<'a> {
     pub(super) thread_status: Option<ThreadStatus<'a>>,
 }
 
-/// How a thread is.
 #[derive(Debug, Deserialize)]
 pub(super) struct ThreadStatus<'a> {
     #[serde(borrow, rename = "type")]
@@ -287,7 +286,7 @@ pub(super) struct ThreadStatus<'a> {
 }
 
 impl SessionUpdate<'_> {
-    /// How the agent says that its thread is, if it does.
+    /// The status of the agent's thread, if the agent reports it.
     pub(super) fn thread_status(&self) -> Option<String> {
         let additions: BTreeMap<&str, &RawValue> = serde_json::from_str(self.meta?.get()).ok()?;
         let told =
@@ -296,7 +295,6 @@ impl SessionUpdate<'_> {
     }
 }
 
-/// A piece of content.
 #[derive(Debug, Deserialize)]
 pub(super) struct ContentBlock<'a> {
     #[serde(borrow, default)]
@@ -340,7 +338,7 @@ pub(super) struct CancelRequestParams<'a> {
     pub(super) request_id: &'a RawValue,
 }
 
-/// Reads a part of a line, if it looks as we think.
+/// Parses a part of a line; `None` if it does not match.
 pub(super) fn part<'a, T: Deserialize<'a>>(raw: Option<&'a RawValue>) -> Option<T> {
     serde_json::from_str(raw?.get()).ok()
 }

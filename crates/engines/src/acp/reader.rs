@@ -1,10 +1,10 @@
-//! The conversation with an agent: greeting, session, settings, and then one prompt after the other.
+//! The conversation with an ACP agent: handshake, session, settings, then one prompt after the other.
 //!
-//! What an agent tells before its first prompt is a session's history and never an answer. Some agents go on telling
-//! history after they said that the session is loaded, and begin each earlier message with the person's words: so a
-//! person's words also begin the answer anew.
+//! Messages before the first prompt are the session's history and never an answer. Some agents continue to replay
+//! history after they reported the session as loaded. They begin each earlier exchange with the user's message, so a
+//! user message also resets the answer.
 //!
-//! The answer of a turn is the last message in it: what is said before a tool is used is told to those who watch.
+//! The answer of a turn is its last message. Text before a tool call is reported as progress.
 
 use std::{borrow::Cow, collections::BTreeMap};
 
@@ -37,13 +37,13 @@ use crate::{
     tongue::{FactSink, LineProtocol, LongLine, extend},
 };
 
-/// How many tools at work are remembered by their titles.
+/// Maximum number of running tools whose titles are remembered.
 const MAX_TOOLS: usize = 1_000;
 
 mod failure;
 mod long;
 
-/// What has been heard of one process.
+/// The state of the conversation with one process.
 #[derive(Debug, serde::Serialize, serde::Deserialize)]
 pub(super) struct AcpReader {
     workspace: String,
@@ -53,47 +53,48 @@ pub(super) struct AcpReader {
     wishes: SessionPreferences,
     phase: AcpPhase,
     session: Option<String>,
-    /// How the agent lets people log in.
+    /// The login methods that the agent offers.
     logins: String,
-    /// The last turn that is over.
+    /// The last turn that has ended.
     ended: u32,
-    /// The last turn that was given by [`LineProtocol::say`]; only for [`LineProtocol::status`], as it is not known from bytes.
+    /// The last turn that [`LineProtocol::say`] started; only for [`LineProtocol::status`], because it is not derived
+    /// from output.
     said: u32,
     turn: AcpTurn,
     gates: AcpGates,
 }
 
-/// How far the conversation is.
+/// The phase of the conversation.
 #[derive(Debug, serde::Serialize, serde::Deserialize)]
 enum AcpPhase {
-    /// `initialize` is not answered yet.
+    /// Waits for the response to `initialize`.
     Greeting,
-    /// The session is not open yet.
+    /// Waits until the session is open.
     Opening {
-        /// Its history is told meanwhile.
+        /// Whether the agent replays the history.
         replays: bool,
     },
-    /// These are set, and this many of them are done.
+    /// Applies these settings; the number counts those that are done.
     Setting(Vec<SessionSetting>, usize),
-    /// Prompts are taken.
+    /// Accepts prompts.
     Talking,
-    /// It failed before the first prompt was sent; no other will be.
+    /// Failed before the first prompt was sent; accepts no other.
     Broken,
 }
 
-/// What was heard in the present turn.
+/// The state of the present turn.
 #[derive(Debug, Default, serde::Serialize, serde::Deserialize)]
 struct AcpTurn {
     heard: bool,
     answer: String,
-    /// The message that the answer is.
+    /// The message that becomes the answer.
     message: Option<String>,
-    /// The next piece of text begins another message.
+    /// Whether the next chunk of text begins another message.
     interrupted: bool,
     thinks: bool,
-    /// The agent says that its thread is in error.
+    /// Whether the agent has reported an error of its thread.
     is_broken: bool,
-    /// The titles of tools at work.
+    /// The titles of running tools, by id.
     tools: BTreeMap<String, String>,
 }
 
@@ -117,7 +118,7 @@ impl AcpReader {
         }
     }
 
-    /// Reads a line, if it is one of those that we know.
+    /// Processes a line; `None` if it is unknown.
     fn known(&mut self, line: &[u8], facts: &mut FactSink) -> Option<()> {
         if matches!(self.phase, AcpPhase::Talking) {
             if looks_like_chunk(line) && self.is_plain_text(line, facts).is_some() {
@@ -153,7 +154,7 @@ impl AcpReader {
         Some(())
     }
 
-    /// Reads a piece of our session's present message, if the line is one.
+    /// Processes a chunk of the session's present message; `None` if the line is not one.
     fn is_plain_text(&mut self, line: &[u8], facts: &mut FactSink) -> Option<()> {
         let AcpChunk { method, params } = serde_json::from_slice(line).ok()?;
         let (update, ours) = (params.update, self.session.as_deref());
@@ -168,7 +169,7 @@ impl AcpReader {
         Some(())
     }
 
-    /// A response to one of our requests.
+    /// Processes a response to one of our requests.
     fn answered(
         &mut self,
         id: u64,
@@ -258,7 +259,7 @@ impl AcpReader {
 
     fn opened(&mut self, opened: &OpenSessionResult<'_>, replays: bool, facts: &mut FactSink) {
         let announced = opened.session_id.as_deref().map(str::to_owned);
-        // Who loads a session does not name it again.
+        // The response to a load request does not repeat the session id.
         let Some(session) = announced.or_else(|| self.resumes.clone()).filter(|id| !id.is_empty()) else {
             let message = "the agent opened a session without telling its id";
             return self.give_up(RunFailure::new(FailureCode::EngineFailed, message), facts);
@@ -274,7 +275,7 @@ impl AcpReader {
         }
     }
 
-    /// Sends the next setting, or the first prompt if all are done.
+    /// Sends the next setting, or the first prompt after the last setting.
     fn go_on(&mut self, facts: &mut FactSink) {
         let next = match &self.phase {
             AcpPhase::Setting(settings, done) => settings.get(*done),
@@ -312,13 +313,13 @@ impl AcpReader {
                 self.turn.told(&update, facts);
             }
             "user_message_chunk" if tells => self.turn.begin_anew(),
-            // An agent may end its turn as if all were well and give the error as its answer, but it says so here.
+            // An agent may end its turn normally and return the error as its answer, but it reports the error here.
             "session_info_update" if tells => {
                 if let Some(status) = update.thread_status() {
                     self.turn.is_broken = status == "systemError";
                 }
             }
-            // History, another agent's doings, and what only editors show.
+            // History, updates of other sessions, and updates that only editors show.
             "agent_message_chunk"
             | "agent_thought_chunk"
             | "tool_call"
@@ -335,7 +336,7 @@ impl AcpReader {
         Some(())
     }
 
-    /// The agent asks for something.
+    /// Processes a request of the agent.
     fn asked(&mut self, method: &str, id: &RawValue, params: Option<&RawValue>, facts: &mut FactSink) {
         if method != "session/request_permission" {
             return facts.say(FactKind::Write(words::not_offered(id)));
@@ -354,7 +355,7 @@ impl AcpReader {
                     }
                 }
             }
-            // Nobody can be asked about a turn that has not begun, or about something that cannot be read.
+            // A person cannot be asked before a turn has begun, or about a request that cannot be parsed.
             (
                 AcpPhase::Talking
                 | AcpPhase::Greeting
@@ -366,7 +367,7 @@ impl AcpReader {
         }
     }
 
-    /// How a turn ended; none if with an answer.
+    /// The outcome for a stop reason; `None` if the turn ended with an answer.
     fn stopped(&self, reason: Option<Cow<'_, str>>) -> Option<TurnOutcome> {
         let why = match reason.as_deref() {
             Some("end_turn") => return None,
@@ -385,7 +386,7 @@ impl AcpReader {
         Some(TurnOutcome::Failed { failure: RunFailure::new(FailureCode::EngineFailed, why) })
     }
 
-    /// It cannot go on; nothing that comes after this counts.
+    /// Ends the conversation with a failure; later lines are ignored.
     fn give_up(&mut self, failure: RunFailure, facts: &mut FactSink) {
         self.phase = AcpPhase::Broken;
         self.ended = 1;
@@ -440,7 +441,7 @@ impl AcpTurn {
         facts.say(FactKind::Text(text.into_owned()));
     }
 
-    /// What is new about a tool.
+    /// The progress text of a tool update.
     fn tool(&mut self, update: &SessionUpdate<'_>) -> Option<String> {
         let id = update.tool_call_id.as_deref().unwrap_or_default();
         let title = update.title.as_deref().filter(|title| !title.is_empty());
@@ -533,7 +534,7 @@ impl LineProtocol for AcpReader {
                 bytes.extend(self.gates.cancel());
                 InterruptMethod::Write(bytes)
             }
-            // There is no turn yet that could be cancelled, and the prompt would still be sent.
+            // There is no turn to cancel yet, and the prompt would still be sent.
             (
                 AcpPhase::Greeting
                 | AcpPhase::Opening { .. }

@@ -1,4 +1,4 @@
-//! What the conversation makes of lines that no recording shows.
+//! The conversation with lines that do not occur in recordings.
 
 use abide_domain::{
     approval::{ApprovalVerdict, verdict_of},
@@ -50,14 +50,14 @@ fn resumed() -> LaunchSession {
     })
 }
 
-/// A conversation in which these lines were heard, and what they said.
+/// A conversation after these lines, and the facts that they produced.
 fn heard(session: &LaunchSession, lines: &[&str]) -> (Box<dyn ProcessInterpreter>, Vec<EngineFact>) {
     let mut interpreter = interpreter(&order(&EngineInstallation::named("agent"), session));
     let said = lines.iter().flat_map(|line| interpreter.feed(format!("{line}\n").as_bytes())).collect();
     (interpreter, said)
 }
 
-/// How the turns of a new session end in which these lines were heard after the greeting.
+/// The outcomes of the turns of a new session with these lines after the handshake.
 fn endings(lines: &[&str]) -> Vec<TurnOutcome> {
     let (_, said) = heard(&LaunchSession::New, &[&[GREETED, OPENED], lines].concat());
     let endings = said.into_iter().filter_map(|said| match said.what {
@@ -272,7 +272,7 @@ fn a_session_is_not_loaded_in_the_minute_of_its_birth() {
     assert_eq!(not_before(&begun(125)), Some(Timestamp(181_000_000)));
     assert_eq!(not_before(&begun(179)), Some(Timestamp(241_000_000)), "its file may be made a minute later");
     assert_eq!(not_before(&order(&installation, &session)), None);
-    // It would hold its slot for nothing (A8).
+    // A wait would hold the run's slot without need (A8).
     let resumes = LaunchContext { resume_detail: "it offers session/resume; logins: none", ..begun(125) };
     assert_eq!(not_before(&resumes), None);
 }
@@ -356,12 +356,12 @@ fn what_was_told_about_a_call_before_is_shown_with_the_request() {
     assert!(asked_about(&[&long], r#"{"toolCallId":"d","title":"other"}"#).is_some());
 }
 
-/// A line of more than 16 MiB that begins like this.
+/// A line of more than 16 MiB with this beginning.
 fn long(head: &str) -> String {
     format!("{head}{}", "x".repeat(17 << 20))
 }
 
-/// Issue 14: a turn never waits for ever because a line is too long.
+/// Issue 14: a turn must not wait forever because a line is too long.
 #[test]
 fn a_request_that_is_too_long_is_refused_under_its_id() {
     for id in ["7", "\"a-b\""] {
@@ -398,7 +398,7 @@ fn a_turn_fails_that_cannot_go_on_without_a_line_that_is_too_long() {
         let ended = endings(&[&long(head), &update("agent_message_chunk", "answer"), done]);
         assert!(matches!(ended.as_slice(), [TurnOutcome::Completed { .. }]), "{head}: {ended:?}");
     }
-    // Before the first prompt is sent, it is known as a failure too.
+    // Before the first prompt is sent, the long line is a failure too.
     let (_, said) = heard(&LaunchSession::New, &[&long(r#"{"jsonrpc":"2.0","id":1,"result":{"x":""#)]);
     assert!(
         matches!(said.last(), Some(EngineFact { what: FactKind::Ended { turn: 1, .. }, .. })),

@@ -1,8 +1,8 @@
-//! What a run wants of a session, in the modes and models that the agent lists.
+//! Maps the settings of a run to the modes and models that the agent lists.
 //!
-//! Modes have no meaning in the protocol, only names, so they are recognised by the names that agents use, and a mode
-//! that is not recognised is never chosen. `plan` and `default` mean different things to different agents (with one,
-//! commands run freely while it plans), so these count only if the mode's description says what is needed:
+//! The protocol defines no meaning for modes, so they are recognised by the names that agents use. A mode that is not
+//! recognised is never chosen. `plan` and `default` have different meanings in different agents (in one of them, `plan`
+//! runs commands freely). They are used only if the mode's description confirms the meaning:
 //!
 //! | sandbox | the first of these that the agent lists |
 //! |---|---|
@@ -11,9 +11,9 @@
 //! | danger-full-access | `agent-full-access`, `full-access`, `bypassPermissions`, `yolo`; else the mode stays |
 //! | none | the mode stays, except `agent` and `auto`: see below |
 //!
-//! An agent that lists none of them for the first two cannot be trusted with the run, and the turn fails: it would
-//! be wider than wanted. In the modes `agent` and `auto` another model gives the permissions that are asked for, and
-//! nobody ever hears of it. Only a person approves, so a run that may ask leaves them for a mode that does.
+//! If an agent lists none of them for the first two sandboxes, the turn fails, because its permissions would be too
+//! wide. In the modes `agent` and `auto`, another model grants permissions without asking a person. Only a person may
+//! approve, so a run that may ask replaces these modes by one that asks.
 
 use abide_domain::settings::ExecutionMode;
 use abide_ports::engine::{LaunchContext, SandboxMode};
@@ -23,12 +23,12 @@ use super::{
     words,
 };
 
-/// What a mode is recognised by.
+/// The criterion that recognises a mode.
 #[derive(Clone, Copy, Debug)]
 enum ModePattern {
-    /// Its name, without what agents spell differently.
+    /// The normalised name.
     Named(&'static str),
-    /// A name that means something only together with one of these in its description.
+    /// The normalised name, together with one of these phrases in the description.
     Described(&'static str, &'static [&'static str]),
 }
 
@@ -63,7 +63,7 @@ const A_PERSON_IS_ASKED: &[ModePattern] =
     &[Named("workspacewrite"), Described("default", ASKS), Described("manual", ASKS)];
 const A_MODEL_APPROVES: [&str; 2] = ["agent", "auto"];
 
-/// What a run wants.
+/// The settings that a run requests.
 #[derive(Debug, serde::Serialize, serde::Deserialize)]
 pub(super) struct SessionPreferences {
     sandbox: Option<SandboxMode>,
@@ -71,24 +71,22 @@ pub(super) struct SessionPreferences {
     may_ask: bool,
 }
 
-/// Something to be set before the first prompt.
+/// A request that is sent before the first prompt.
 #[derive(Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub(super) struct SessionSetting {
-    /// The request.
     pub(super) request: Vec<u8>,
-    /// What it sets, for people; nothing if it does not matter whether the agent takes it.
+    /// The setting's description for error messages; `None` if a refusal does not matter.
     pub(super) wanted: Option<String>,
 }
 
-/// A list of modes, and how one is chosen.
+/// The modes of a session, and the request that sets one.
 struct ModeList<'a> {
-    /// Set by `session/set_mode`, or else by this configuration option.
+    /// `None` if modes are set by `session/set_mode`; otherwise the id of the configuration option.
     config_id: Option<&'a str>,
     current: Option<&'a str>,
     modes: Vec<ListedMode<'a>>,
 }
 
-/// A mode, and what the agent says about it.
 struct ListedMode<'a> {
     id: &'a str,
     description: &'a str,
@@ -103,7 +101,7 @@ impl SessionPreferences {
         }
     }
 
-    /// What has to be set in the session that was opened; or why it cannot be as wanted.
+    /// The settings to apply to the opened session, or the reason why the requested ones are not possible.
     pub(super) fn settings(
         &self,
         session: &str,
@@ -123,14 +121,14 @@ impl SessionPreferences {
         if let (true, true, Some(list)) = (replayed, settings.is_empty(), &modes)
             && let Some(current) = list.current
         {
-            // Some agents go on telling the session's history after they said that it is loaded. What comes after
-            // the answer to one more request is no history.
+            // Some agents continue to replay history after the session is loaded. Messages after the response to one
+            // more request are not history.
             settings.push(list.choose(0, session, current, None));
         }
         Ok(settings)
     }
 
-    /// The mode to be set, if another one than the present.
+    /// The mode to set, if it differs from the present one.
     fn mode<'a>(&self, list: Option<&ModeList<'a>>) -> Result<Option<&'a str>, String> {
         let current = list.and_then(|list| list.current);
         let modes = list.map(|list| list.modes.as_slice()).unwrap_or_default();
@@ -209,7 +207,7 @@ fn mode_list<'a>(opened: &'a OpenSessionResult<'_>, options: &'a [ConfigOption<'
     })
 }
 
-/// The request that chooses the model, if it is not chosen already.
+/// The request that sets the model, if it differs from the present one.
 fn model(
     index: usize,
     session: &str,
@@ -234,7 +232,7 @@ fn model(
     }
     match (&opened.models, option) {
         (Some(models), _) if models.current_model_id.as_deref() == Some(wanted) => Ok(None),
-        // Lists are not always complete: what is not on it is for the agent to refuse.
+        // Lists can be incomplete, so an unlisted model is requested and the agent may refuse it.
         (Some(models), _) => {
             let listed: Vec<SessionModel<'_>> = models.available_models.iter().filter_map(parsed).collect();
             let found = listed.iter().find(|model| same(&model.model_id, model.name.as_deref()));
@@ -252,12 +250,12 @@ fn is_about(option: &ConfigOption<'_>, category: &str) -> bool {
     option.category.as_deref().unwrap_or(&option.id) == category
 }
 
-/// The values of a list, those in groups too.
+/// The values of a list, including those in groups.
 fn values<'a>(options: &'a [ConfigValue<'a>]) -> impl Iterator<Item = &'a ConfigValue<'a>> {
     options.iter().flat_map(|option| std::iter::once(option).chain(&option.options))
 }
 
-/// The name without what agents spell differently.
+/// Normalises a name: lower-case letters and digits only.
 fn plain(name: &str) -> String {
     name.chars().filter(char::is_ascii_alphanumeric).map(|letter| letter.to_ascii_lowercase()).collect()
 }
@@ -270,7 +268,7 @@ fn parsed<'a, T: serde::Deserialize<'a>>(raw: &&'a serde_json::value::RawValue) 
 mod tests {
     use super::*;
 
-    /// The mode that a run with this sandbox sets with an agent that lists these modes, the first being the present.
+    /// The mode that a run with this sandbox sets for an agent with these modes; the first one is the present mode.
     fn check(sandbox: Option<SandboxMode>, modes: &[(&str, &str)]) -> Result<Option<String>, String> {
         let wishes = SessionPreferences { sandbox, model: None, may_ask: true };
         let modes: Vec<_> = modes.iter().map(|(id, description)| ListedMode { id, description }).collect();

@@ -1,14 +1,14 @@
-//! What we say to an agent: lines of JSON-RPC 2.0, whatever text is in them.
+//! The requests and responses to an ACP agent, as lines of JSON-RPC 2.0.
 //!
-//! Each request has an id that is known before it is sent and does not depend on what was sent before, so that an
-//! interpreter which only reads the answers knows what they answer.
+//! Request ids are fixed and do not depend on earlier requests. An interpreter that only reads the responses can
+//! therefore match them.
 
 use serde::Serialize;
 use serde_json::value::RawValue;
 
 use crate::tongue::LongLine;
 
-/// The version of the protocol that we speak.
+/// The supported version of the protocol.
 pub(super) const VERSION: u64 = 1;
 
 /// The id of `initialize`.
@@ -17,10 +17,10 @@ pub(super) const GREETING: u64 = 1;
 /// The id of the request that opens the session.
 pub(super) const OPENING: u64 = 2;
 
-/// The ids of the requests that set modes and models begin here.
+/// The first id of the requests that set modes and models.
 const SETTING: u64 = 10;
 
-/// The ids of prompts begin after this.
+/// The ids of prompts are this plus the turn.
 const PROMPT: u64 = 1000;
 
 /// The id of the `index`-th setting.
@@ -28,7 +28,7 @@ pub(super) fn setting_id(index: usize) -> u64 {
     SETTING + index as u64
 }
 
-/// The id of the prompt of a turn.
+/// The id of a turn's prompt.
 pub(super) fn prompt_id(turn: u32) -> u64 {
     PROMPT + u64::from(turn)
 }
@@ -163,7 +163,7 @@ struct PermissionOutcome<'a> {
     option_id: Option<&'a str>,
 }
 
-/// `initialize`. We offer no files and no terminal: agents have their own, and theirs are in their sandbox.
+/// `initialize`. Files and terminals are not offered: agents have their own, inside their sandbox.
 pub(super) fn initialize() -> Vec<u8> {
     let params = InitializeParams {
         protocol_version: VERSION,
@@ -176,7 +176,7 @@ pub(super) fn initialize() -> Vec<u8> {
     request(GREETING, "initialize", params)
 }
 
-/// `session/new`, or `session/load` or `session/resume` with the id of a session.
+/// `session/new`, or `session/load` or `session/resume` with a session id.
 pub(super) fn open(method: &str, session_id: Option<&str>, cwd: &str) -> Vec<u8> {
     request(OPENING, method, OpenSessionParams { session_id, cwd, mcp_servers: [] })
 }
@@ -211,20 +211,20 @@ pub(super) fn cancel(session_id: &str) -> Vec<u8> {
     line(&AcpNotification { jsonrpc: "2.0", method: "session/cancel", params })
 }
 
-/// The answer to a request for permission: the chosen option, or that nobody chose.
+/// The response to a permission request: the chosen option, or `cancelled`.
 pub(super) fn permission(id: &RawValue, option_id: Option<&str>) -> Vec<u8> {
     let outcome = if option_id.is_some() { "selected" } else { "cancelled" };
     let result = PermissionResult { outcome: PermissionOutcome { outcome, option_id } };
     line(&AcpResponse { jsonrpc: "2.0", id, result })
 }
 
-/// The answer to a request for something that we do not offer.
+/// The response to a request for an unsupported method.
 pub(super) fn not_offered(id: &RawValue) -> Vec<u8> {
     let error = AcpErrorBody { code: -32601, message: "this client does not offer that method".to_owned() };
     line(&AcpErrorResponse { jsonrpc: "2.0", id, error })
 }
 
-/// The answer to a request that is too long to be read.
+/// The response to a request that exceeds the size limit.
 pub(super) fn too_long(id: &RawValue) -> Vec<u8> {
     let error = AcpErrorBody { code: -32600, message: LongLine::refusal() };
     line(&AcpErrorResponse { jsonrpc: "2.0", id, error })

@@ -1,32 +1,32 @@
-//! An object that a model wrote becomes a question of ours, whatever the model made of the contract (D1).
+//! Converts an object that a model wrote to a question, even if it deviates from the contract (D1).
 //!
-//! Names that the model gives to its questions are dropped: ours are unique for ever and theirs repeat. Where the
-//! object was found is not known here.
+//! The model's ids of questions are dropped, because they repeat and ours are unique. The location of the object is not
+//! known here.
 
 use abide_domain::interaction::{DecisionPolicy, InteractionKind, InteractionOption, Question};
 use serde_json::{Map, Value};
 
-/// The longest question, in characters.
+/// Maximum length of a question, in characters.
 pub(super) const LONGEST_PROMPT: usize = 16_000;
-/// The longest suggested answer, in characters.
+/// Maximum length of a suggested answer, in characters.
 const LONGEST_LABEL: usize = 400;
-/// The most suggested answers.
+/// Maximum number of suggested answers.
 const MOST_OPTIONS: usize = 40;
-/// The longest display hints, in bytes.
+/// Maximum size of display hints, in bytes.
 const LONGEST_HINTS: usize = 16_000;
 
-/// How surely an object is meant as a question when nothing around it says so.
+/// The likelihood that an object without a marker is a question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum QuestionLikelihood {
-    /// It says that it is one.
+    /// It declares itself a question.
     Says,
-    /// It has a question's members.
+    /// It has the members of a question.
     Looks,
     /// It is something else.
     None,
 }
 
-/// How surely this object is meant as a question.
+/// Rates an object.
 pub(super) fn likeness(object: &Map<String, Value>) -> QuestionLikelihood {
     let inner = inner(object);
     let asks = text_of(inner, &PROMPTS).is_some();
@@ -46,7 +46,7 @@ pub(super) fn likeness(object: &Map<String, Value>) -> QuestionLikelihood {
     }
 }
 
-/// Words by which engines are taught to say that they wait for a person.
+/// Values with which engines declare that they wait for a person.
 const WAITS: [&str; 5] = ["pending_user", "ask_user", "waiting_user", "waiting_user_input", "abide_question"];
 const WRAPPERS: [&str; 3] = ["ask_user", "abide_question", "abide-question"];
 const PROMPTS: [&str; 4] = ["prompt", "question", "message", "text"];
@@ -55,20 +55,20 @@ fn marks(object: &Map<String, Value>, member: &str) -> bool {
     object.get(member).and_then(Value::as_str).is_some_and(waits)
 }
 
-/// Whether this word says that the engine waits for a person.
+/// Whether this word declares that the engine waits for a person.
 pub(super) fn waits(word: &str) -> bool {
     WAITS.contains(&normal(word).as_str())
 }
 
-/// What is wrapped, or the object itself.
+/// The wrapped object, or the object itself.
 fn inner(object: &Map<String, Value>) -> &Map<String, Value> {
     let wrapped =
         ["interaction", "question"].iter().chain(&WRAPPERS).find_map(|name| object.get(*name)?.as_object());
     wrapped.unwrap_or(object)
 }
 
-/// The question that an object holds, with what was odd about it. Nothing if it asks nothing at all: then the words
-/// before it may, and what those are is for the caller to say.
+/// The question in an object; deviations are added to `odd`. `None` if it contains no question. The caller then decides
+/// about the text before it.
 pub(super) fn question(object: &Map<String, Value>, prose: &str, odd: &mut Vec<String>) -> Option<Question> {
     let object = inner(object);
     let typed = || object.get("type").filter(|_| !marks(object, "type"));
@@ -106,13 +106,13 @@ pub(super) fn question(object: &Map<String, Value>, prose: &str, odd: &mut Vec<S
     })
 }
 
-/// The end of a long text: what stands next to the block is what is asked.
+/// The end of a long text, because the question is usually next to the block.
 pub(super) fn last_part(prose: &str) -> String {
     let from = prose.char_indices().rev().nth(LONGEST_PROMPT - 1).map_or(0, |(at, _)| at);
     prose.get(from..).unwrap_or(prose).to_owned()
 }
 
-/// A text that is not longer than that, or its beginning.
+/// Truncates a text to `most` characters.
 pub(super) fn bounded(text: String, most: usize, what: &str, odd: &mut Vec<String>) -> String {
     match text.char_indices().nth(most) {
         None => text,
@@ -123,7 +123,7 @@ pub(super) fn bounded(text: String, most: usize, what: &str, odd: &mut Vec<Strin
     }
 }
 
-/// A kind by its name, however it is spelled; none if there is no such kind.
+/// The kind with this name in any spelling; `None` if there is none.
 fn named(name: &str) -> Option<InteractionKind> {
     let name = normal(name);
     let kind = InteractionKind::named(&name);
@@ -134,7 +134,7 @@ fn normal(name: &str) -> String {
     name.trim().to_lowercase().replace(['-', ' '], "_")
 }
 
-/// The first of these members that says something.
+/// The first of these members that is not empty.
 fn text_of(object: &Map<String, Value>, names: &[&str]) -> Option<String> {
     names.iter().find_map(|name| scalar(object.get(*name)?))
 }
@@ -197,7 +197,7 @@ fn choice(option: &Value) -> Option<InteractionOption> {
 
 fn hints(object: &Map<String, Value>, odd: &mut Vec<String>) -> Option<String> {
     let given = object.get("ui_hints").filter(|hints| !hints.is_null());
-    // Fields have no place of their own in the contract, and a front end wants them.
+    // The contract has no member for fields, but front ends need them.
     let fields = || object.get("fields").map(|fields| format!("{{\"fields\":{fields}}}"));
     let hints = given.map(Value::to_string).or_else(fields)?;
     if hints.len() > LONGEST_HINTS {
@@ -208,7 +208,7 @@ fn hints(object: &Map<String, Value>, odd: &mut Vec<String>) -> Option<String> {
 }
 
 fn policy(object: &Map<String, Value>, kind: InteractionKind, odd: &mut Vec<String>) -> DecisionPolicy {
-    // Nobody decides a risk by not answering.
+    // A missing answer must never accept a risk.
     let standard = if kind == InteractionKind::RiskAck {
         DecisionPolicy::Abort
     } else {

@@ -1,55 +1,53 @@
-//! Fenced blocks in an engine's answer, as models write them and not only as Markdown wants them.
+//! Finds fenced blocks in an engine's answer, including forms that Markdown does not allow.
 //!
-//! Any indentation is taken, a fence may be missing its end, and a block inside a longer fence (or one of the other
-//! character) is an example and no block. One pass over the bytes and one over the fences: the time grows with the
-//! text and nothing else. What a block holds is not known here.
+//! Any indentation is accepted, and the closing fence may be missing. A block inside a longer fence, or inside one of
+//! the other character, is an example and is ignored. There is one pass over the bytes and one over the fences, so the
+//! time is linear. The content of a block is not examined here.
 
 use std::ops::Range;
 
 use super::patch::FENCE;
 
-/// A fenced block.
+/// A fenced block, as byte ranges.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct FencedBlock {
-    /// What it is said to hold.
+    /// The content that the info string declares.
     pub(super) holds: FenceContent,
-    /// What stands between the fences.
+    /// The bytes between the fences.
     pub(super) body: Range<usize>,
     /// The block with its fences.
     pub(super) whole: Range<usize>,
 }
 
-/// What the info string of a fence says.
+/// The content that an info string declares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FenceContent {
-    /// A question.
     Question,
-    /// JSON, or nothing in particular.
+    /// JSON, or no declaration.
     PerhapsJson,
-    /// Something else.
     Other,
 }
 
 /// A line that begins with a fence.
 #[derive(Clone, Copy, Debug)]
 struct FenceLine {
-    /// Where the fence itself begins.
+    /// Offset of the fence itself.
     start: usize,
-    /// Where the line ends, without its newline.
+    /// Offset of the line's end, without the newline.
     end: usize,
     mark: u8,
     run: usize,
     holds: FenceContent,
-    /// Where the body begins, if that is on the same line.
+    /// Offset of the body, if it is on the same line.
     inline_body: Option<usize>,
-    /// It has an info string that makes it no fence, such as inline code.
+    /// Whether the info string makes this inline code instead of a fence.
     inert: bool,
-    /// Nothing but the fence is on the line.
+    /// Whether the line contains only the fence.
     bare: bool,
 }
 
-/// All blocks, in order. A block without an end reaches to the end of the text; of those that are no question, only the
-/// last is told.
+/// All blocks, in order. A block without a closing fence reaches to the end of the text. Of unclosed blocks that are
+/// not questions, only the last is returned.
 pub(super) fn blocks(text: &str) -> Vec<FencedBlock> {
     let fences = fences(text);
     let enders = enders(&fences);
@@ -72,7 +70,8 @@ pub(super) fn blocks(text: &str) -> Vec<FencedBlock> {
         let mut later = fences.iter().enumerate().skip(at);
         match if may_end { later.find(|(_, later)| later.ends(fence)) } else { None } {
             Some((index, end)) => {
-                // A question that begins inside a block of the same length ends a block whose end was forgotten.
+                // A question that begins inside a block of the same fence length ends that block, whose closing fence
+                // is missing.
                 let whole = if end.bare { fence.start..end.end } else { fence.start..end.start };
                 blocks.push(FencedBlock { holds: fence.holds, body: body..end.start.max(body), whole });
                 at = if end.bare { index + 1 } else { index };
@@ -88,7 +87,7 @@ pub(super) fn blocks(text: &str) -> Vec<FencedBlock> {
                         blocks.push(block);
                         break;
                     }
-                    // Perhaps the fence was none: what follows is looked at as if it were not there.
+                    // The opening fence may be a false match, so the following lines are examined as if it were absent.
                     FenceContent::PerhapsJson => unclosed = Some(block),
                     FenceContent::Other => {}
                 }
@@ -101,7 +100,7 @@ pub(super) fn blocks(text: &str) -> Vec<FencedBlock> {
 }
 
 impl FenceLine {
-    /// Whether it is the end of that block.
+    /// Whether this fence closes that block.
     fn ends(&self, opening: &Self) -> bool {
         self.mark == opening.mark
             && self.run >= opening.run
@@ -109,7 +108,7 @@ impl FenceLine {
     }
 }
 
-/// The longest fence of each character that can end a block, from some fence on.
+/// For each character, the length of the longest closing fence from some fence on.
 #[derive(Clone, Copy, Debug, Default)]
 struct LongestFences {
     backticks: usize,
@@ -122,7 +121,7 @@ impl LongestFences {
     }
 }
 
-/// For each fence the longest ender from it on, so that a search which would fail is never begun.
+/// For each fence, the longest closing fence after it. It prevents searches that cannot succeed.
 fn enders(fences: &[FenceLine]) -> Vec<LongestFences> {
     let mut longest = LongestFences::default();
     let mut enders: Vec<_> = fences
@@ -148,7 +147,7 @@ fn fences(text: &str) -> Vec<FenceLine> {
         let content = line.trim_end_matches(['\n', '\r']);
         let indent = content.len() - content.trim_start().len();
         let fence = fence(content, start, indent).or_else(|| {
-            // A list item, or words before the fence: only if a question certainly follows.
+            // After a list marker or other words, a fence counts only if it opens a question.
             let at = content.rfind("```").filter(|at| *at > indent)?;
             let at = content.get(..at)?.trim_end_matches('`').len();
             let follows = text.get(start + line.len()..)?.trim_start().starts_with('{');
@@ -165,7 +164,7 @@ fn quoted(line: &str) -> bool {
     line.trim_start().starts_with('>')
 }
 
-/// The fence that begins at byte `at` of a line which begins at byte `offset`.
+/// The fence at byte `at` of the line that begins at byte `offset`.
 fn fence(line: &str, offset: usize, at: usize) -> Option<FenceLine> {
     let rest = line.get(at..)?;
     let mark = rest.bytes().next().filter(|byte| matches!(byte, b'`' | b'~'))?;
@@ -192,7 +191,7 @@ fn fence(line: &str, offset: usize, at: usize) -> Option<FenceLine> {
     })
 }
 
-/// What an info string says, and how much of it was needed to say so.
+/// The content that an info string declares, and the number of bytes that were evaluated.
 fn holds(info: &str) -> (FenceContent, usize) {
     let Some(first) = word(info, 0) else { return (FenceContent::PerhapsJson, 0) };
     let is_one_of = |word: &Range<usize>, names: &[&str]| {
@@ -213,7 +212,7 @@ fn holds(info: &str) -> (FenceContent, usize) {
 
 const QUESTION: [&str; 3] = [FENCE, "abide_question", "abidequestion"];
 
-/// The first word of an info string from some byte on. An object that begins there is the body and no word.
+/// The first word of an info string from byte `from` on. An object that begins there is the body and not a word.
 fn word(info: &str, from: usize) -> Option<Range<usize>> {
     let is_part = |character: char| character.is_ascii_alphanumeric() || matches!(character, '-' | '_');
     let rest = info.get(from..)?;

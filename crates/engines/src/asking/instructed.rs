@@ -1,6 +1,6 @@
-//! An engine that is told how this run works: where files go, and whether and how it may ask (D3).
+//! Adds the instructions of a run to its prompts: the location of files, and whether and how to ask (D3).
 //!
-//! What is told is in `patch`; how the answer is read, in `recognise`.
+//! The text is in `patch`, and the recognition of questions in `recognise`.
 
 use abide_domain::{effect::LaunchSession, engine::EngineSessionHandle, settings::ExecutionMode};
 use abide_ports::engine::{
@@ -12,7 +12,7 @@ use abide_ports::engine::{
 
 use super::patch;
 
-/// Tells this engine in every prompt what the run's mode wants it to know.
+/// Wraps an engine so that each prompt contains the instructions for the run's mode.
 pub fn instructed(engine: Box<dyn Engine>) -> Box<dyn Engine> {
     Box::new(WithInstructions { engine })
 }
@@ -22,7 +22,7 @@ struct WithInstructions {
     engine: Box<dyn Engine>,
 }
 
-/// Does the same for the further turns of a process that is held.
+/// Wraps the interpreter of a held process in the same way, for its later turns.
 #[derive(Debug)]
 struct WithReminders {
     interpreter: Box<dyn ProcessInterpreter>,
@@ -30,7 +30,7 @@ struct WithReminders {
     asking: QuestionStyle,
 }
 
-/// The first turn of a session is told everything, later ones are reminded.
+/// The first turn of a session gets the complete instructions, and later turns a reminder.
 fn told(asking: QuestionStyle, order: &LaunchContext<'_>) -> String {
     let turn_index = match order.session {
         LaunchSession::New | LaunchSession::Named(_) => 1,

@@ -1,22 +1,22 @@
-//! JSON as models write it: typographic quotes, trailing commas, comments, raw newlines, names without quotes, brackets
-//! that were never closed.
+//! Parses JSON as models write it: typographic quotes, trailing commas, comments, raw newlines, unquoted names, and
+//! missing closing brackets.
 //!
-//! Strict JSON is read as it is; only what cannot be read is repaired, in one pass. What the object means is not known
+//! Valid JSON is parsed unchanged. Only invalid JSON is repaired, in one pass. The meaning of the object is not known
 //! here.
 
 use serde_json::{Map, Value};
 
-/// An object, and how much of the text it took.
+/// A parsed object.
 #[derive(Debug, PartialEq)]
 pub(super) struct LenientObject {
     pub(super) object: Map<String, Value>,
-    /// How many bytes from the beginning of the text it took.
+    /// Number of bytes that it took, from the beginning of the text.
     pub(super) taken: usize,
-    /// It was no JSON.
+    /// Whether the text was invalid JSON.
     pub(super) repaired: bool,
 }
 
-/// The first object of a text that has nothing before it.
+/// The object at the beginning of a text.
 pub(super) fn object(text: &str) -> Option<LenientObject> {
     let start = text.len() - text.trim_start().len();
     let text = text.get(start..).filter(|text| text.starts_with('{'))?;
@@ -35,7 +35,7 @@ pub(super) fn object(text: &str) -> Option<LenientObject> {
     Some(LenientObject { object, taken: start + taken, repaired: true })
 }
 
-/// The first object of the text as JSON, as far as it can be guessed, and how many bytes of the text that was.
+/// Repairs the first object of the text. Returns JSON, and the number of bytes read.
 fn repaired(text: &str) -> (String, usize) {
     let mut json = String::with_capacity(text.len() + 16);
     let mut open: Vec<char> = vec![];
@@ -68,7 +68,7 @@ fn repaired(text: &str) -> (String, usize) {
             '/' if after.starts_with('*') => {
                 after.find("*/").and_then(|at| after.get(at + 2..)).unwrap_or_default()
             }
-            // A fence where an object should go on: the object was never finished.
+            // A fence inside an object means that the object is incomplete.
             '`' => break,
             _ if character.is_alphabetic() || character == '_' => word(rest, &mut json),
             _ => {
@@ -89,7 +89,7 @@ fn drop_comma(json: &mut String) {
     }
 }
 
-/// Copies a string whose opening quote has been read, and tells what follows it.
+/// Copies a string after its opening quote. Returns the rest of the text.
 fn string<'a>(quote: char, text: &'a str, json: &mut String) -> &'a str {
     let typographic = !matches!(quote, '"' | '\'');
     let closes = |character: char| match character {
@@ -122,13 +122,13 @@ fn string<'a>(quote: char, text: &'a str, json: &mut String) -> &'a str {
     ""
 }
 
-/// Whether what follows a quotation mark shows that the string ends there and that it is none of its own.
+/// Whether the text after a quotation mark shows that the mark closes the string.
 fn ends_string(after: &str) -> bool {
     let next = after.trim_start().chars().next();
     next.is_none_or(|next| matches!(next, ',' | ':' | '}' | ']' | '/' | '`'))
 }
 
-/// Adds a character to a string as JSON wants it.
+/// Appends a character with JSON escapes.
 fn push(json: &mut String, character: char) {
     match character {
         '"' => json.push_str("\\\""),
@@ -140,7 +140,7 @@ fn push(json: &mut String, character: char) {
     }
 }
 
-/// Copies a word without quotes: a value that other languages write otherwise, or a name.
+/// Copies an unquoted word: a literal in the spelling of another language, or a name.
 fn word<'a>(text: &'a str, json: &mut String) -> &'a str {
     let is_part = |character: char| character.is_alphanumeric() || matches!(character, '_' | '-');
     let end = text.find(|character| !is_part(character)).unwrap_or(text.len());

@@ -1,11 +1,10 @@
-//! Questions that end a turn (SPEC part D): what the engine is told about asking, and how its question is recognised.
+//! Questions that end a turn (SPEC part D): the instructions for the engine, and the recognition of its questions.
 //!
-//! Questions inside a turn come by the engine's own protocol and are read by its adapter.
+//! Questions inside a turn use the engine's own protocol and are read by its adapter.
 //!
-//! Reading order: what is asked for ([`patch`]), who is told ([`instructed()`]),
-//! how an answer is read ([`recognise()`]), and its helpers: `fences` finds
-//! blocks in Markdown, `tags` finds them in angle brackets, `lenient` reads JSON as models write it, `envelope` makes a
-//! question of it.
+//! Reading order: [`patch`] (the instructions), [`instructed()`] (their insertion), [`recognise()`] (the recognition),
+//! and its helpers: `fences` finds blocks in Markdown, `tags` finds them in angle brackets, `lenient` parses JSON as
+//! models write it, and `envelope` converts it to a question.
 
 mod envelope;
 mod fences;

@@ -1,26 +1,26 @@
-//! What is added to a prompt or a skill, so that the engine knows where files go and whether it may ask (D3).
+//! Text that is added to a prompt or a skill: the location of files, and whether and how to ask (D3).
 //!
-//! The person's words come first and stay as they are. What is added stands in one element at the end, so that
-//! [`own_words`] can tell the two apart. Which skill is patched, and where its copy lies, is not known here.
+//! The person's words come first and are not changed. The addition is one element at the end, so that [`own_words`] can
+//! separate the two. The selection and the location of the skill are not known here.
 
 use std::ops::Range;
 
 use abide_domain::settings::ExecutionMode;
 use abide_ports::engine::QuestionStyle;
 
-/// Where the engine puts files that are meant for the person, below the workspace.
+/// Folder for files for the person, relative to the workspace.
 pub const ARTIFACTS: &str = ".abide/artifacts";
 
-/// The info string of the block that is a question.
+/// The info string of a question block.
 pub const FENCE: &str = "abide-question";
 
 const OPEN: &str = "\n\n<abide-runtime>";
 const CLOSE: &str = "</abide-runtime>";
 
-/// What the engine is told in the `turn_index`-th turn of its session, counted from 1. The whole contract is said once;
-/// later turns are reminded in one line where asking is possible. `skill` is the folder of the run's copy of its skill:
-/// engines differ in whether and how they call a skill by its name, and all of them can read a file.
-/// An engine that knows by itself how to ask hears later turns as the person said them: they may be secrets.
+/// The prompt with the instructions for the `turn_index`-th turn of a session, counted from 1. The first turn has the
+/// complete contract. Later turns have a reminder of one line if the mode allows questions. `skill` is the folder of
+/// the run's copy of its skill. It is named by its path, because engines differ in how they call skills but all can
+/// read files. An engine with a built-in way to ask gets later turns unchanged, because they may be secrets.
 pub fn prompt(
     mode: ExecutionMode,
     asking: QuestionStyle,
@@ -43,12 +43,12 @@ pub fn prompt(
     format!("{text}{OPEN}{added}{CLOSE}")
 }
 
-/// What is added at the end of a run's own copy of a skill, never to the skill itself.
+/// The text that is appended to a run's copy of a skill, never to the skill itself.
 pub fn skill_patch(mode: ExecutionMode) -> String {
     format!("\n\n## How this run works\n\n{}\n", rules(mode, QuestionStyle::InText))
 }
 
-/// The person's part of a prompt that [`prompt`] made; any other text as it is.
+/// The person's part of a prompt that [`prompt`] made; any other text is returned unchanged.
 pub fn own_words(prompt: &str) -> &str {
     match prompt.strip_suffix(CLOSE).and_then(|open| open.rfind(OPEN)) {
         Some(end) => prompt.get(..end).unwrap_or(prompt),
@@ -56,7 +56,7 @@ pub fn own_words(prompt: &str) -> &str {
     }
 }
 
-/// Where a text repeats what [`prompt`] added.
+/// The ranges of a text that repeat an addition of [`prompt`].
 pub(super) fn repeated(text: &str) -> Vec<Range<usize>> {
     let mut repeated = vec![];
     let mut from = 0;
@@ -135,7 +135,7 @@ mod tests {
                 for (turn, skill) in [(1, None), (1, Some(".agents/skills/review")), (2, None), (7, None)] {
                     let told = prompt(mode, InText, words, turn, skill);
                     assert!(told.starts_with(words), "{told}");
-                    // A later turn of auto mode adds nothing, so there is nothing to take out.
+                    // A later turn in auto mode has no addition that could be removed.
                     if told != words {
                         assert_eq!(own_words(&told), words);
                     }

@@ -1,8 +1,9 @@
-//! Is an engine's answer a question?
+//! Decides whether an engine's answer is a question.
 //!
-//! A block that is named a question is one, readable or not: what cannot be read becomes an open question with the
-//! block's own words, never a success. Everything else must say, or at its very end look as if, it were one. Words
-//! about questions are none. Time grows with the length of the answer and nothing else.
+//! A block that is marked as a question always counts, even if it is invalid. An invalid block becomes an open question
+//! with the block's text, and never a success. Other objects must declare themselves, or be at the end of the answer
+//! and have the form of a question. Prose about questions does not count. The time is linear in the length of the
+//! answer.
 
 use std::ops::Range;
 
@@ -17,19 +18,18 @@ use super::{
     lenient, patch, tags,
 };
 
-/// An answer, understood.
+/// The interpretation of an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecognizedAnswer {
-    /// The end of the turn that it means.
     pub ending: TurnOutcome,
-    /// What was odd about it.
+    /// Deviations from the contract.
     pub warning: Option<String>,
 }
 
-/// Reads the text with which an engine finished its turn.
+/// Interprets the text with which an engine ended its turn.
 pub fn recognise(text: &str) -> RecognizedAnswer {
     let mut blocks = fences::blocks(text);
-    // An engine that repeats what it was told about asking does not ask.
+    // A quotation of the instructions is not a question.
     let repeated = patch::repeated(text);
     blocks.retain(|block| !repeated.iter().any(|told| told.contains(&block.whole.start)));
     match named(text, &blocks).or_else(|| unnamed(text, &blocks)).or_else(|| bare(text, &blocks)) {
@@ -38,16 +38,16 @@ pub fn recognise(text: &str) -> RecognizedAnswer {
     }
 }
 
-/// Where in an answer the question stands.
+/// The location of a question in an answer.
 #[derive(Debug, PartialEq, Eq)]
 struct QuestionSpan {
     body: Range<usize>,
     whole: Range<usize>,
-    /// How many other questions the answer has.
+    /// Number of other questions in the answer.
     others: usize,
 }
 
-/// The last block or element that is named a question. An empty one counts only if there is no other.
+/// The last block or element that is marked as a question. An empty one counts only if there is no other.
 fn named(text: &str, blocks: &[FencedBlock]) -> Option<QuestionSpan> {
     let questions = || blocks.iter().filter(|block| block.holds == FenceContent::Question);
     let has_words = |body: &Range<usize>| !text.get(body.clone()).unwrap_or_default().trim().is_empty();
@@ -66,7 +66,7 @@ fn named(text: &str, blocks: &[FencedBlock]) -> Option<QuestionSpan> {
     }
 }
 
-/// The last block of JSON that says it is a question, or that looks like one and stands at the end.
+/// The last JSON block that declares itself a question, or that has the form of one and is at the end.
 fn unnamed(text: &str, blocks: &[FencedBlock]) -> Option<QuestionSpan> {
     blocks.iter().rev().filter(|block| block.holds == FenceContent::PerhapsJson).find_map(|block| {
         let read = lenient::object(text.get(block.body.clone())?)?;
@@ -80,7 +80,7 @@ fn unnamed(text: &str, blocks: &[FencedBlock]) -> Option<QuestionSpan> {
     })
 }
 
-/// An object without a fence: the whole answer, or its end from the beginning of a line on.
+/// An object without a fence: the complete answer, or its end from the beginning of a line on.
 fn bare(text: &str, blocks: &[FencedBlock]) -> Option<QuestionSpan> {
     let end = text.trim_end().len();
     let alone = text.trim_start_matches('\u{feff}').trim_start().starts_with('{');
@@ -94,13 +94,13 @@ fn bare(text: &str, blocks: &[FencedBlock]) -> Option<QuestionSpan> {
         Some(read) => {
             read.taken == object.len() && envelope::likeness(&read.object) != QuestionLikelihood::None
         }
-        // It cannot be read, but its beginning says what it is.
+        // The object is invalid, but its beginning shows that it is a question.
         None => says_it_waits(object),
     };
     counts.then_some(QuestionSpan { body: start..end, whole: start..end, others: 0 })
 }
 
-/// Whether something that cannot be read begins with `{"outcome": "ask_user"` or the like.
+/// Whether an invalid object begins with `{"outcome": "ask_user"` or a similar declaration.
 fn says_it_waits(object: &str) -> bool {
     let is_noise = |character: char| character.is_whitespace() || "{\"'“”:".contains(character);
     let word =
@@ -125,7 +125,7 @@ fn asked(text: &str, found: &QuestionSpan) -> RecognizedAnswer {
             if read.repaired {
                 odd.push("the question is no proper JSON and was repaired".to_owned());
             }
-            // Words behind the object are there because the block was not closed: they belong to the answer.
+            // Text after the object is there because the block was not closed, and belongs to the answer.
             (question, body.get(read.taken..).unwrap_or_default().trim().trim_matches(['`', '~']).trim())
         }
         (None, _) | (_, None) => (malformed(body.trim(), before, &mut odd), ""),
@@ -138,7 +138,7 @@ fn asked(text: &str, found: &QuestionSpan) -> RecognizedAnswer {
     }
 }
 
-/// A question that cannot be read: a person sees what the engine wrote.
+/// An open question with the engine's text, for a question that cannot be parsed.
 fn malformed(raw: &str, before: &str, odd: &mut Vec<String>) -> Question {
     odd.push("the engine's question cannot be read and is shown as it wrote it".to_owned());
     let prompt = match (raw, before) {
@@ -146,7 +146,7 @@ fn malformed(raw: &str, before: &str, odd: &mut Vec<String>) -> Question {
         ("" | "{}", before) => envelope::last_part(before),
         (raw, _) => envelope::bounded(raw.to_owned(), LONGEST_PROMPT, "the question", odd),
     };
-    // Whatever it was, a risk is not to be decided by silence.
+    // A missing answer must never accept a risk, even if the question is invalid.
     let risky = raw.contains("risk_ack");
     Question {
         kind: InteractionKind::OpenText,

@@ -1,18 +1,18 @@
-//! Elements such as `<ASK_USER>…</ASK_USER>`, in which some skills teach engines to ask.
+//! Finds elements such as `<ASK_USER>…</ASK_USER>`, which some skills tell engines to use for questions.
 //!
-//! An element in code, or a mere mention of its name, is none. What it holds is not known here.
+//! Elements in code and mentions of the name do not count. The content is not examined here.
 
 use std::ops::Range;
 
 use super::fences::FencedBlock;
 
-/// The names, without case and with `-` read as `_`.
+/// Compared without case, and with `-` as `_`.
 const NAMES: [&str; 2] = ["ask_user", "abide_question"];
 
-/// An element.
+/// A question element, as byte ranges.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct QuestionElement {
-    /// What stands between the tags.
+    /// The bytes between the tags.
     pub(super) body: Range<usize>,
     /// The element with its tags.
     pub(super) whole: Range<usize>,
@@ -24,7 +24,7 @@ struct QuestionTag {
     whole: Range<usize>,
 }
 
-/// The last element that asks something. `blocks` are the fenced ones: what is inside of them does not count.
+/// The last element with a question. Elements inside the fenced `blocks` are ignored.
 pub(super) fn last(text: &str, blocks: &[FencedBlock]) -> Option<QuestionElement> {
     let tags = tags(text, blocks);
     let mut closing: Option<&QuestionTag> = None;
@@ -62,7 +62,7 @@ fn tags(text: &str, blocks: &[FencedBlock]) -> Vec<QuestionTag> {
     tags
 }
 
-/// The tag of which this is what follows its `<`, which stands at byte `start`.
+/// Parses a tag. `rest` is the text after its `<`, which is at byte `start`.
 fn tag(rest: &str, start: usize) -> Option<QuestionTag> {
     let (closing, rest) = rest.strip_prefix('/').map_or((false, rest), |rest| (true, rest));
     NAMES.into_iter().find_map(|name| {

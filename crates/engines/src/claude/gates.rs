@@ -1,7 +1,7 @@
-//! The requests inside a turn: what a person is asked, and how the answer is put.
+//! Requests inside a turn: the question to the person, and the response with the answer.
 //!
-//! Permission is given for one call and never as a rule, whatever the program suggests. A question can always be
-//! answered by any text; several questions of one request are one question to the person.
+//! Permission is given for one call and never as a rule, even if the program suggests one. A question accepts any text
+//! as its answer. Several questions of one request become one question to the person.
 
 use std::{collections::BTreeMap, fmt::Write as _};
 
@@ -19,28 +19,27 @@ use super::native::{
 };
 use crate::covered::{self, JsonFields};
 
-/// The most that the inputs of all open requests may have, in bytes.
+/// Size limit of the inputs of all open requests, in bytes.
 const MAX_HELD_BYTES: usize = 32 << 20;
-/// The largest input that is read as questions to the person.
+/// Size limit of an input that is read as questions to the person, in bytes.
 const MAX_QUESTIONS_BYTES: usize = 256 << 10;
 
-/// The requests that wait for an answer.
+/// The open requests, by id.
 #[derive(Debug, Default, serde::Serialize, serde::Deserialize)]
 pub(super) struct ClaudeGates(BTreeMap<String, ClaudeGate>);
 
-/// A request.
 #[derive(Debug, serde::Serialize, serde::Deserialize)]
 struct ClaudeGate {
     tool_use_id: Option<String>,
-    /// What the tool would be called with.
+    /// The input of the tool call.
     input: Box<RawValue>,
-    /// The questions, if that is what it is about.
+    /// The questions, if the tool is `AskUserQuestion`.
     asked: Option<AskUserQuestionInput>,
     answered: bool,
 }
 
 impl ClaudeGates {
-    /// A tool wants to be used.
+    /// Adds the request for a tool call.
     pub(super) fn raise(&mut self, control: ControlRequest) -> FactKind {
         let ControlRequest { request_id, mut request } = control;
         let input = request.input.take().unwrap_or_else(empty);
@@ -62,17 +61,17 @@ impl ClaudeGates {
         FactKind::Gate { gate: request_id, purpose, question }
     }
 
-    /// The program no longer wants that answer. Whether it was waiting for it.
+    /// Removes a request that the program has cancelled. Returns whether it was open.
     pub(super) fn withdraw(&mut self, request_id: &str) -> bool {
         self.0.remove(request_id).is_some()
     }
 
-    /// That call of a tool is over, so it no longer waits.
+    /// Removes the request of a tool call that has ended.
     pub(super) fn over(&mut self, tool_use_id: &str) {
         self.0.retain(|_, gate| gate.tool_use_id.as_deref() != Some(tool_use_id));
     }
 
-    /// The turn is over.
+    /// Removes all requests at the end of a turn.
     pub(super) fn clear(&mut self) {
         self.0.clear();
     }
@@ -81,12 +80,12 @@ impl ClaudeGates {
         self.0.is_empty()
     }
 
-    /// Whether one has not been answered, as far as is known here.
+    /// Whether a request is unanswered.
     pub(super) fn wait(&self) -> bool {
         self.0.values().any(|gate| !gate.answered)
     }
 
-    /// The bytes that answer a request.
+    /// The response to a request.
     pub(super) fn answer(&mut self, answer: &GateAnswer<'_>) -> Result<Vec<u8>, UnsupportedOperation> {
         let Some(gate) = self.0.get_mut(answer.gate) else {
             let reason = format!("there is no open request {:?}", answer.gate);
@@ -101,7 +100,7 @@ impl ClaudeGates {
             (None, Some(ApprovalVerdict::Approved)) => {
                 PermissionDecision::Allow { updated_input: &gate.input }
             }
-            // Whoever did not say that it is a yes did not say yes.
+            // Only an explicit approval is a yes.
             (None, Some(ApprovalVerdict::Declined) | None) => PermissionDecision::Deny {
                 message: match answer.text.trim() {
                     "" => "The person declined.",
@@ -113,7 +112,7 @@ impl ClaudeGates {
     }
 }
 
-/// What the use of a tool covers, and the question whether it may be.
+/// The permission question for a tool call, with its subject.
 fn approval(request: &ControlRequestBody, input: &RawValue) -> Question {
     let tool = &request.tool_name;
     let mut fields = JsonFields::of(input).unwrap_or_default();
@@ -153,7 +152,7 @@ fn approval(request: &ControlRequestBody, input: &RawValue) -> Question {
     )
 }
 
-/// A command. Where it is run is not told: the program's shell remembers where it went.
+/// A command. Its directory is unknown, because the program's shell keeps its own.
 fn command(line: CommandLine) -> ApprovalSubject {
     ApprovalSubject::Command { line, cwd: None }
 }
@@ -196,16 +195,17 @@ fn question(asked: &AskUserQuestionInput) -> Question {
     Question { kind, prompt, options, ui_hints: None, default_decision_policy, context: None, hidden: None }
 }
 
-/// One question with its suggestions.
+/// A question with its suggestions.
 fn told(asked: &AskedQuestion) -> String {
     let mut told = asked.question.clone();
     if asked.multi_select {
         told.push_str(" (several may be chosen)");
     }
     for option in &asked.options {
-        let _never_fails = write!(told, "\n- {}", option.label);
+        // Writing to a string cannot fail.
+        write!(told, "\n- {}", option.label).ok();
         if !option.description.is_empty() {
-            let _never_fails = write!(told, ": {}", option.description);
+            write!(told, ": {}", option.description).ok();
         }
     }
     told
@@ -215,15 +215,15 @@ fn empty() -> Box<RawValue> {
     RawValue::from_string("{}".to_owned()).expect("an empty object is JSON")
 }
 
-/// An input with the answers to its questions behind everything else. The input itself stays as it was sent.
+/// Appends the answers to an input, whose other fields are not changed.
 fn with_answers(input: &RawValue, answers: &Map<String, Value>) -> Box<RawValue> {
     let open = input.get().trim().strip_suffix('}').unwrap_or_default();
     let whole = format!(r#"{open},"answers":{}}}"#, Value::from(answers.clone()));
     RawValue::from_string(whole).unwrap_or_else(|_| input.to_owned())
 }
 
-/// A person's text, told apart by question. What cannot be told apart is the answer to each of them: then nothing of it
-/// is lost, and the model will understand it.
+/// Assigns the person's text to the questions. Text that cannot be split is the answer to each of them, so that nothing
+/// is lost and the model can interpret it.
 fn answers(asked: &AskUserQuestionInput, text: &str) -> Map<String, Value> {
     let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     let several = asked.questions.len() > 1;
@@ -240,14 +240,14 @@ fn answers(asked: &AskUserQuestionInput, text: &str) -> Map<String, Value> {
         .enumerate()
         .map(|(at, each)| {
             let said = answer(at);
-            // People do not type labels letter by letter.
+            // Labels are compared without case, because people do not type them exactly.
             let label = each.options.iter().find(|option| option.label.to_lowercase() == said.to_lowercase());
             (each.question.clone(), Value::from(label.map_or(said, |option| &option.label)))
         })
         .collect()
 }
 
-/// What stands in the line that begins with this number and `:`, `.` or `)`.
+/// The rest of the line that begins with this number and `:`, `.` or `)`.
 fn nth<'a>(lines: &[&'a str], number: usize) -> Option<&'a str> {
     let number = number.to_string();
     lines.iter().find_map(|line| Some(line.strip_prefix(&number)?.strip_prefix([':', '.', ')'])?.trim()))

@@ -1,17 +1,20 @@
-//! How Claude Code is started.
+//! Starts Claude Code.
 //!
-//! | sandbox | is |
+//! | sandbox | setting |
 //! |---|---|
-//! | none | nothing: the program's own settings decide |
-//! | read-only | `--permission-mode plan`, which must not be left (`ExitPlanMode` is taken away) and in which no model may wave commands through (`useAutoModeDuringPlan`) |
-//! | workspace-write | `--permission-mode acceptEdits`: files in the workspace change freely, other commands are asked for |
-//! | danger-full-access | `--permission-mode bypassPermissions`; as root the program takes this only with `IS_SANDBOX=1` |
+//! | none | none: the program's own settings decide |
+//! | read-only | `--permission-mode plan`, with two restrictions: see below |
+//! | workspace-write | `--permission-mode acceptEdits`: files in the workspace change freely |
+//! | danger-full-access | `--permission-mode bypassPermissions`; as root only with `IS_SANDBOX=1` |
 //!
-//! These are rules of the program, not walls of the system: what must be asked for is asked where the run may ask, and
-//! refused where it may not. Rules in the program's own settings files still count, and so does a `--settings` of the
-//! owner, which replaces ours.
+//! Plan mode must not be left, so `ExitPlanMode` is removed. No model may approve commands in it
+//! (`useAutoModeDuringPlan`). In `acceptEdits`, other commands require permission.
 //!
-//! The prompt goes in by standard input, where it may be long and may begin with a dash.
+//! These are rules of the program and not barriers of the operating system. Actions that require permission are asked
+//! for if the run may ask, and refused otherwise. Rules in the program's own settings files still apply, and so does a
+//! `--settings` option of the owner, which replaces ours.
+//!
+//! The prompt is written to standard input, because it may be long or begin with a dash.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +26,7 @@ use abide_ports::engine::{
 use super::{ClaudeForm, native};
 use crate::{argument, ids::is_uuid};
 
-/// What a Claude Code leaves in the environment of its children, by which they would take themselves for a part of it.
+/// Variables that Claude Code sets for its children. With them the program would act as a part of another instance.
 const NESTING: [&str; 11] = [
     "CLAUDECODE",
     "CLAUDE_CODE_ENTRYPOINT",
@@ -87,7 +90,7 @@ pub(super) fn launch(order: &LaunchContext<'_>) -> Result<ProcessSpec, Unsupport
     })
 }
 
-/// What keeps the program from changing itself in the middle of a run; the owner's own settings count more.
+/// Environment that disables updates during a run. Settings of the owner take precedence.
 pub(super) fn quiet(installation: &EngineInstallation) -> Vec<(String, String)> {
     merged(installation, &["DISABLE_AUTOUPDATER"])
 }
@@ -95,8 +98,8 @@ pub(super) fn quiet(installation: &EngineInstallation) -> Vec<(String, String)> 
 fn environment(order: &LaunchContext<'_>, form: ClaudeForm) -> Vec<(String, String)> {
     let mut switches = vec!["DISABLE_AUTOUPDATER"];
     if matches!(form, ClaudeForm::Stream { .. }) {
-        // The end of a task in the background, or an alarm, makes the program begin a turn that nobody ordered, and
-        // a prompt that comes then vanishes in it. The print form waits for such tasks by itself.
+        // The end of a background task, or a timer, makes the program begin a turn without a prompt, and a prompt that
+        // arrives then is lost in it. The print form waits for such tasks itself.
         switches.extend(["CLAUDE_CODE_DISABLE_BACKGROUND_TASKS", "CLAUDE_CODE_DISABLE_CRON"]);
     }
     if order.sandbox == Some(SandboxMode::FullAccess) {
@@ -112,7 +115,7 @@ fn merged(installation: &EngineInstallation, switches: &[&str]) -> Vec<(String, 
     env.into_iter().collect()
 }
 
-/// The id in a handle. Anything but a UUID would be searched for among the titles of sessions.
+/// The session id of a handle. The program would search titles of sessions for anything but a UUID.
 fn session_id(handle: &EngineSessionHandle) -> Result<&str, UnsupportedOperation> {
     let id = handle.handle_value.as_str();
     if is_uuid(id) {

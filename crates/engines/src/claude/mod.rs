@@ -1,11 +1,11 @@
-//! Claude Code by `claude -p`, in two forms.
+//! The adapter for Claude Code (`claude -p`), in two forms.
 //!
-//! A run that never asks and can be resumed gets the print form: the prompt goes in, the process does its turn and
-//! exits. All others get the stream form, where requests for permission and questions arrive inside the turn and wait,
-//! and where one process can be given one turn after the other. Claude by the Agent Client Protocol is another adapter.
+//! A run that never asks and can be resumed uses the print form: one process takes the prompt, executes one turn and
+//! exits. Other runs use the stream form, in which permission requests and questions arrive inside the turn and wait,
+//! and in which one process executes several turns. Claude through the Agent Client Protocol is a separate adapter.
 //!
-//! What a message sent into a running turn does depends on the moment (it joins the turn, or makes one of its own), so
-//! steering is not claimed: nobody could tell how many turns will end.
+//! Steering is not claimed. A message during a turn either joins the turn or starts another one, depending on its time,
+//! so the number of turns that will end is unknown.
 
 mod gates;
 mod launch;
@@ -24,21 +24,19 @@ use abide_ports::engine::{
 
 use crate::{failing::unusable, tongue::LineInterpreter};
 
-/// The adapter.
 #[derive(Debug)]
 pub(crate) struct ClaudeEngine;
 
-/// Its name.
 const NAME: &str = "claude";
 
-/// How the program is talked with.
+/// The form of the conversation with the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 enum ClaudeForm {
-    /// One prompt by standard input, one turn, and nobody can be asked.
+    /// One prompt on standard input and one turn, without questions to a person.
     Print,
-    /// Lines in both directions, over all turns that the process is given.
+    /// Lines in both directions, for all turns of the process.
     Stream {
-        /// Whether it may ask.
+        /// Whether questions to a person are allowed.
         asks: bool,
     },
 }
@@ -106,7 +104,7 @@ impl Engine for ClaudeEngine {
             "`claude --help` shows no `--resume`"
         };
         EngineHealth {
-            // "2.1.325 (Claude Code)"
+            // The output is, for instance, "2.1.325 (Claude Code)".
             version: version.version(),
             trouble: unusable(NAME, version, "npm install -g @anthropic-ai/claude-code"),
             resume: EngineResumeCapability {

@@ -1,5 +1,4 @@
-//! How the lines of Claude Code look, as far as they are read, and the lines that it is sent. What is not named here is
-//! skipped unread.
+//! The lines of Claude Code, as far as they are read, and the lines that are sent to it. Other fields are skipped.
 
 use std::{borrow::Cow, fmt};
 
@@ -9,7 +8,7 @@ use serde::{
 };
 use serde_json::value::RawValue;
 
-/// `system` of the subtypes that are read.
+/// `system`, for the subtypes that are read.
 #[derive(Debug, Deserialize)]
 pub(super) struct ClaudeSystemLine<'a> {
     #[serde(borrow, default)]
@@ -38,26 +37,25 @@ pub(super) struct ClaudeSystemLine<'a> {
 pub(super) struct ClaudeMessageLine<'a> {
     #[serde(borrow)]
     pub(super) message: ClaudeMessage<'a>,
-    /// Set on everything that a subagent does or says.
+    /// Set on all lines of a subagent.
     #[serde(borrow, default)]
     pub(super) parent_tool_use_id: LenientText<'a>,
-    /// Not the model's words but the program's, about an error that the result will tell.
+    /// Whether the text is the program's own, about an error that the result will report.
     #[serde(default)]
     pub(super) is_api_error_message: bool,
 }
 
-/// A message of the model or to it.
+/// A message from or to the model.
 #[derive(Debug, Deserialize)]
 pub(super) struct ClaudeMessage<'a> {
     #[serde(borrow, default)]
     pub(super) content: ClaudeBlocks<'a>,
 }
 
-/// What a message consists of; a plain text counts as one block.
+/// The blocks of a message; plain text becomes one block.
 #[derive(Debug, Default)]
 pub(super) struct ClaudeBlocks<'a>(pub(super) Vec<ClaudeBlock<'a>>);
 
-/// One part of a message.
 #[derive(Debug, Default, Deserialize)]
 pub(super) struct ClaudeBlock<'a> {
     #[serde(borrow, rename = "type")]
@@ -72,7 +70,7 @@ pub(super) struct ClaudeBlock<'a> {
     pub(super) input: ClaudeToolInput<'a>,
 }
 
-/// What tells a person most about a tool's call.
+/// The fields of a tool's input that are shown as progress.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct ClaudeToolInput<'a> {
@@ -94,7 +92,7 @@ pub(super) struct ClaudeToolInput<'a> {
     description: LenientText<'a>,
 }
 
-/// `result`, the one line whose type comes late
+/// `result`, the only line whose type is not at the beginning.
 #[derive(Debug, Deserialize)]
 pub(super) struct ClaudeResultLine<'a> {
     #[serde(borrow, rename = "type")]
@@ -113,7 +111,7 @@ pub(super) struct ClaudeResultLine<'a> {
     pub(super) origin: Option<TurnOrigin<'a>>,
 }
 
-/// A tool's call that was refused.
+/// A tool call that was refused.
 #[derive(Debug, Deserialize)]
 pub(super) struct PermissionDenial<'a> {
     #[serde(borrow, default)]
@@ -122,21 +120,21 @@ pub(super) struct PermissionDenial<'a> {
     pub(super) tool_input: ClaudeToolInput<'a>,
 }
 
-/// What made a turn begin, if it was no prompt of ours.
+/// The origin of a turn that was not started by a prompt.
 #[derive(Debug, Deserialize)]
 pub(super) struct TurnOrigin<'a> {
     #[serde(borrow, default)]
     pub(super) kind: LenientText<'a>,
 }
 
-/// `control_request`. Rare, so that it may be owned.
+/// `control_request`. It owns its data, because it is rare.
 #[derive(Debug, Deserialize)]
 pub(super) struct ControlRequest {
     pub(super) request_id: String,
     pub(super) request: ControlRequestBody,
 }
 
-/// What the program wants from us.
+/// The request in a `control_request`.
 #[derive(Debug, Deserialize)]
 pub(super) struct ControlRequestBody {
     pub(super) subtype: String,
@@ -145,7 +143,7 @@ pub(super) struct ControlRequestBody {
     pub(super) tool_use_id: Option<String>,
     pub(super) description: Option<String>,
     pub(super) decision_reason: Option<String>,
-    /// As it was sent, so that what is permitted is exactly what was asked for.
+    /// Raw JSON, so that exactly the requested input is permitted.
     pub(super) input: Option<Box<RawValue>>,
 }
 
@@ -161,7 +159,6 @@ pub(super) struct AskUserQuestionInput {
     pub(super) questions: Vec<AskedQuestion>,
 }
 
-/// One of its questions.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, serde::Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct AskedQuestion {
@@ -172,7 +169,6 @@ pub(super) struct AskedQuestion {
     pub(super) options: Vec<AskedOption>,
 }
 
-/// One of a question's suggestions.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, serde::Serialize)]
 pub(super) struct AskedOption {
     pub(super) label: String,
@@ -180,7 +176,7 @@ pub(super) struct AskedOption {
     pub(super) description: String,
 }
 
-/// The line that begins a turn.
+/// The line that starts a turn.
 pub(super) fn prompt(text: &str) -> Vec<u8> {
     #[derive(Serialize)]
     struct PromptLine<'a> {
@@ -201,7 +197,7 @@ pub(super) fn prompt(text: &str) -> Vec<u8> {
     line(&PromptLine { r#type: "user", message: PromptMessage { role: "user", content } })
 }
 
-/// The line that stops a turn.
+/// The line that interrupts a turn.
 pub(super) fn interruption(request_id: &str) -> Vec<u8> {
     #[derive(Serialize)]
     struct InterruptLine<'a> {
@@ -220,7 +216,7 @@ pub(super) fn interruption(request_id: &str) -> Vec<u8> {
     })
 }
 
-/// What a request for permission is answered with.
+/// The response to a permission request.
 #[derive(Debug, Serialize)]
 #[serde(tag = "behavior", rename_all = "lowercase")]
 pub(super) enum PermissionDecision<'a> {
@@ -238,7 +234,7 @@ pub(super) fn response(request_id: &str, response: &PermissionDecision<'_>) -> V
     control_response(&ControlResponse::Success { request_id, response })
 }
 
-/// The line that says that a request is not understood. Without it the turn would wait for ever.
+/// The line that refuses an unknown request. Without it the turn would wait forever.
 pub(super) fn refusal(request_id: &str, error: &str) -> Vec<u8> {
     control_response(&ControlResponse::Error { request_id, error })
 }
@@ -266,7 +262,7 @@ fn line(value: &impl Serialize) -> Vec<u8> {
 }
 
 impl ClaudeToolInput<'_> {
-    /// The first line of what tells most, short enough to be shown.
+    /// The first line of the most informative field, truncated for display.
     pub(super) fn gist(&self) -> Option<String> {
         let told = [
             &self.command,
@@ -285,7 +281,7 @@ impl ClaudeToolInput<'_> {
     }
 }
 
-/// At most so many characters of a text, and a sign if there are more.
+/// The first `most` characters of a text, with an ellipsis if there are more.
 pub(super) fn shown(text: &str, most: usize) -> String {
     match text.char_indices().nth(most) {
         None => text.to_owned(),
@@ -293,7 +289,7 @@ pub(super) fn shown(text: &str, most: usize) -> String {
     }
 }
 
-/// A text where there may be none, or anything else, which then counts as none: one odd field must not cost the line.
+/// An optional text that treats any other type as absent, so that one unexpected field does not invalidate the line.
 #[derive(Debug, Default)]
 pub(super) struct LenientText<'a>(Option<Cow<'a, str>>);
 

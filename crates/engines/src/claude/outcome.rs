@@ -1,6 +1,6 @@
-//! How a turn ended, as its `result` line says or as the process leaves it.
+//! The outcome of a turn, from its `result` line or from the exit of the process.
 //!
-//! `subtype` is not read: an error of the model's service is called a success there. What counts is `is_error`.
+//! `is_error` decides. `subtype` is ignored, because it is `success` even for errors of the model's service.
 
 use abide_domain::failure::{FailureCode, RunFailure};
 use abide_ports::engine::ProcessExit;
@@ -8,16 +8,16 @@ use abide_ports::engine::ProcessExit;
 use super::native;
 use crate::failing::{complaint, engine_failed, went_silently};
 
-/// What the program said of a turn.
+/// The outcome of a turn that the program reported.
 #[derive(Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub(super) enum ClaudeOutcome {
     Answered(String),
-    /// It was stopped, by our order or by a signal.
+    /// The turn was stopped by a request or a signal.
     Stopped,
     Failed(RunFailure),
 }
 
-/// Reads a `result`.
+/// Converts a `result` line.
 pub(super) fn of(line: &native::ClaudeResultLine<'_>) -> ClaudeOutcome {
     if !line.is_error {
         return ClaudeOutcome::Answered(line.result.or_empty().to_owned());
@@ -43,7 +43,7 @@ pub(super) fn of(line: &native::ClaudeResultLine<'_>) -> ClaudeOutcome {
     ClaudeOutcome::Failed(advised(failure))
 }
 
-/// Why a process that said no result failed.
+/// The failure of a process that exited without a result.
 pub(super) fn of_departure(departure: &ProcessExit<'_>) -> RunFailure {
     let complaint = complaint(departure.stderr);
     if about_the_session(&complaint) {
@@ -53,7 +53,7 @@ pub(super) fn of_departure(departure: &ProcessExit<'_>) -> RunFailure {
     }
 }
 
-/// What the program says when the session that it shall go on with is not there, or the one that it shall begin is.
+/// Whether a message says that the session to resume is missing, or that the session to create exists.
 fn about_the_session(message: &str) -> bool {
     message.contains("No conversation found with session ID")
         || message.contains("--resume requires a valid session")

@@ -1,7 +1,7 @@
-//! What the lines of Claude Code mean, and how it is spoken to.
+//! Interprets the lines of Claude Code, and writes its input.
 //!
-//! In the print form a turn has succeeded when its last `result` is no error *and* the process left with 0. In the
-//! stream form each `result` ends the turn of one prompt, except those that say that something else began their turn.
+//! In the print form a turn has succeeded if its last `result` is no error *and* the process exited with 0. In the
+//! stream form each `result` ends the turn of one prompt, except those with another origin.
 
 use std::borrow::Cow;
 
@@ -33,19 +33,19 @@ use crate::{
     tongue::{FactSink, LineProtocol, LongLine},
 };
 
-/// What has been heard of one process.
+/// The state of the conversation with one process.
 #[derive(Debug, serde::Serialize, serde::Deserialize)]
 pub(super) struct ClaudeReader {
     form: ClaudeForm,
     mode: ExecutionMode,
     session: Option<String>,
-    /// How many turns have ended.
+    /// Number of turns that have ended.
     ended: u32,
-    /// A prompt has been given whose turn has not ended.
+    /// Whether a prompt was sent whose turn has not ended.
     at_work: bool,
-    /// The program began a turn by itself, which is nobody's.
+    /// Whether the program has begun a turn without a prompt.
     stray: bool,
-    /// Tasks in the background are not done, so that a result is not the last one.
+    /// Whether background tasks are running, so that further results will follow.
     busy_behind: bool,
     gates: ClaudeGates,
     /// The latest result of the print form.
@@ -67,7 +67,7 @@ impl ClaudeReader {
         }
     }
 
-    /// Reads a line, if it is one of those that we know.
+    /// Processes a line; `None` if it is unknown.
     fn known(&mut self, line: &[u8], facts: &mut FactSink) -> Option<()> {
         let kind = match kind::leading(line) {
             Some(kind) => Cow::Borrowed(kind),
@@ -89,7 +89,7 @@ impl ClaudeReader {
                     spoken.message.content.0.iter().for_each(|block| said(block, by_subagent, facts));
                 }
             }
-            // Results of tools, which may be long and matter only to requests that wait.
+            // Results of tools may be long, and are only needed while requests are open.
             "user" if self.gates.is_empty() => kind::is_whole(line)?,
             "user" => {
                 let spoken: ClaudeMessageLine<'_> = serde_json::from_slice(line).ok()?;
@@ -104,7 +104,7 @@ impl ClaudeReader {
                     facts.say(FactKind::Withdrawn { gate: cancel.request_id });
                 }
             }
-            // The echo of what we sent, and pieces of what comes whole later.
+            // Echoes of our own lines, and parts of messages that follow completely.
             "control_response" | "command_lifecycle" | "stream_event" | "keep_alive" | "tool_progress" => {}
             _ => return None,
         }
@@ -116,7 +116,7 @@ impl ClaudeReader {
             "init" => {
                 let id = system.session_id.get().filter(|id| argument::is_session(id))?;
                 self.at_work |= !self.stray;
-                // It is said at the beginning of each turn; the same name once is enough.
+                // The session is announced in each turn; only a new id is reported.
                 if self.session.as_deref() != Some(id) {
                     self.session = Some(id.to_owned());
                     let value = id.to_owned();
@@ -179,7 +179,7 @@ impl ClaudeReader {
             ClaudeForm::Stream { .. } => {
                 self.stray = false;
                 self.gates.clear();
-                // A prompt that came meanwhile will begin its own turn; the first one was given at the start.
+                // A prompt that arrived in the meantime begins its own turn; the first one was sent at the start.
                 self.at_work &= self.ended == 0;
                 if ours {
                     self.at_work = false;
@@ -203,7 +203,7 @@ impl ClaudeReader {
         let control: ControlRequest = serde_json::from_slice(line).ok()?;
         let id = control.request_id.as_str();
         if control.request.subtype != "can_use_tool" {
-            // Nobody here can do that. Unanswered, it would hold up the turn for ever.
+            // Unsupported. Without a response the turn would wait forever.
             let error = format!("{} is not supported by this client", control.request.subtype);
             facts.say(FactKind::Write(native::refusal(id, &error)));
             return None;
@@ -218,7 +218,7 @@ impl ClaudeReader {
     }
 }
 
-/// What a part of the model's message shows to people who watch. What a subagent says is no part of the answer.
+/// Reports a part of the model's message as progress. Text of subagents is not part of the answer.
 fn said(block: &ClaudeBlock<'_>, by_subagent: bool, facts: &mut FactSink) {
     match (block.kind.as_ref(), block.text.get()) {
         ("text", Some(text)) if !by_subagent => facts.say(FactKind::Text(text.to_owned())),
@@ -234,7 +234,7 @@ fn called(tool: &str, input: &native::ClaudeToolInput<'_>) -> String {
     input.gist().map_or_else(|| tool.to_owned(), |gist| format!("{tool}: {gist}"))
 }
 
-/// The end of a one-shot turn.
+/// The outcome of a turn in the print form.
 fn ending(outcome: Option<ClaudeOutcome>, departure: &ProcessExit<'_>) -> Result<String, TurnOutcome> {
     let left_well = departure.exit == ExitStatus::Code(0) || departure.cause == ExitCause::Dismissed;
     match outcome {
@@ -272,9 +272,9 @@ impl LineProtocol for ClaudeReader {
                 None => line.failure("a request"),
             },
             (Some("result"), _) => line.failure("its answer"),
-            // Programs of some versions name the type of their result last.
+            // Some versions put the type at the end of the result.
             (None, _) => line.failure("a message"),
-            // Everything else is told for people who watch, or told again.
+            // All other lines are informational or are repeated later.
             (Some(_), _) => return,
         };
         match self.form {
@@ -326,7 +326,7 @@ impl LineProtocol for ClaudeReader {
 
     fn interrupt(&mut self) -> InterruptMethod {
         match self.form {
-            // It notes the interruption in the session; SIGTERM would leave the turn looking unfinished.
+            // SIGINT makes the program record the interruption in the session; SIGTERM would leave an unfinished turn.
             ClaudeForm::Print => InterruptMethod::Signal(ProcessSignal::Interrupt),
             ClaudeForm::Stream { .. } => {
                 InterruptMethod::Write(native::interruption(&format!("interrupt-{}", self.ended + 1)))
@@ -428,12 +428,12 @@ mod tests {
         assert_eq!(fed(&mut *interpreter(), &[INIT, sub]).len(), 1);
     }
 
-    /// A line of more than 16 MiB that begins like this.
+    /// A line of more than 16 MiB with this beginning.
     fn long(head: &str) -> String {
         format!("{head}{}", "x".repeat(17 << 20))
     }
 
-    /// Issue 14: a turn never waits for ever because a line is too long.
+    /// Issue 14: a turn must not wait forever because a line is too long.
     #[test]
     fn a_request_that_is_too_long_is_refused_under_its_id() {
         let asked = long(r#"{"type":"control_request","request_id":"r7","request":{"input":""#);

@@ -1,8 +1,9 @@
-//! How Codex is started.
+//! Starts Codex.
 //!
-//! `resume` takes fewer options than `exec`, and those that it refuses are taken before the word: so both forms get
-//! the same options in the same place, and turn 2 has exactly the sandbox of turn 1 (A4). The prompt goes in by
-//! standard input, where it may be long and may begin with a dash; an open input would make the program wait for ever.
+//! `resume` accepts fewer options than `exec`, but the others are accepted before the subcommand. Both forms therefore
+//! have the same options in the same position, and turn 2 has exactly the sandbox of turn 1 (A4). The prompt is written
+//! to standard input, because it may be long or begin with a dash. The input is closed, because the program would
+//! otherwise wait forever.
 
 use abide_domain::effect::LaunchSession;
 use abide_ports::engine::{LaunchContext, ProcessSpec, ProcessStdin, UnsupportedOperation};
@@ -26,7 +27,7 @@ pub(super) fn launch(order: &LaunchContext<'_>) -> Result<ProcessSpec, Unsupport
         LaunchSession::Resumed(handle) => {
             let id = handle.handle_value.as_str();
             if !is_uuid(id) {
-                // Anything else is taken for a thread's name, and an unknown name silently starts a new thread.
+                // Other ids are taken for a thread's name, and an unknown name silently starts a new thread.
                 return Err(UnsupportedOperation::Refused { reason: format!("{id:?} is not a thread id") });
             }
             add(&["resume", id]);

@@ -1,6 +1,7 @@
-//! Codex by `codex exec`: one process for each turn, which can never wait for a person; a new process resumes the thread.
+//! The adapter for Codex (`codex exec`): one process per turn, which cannot wait for a person; a new process resumes
+//! the thread.
 //!
-//! The app-server, where approvals and questions arrive inside the turn, is another adapter.
+//! The app-server, in which approvals and questions arrive inside the turn, would be a separate adapter.
 
 mod launch;
 mod native;
@@ -14,11 +15,9 @@ use abide_ports::engine::{
 
 use crate::{failing::unusable, tongue::LineInterpreter};
 
-/// The adapter.
 #[derive(Debug)]
 pub(crate) struct CodexEngine;
 
-/// Its name.
 const NAME: &str = "codex";
 
 impl Engine for CodexEngine {

@@ -1,4 +1,4 @@
-//! How the lines of `codex exec --json` look, as far as they are read. What is not named here is skipped unread.
+//! The lines of `codex exec --json`, as far as they are read. Other fields are skipped.
 
 use std::borrow::Cow;
 
@@ -18,7 +18,7 @@ pub(super) struct ItemLine<'a> {
     pub(super) item: CodexItem<'a>,
 }
 
-/// Something that the agent did or said.
+/// An action or a message of the agent.
 #[derive(Debug, Deserialize)]
 pub(super) struct CodexItem<'a> {
     #[serde(borrow, rename = "type")]

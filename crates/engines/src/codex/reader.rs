@@ -1,7 +1,7 @@
-//! What the lines of `codex exec --json` mean.
+//! Interprets the lines of `codex exec --json`.
 //!
-//! A turn has succeeded when `turn.completed` was said *and* the process left with 0. Either alone is not enough, and a
-//! top-level `error` is no end: the program goes on trying.
+//! A turn has succeeded if `turn.completed` was printed *and* the process exited with 0. Either alone is not enough. A
+//! top-level `error` does not end the turn, because the program retries.
 
 use abide_domain::{
     effect::LaunchSession,
@@ -23,21 +23,21 @@ use crate::{
     tongue::{FactSink, LineProtocol},
 };
 
-/// The only turn of a process.
+/// A process executes only one turn.
 const TURN: u32 = 1;
 
-/// What has been heard of one process.
+/// The state of the conversation with one process.
 #[derive(Debug, serde::Serialize, serde::Deserialize)]
 pub(super) struct CodexReader {
     resumes: bool,
     has_session: bool,
-    /// The latest message of the agent: at the end, its answer.
+    /// The latest message of the agent; at the end, its answer.
     answer: String,
     trouble: Option<String>,
     verdict: Option<CodexVerdict>,
 }
 
-/// What the program says of its turn.
+/// The outcome of the turn that the program reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 enum CodexVerdict {
     Completed,
@@ -55,7 +55,7 @@ impl CodexReader {
         }
     }
 
-    /// Reads a line, if it is one of those that we know.
+    /// Processes a line; `None` if it is unknown.
     fn known(&mut self, line: &[u8], facts: &mut FactSink) -> Option<()> {
         let kind = kind::of(line)?;
         match kind.as_ref() {
@@ -148,7 +148,7 @@ impl LineProtocol for CodexReader {
     }
 
     fn interrupt(&mut self) -> InterruptMethod {
-        // It notes the interruption in the thread; SIGTERM would leave the turn looking unfinished.
+        // SIGINT makes the program record the interruption in the thread; SIGTERM would leave an unfinished turn.
         InterruptMethod::Signal(ProcessSignal::Interrupt)
     }
 

@@ -1,4 +1,4 @@
-//! How Gemini is started.
+//! Starts Gemini.
 //!
 //! | sandbox | approval mode | and a policy that forbids |
 //! |---|---|---|
@@ -6,15 +6,16 @@
 //! | workspace-write | `auto_edit`: files in the workspace, no shell commands | entering and leaving plan mode |
 //! | danger-full-access | `yolo` | nothing |
 //!
-//! The policies are needed because a headless Gemini lets its model leave plan mode by itself, and then approves
-//! *everything*; and from every other mode the model may enter plan mode first. They are given as administrator's
-//! policies, the only kind that is stronger than the owner's and does not displace them. Gemini ignores them, with a
-//! warning, where an administrator has installed policies of his own; then these must forbid the two tools.
+//! The policies are needed because a headless Gemini lets its model leave plan mode, and then approves all calls. From
+//! each other mode the model may enter plan mode first. The policies are passed as administrator policies, the only
+//! kind that takes precedence over the owner's without replacing them. If an administrator has installed other
+//! policies, Gemini ignores ours with a warning. Those must then forbid the two tools.
 //!
-//! Held, it is `gemini --acp` with the same options: there, what a policy or mode does not settle is put to a person.
+//! The held form is `gemini --acp` with the same options. Calls that neither a policy nor the mode decides are put to a
+//! person.
 //!
-//! A workspace that its owner does not trust is refused by Gemini. We do not say `--skip-trust`, because that would also
-//! let the workspace's own settings start programs.
+//! Gemini refuses a workspace that its owner does not trust. `--skip-trust` is not used, because it would also allow
+//! the workspace's own settings to start programs.
 
 use abide_domain::{effect::LaunchSession, engine::ProfileKind};
 use abide_ports::engine::{
@@ -25,7 +26,7 @@ use abide_ports::engine::{
 use super::session::is_id;
 use crate::{acp, argument, node::WholeOutput};
 
-/// The policy's name in the run's private folder.
+/// Name of the policy file in the run's private folder.
 const POLICY: &str = "gemini-policy.toml";
 
 pub(super) fn launch(order: &LaunchContext<'_>) -> Result<ProcessSpec, UnsupportedOperation> {
@@ -40,7 +41,7 @@ pub(super) fn launch(order: &LaunchContext<'_>) -> Result<ProcessSpec, Unsupport
         add(&["--approval-mode", approval_mode(sandbox)]);
         if let Some(policy) = policy(sandbox) {
             if order.private.contains(',') {
-                // Gemini would take it for a list of two paths, find neither, and go on without the policy.
+                // Gemini would parse the path as a list of two, find neither, and continue without the policy.
                 return Err(UnsupportedOperation::Refused {
                     reason: format!("the path {:?} has a comma; use another data directory", order.private),
                 });
@@ -55,7 +56,7 @@ pub(super) fn launch(order: &LaunchContext<'_>) -> Result<ProcessSpec, Unsupport
     let own: Vec<&str> = order.installation.args.iter().map(String::as_str).collect();
     add(&own);
     if order.kind == ProfileKind::StickyProcess {
-        // The session is begun or loaded by the protocol, which knows no names of ours.
+        // The protocol creates or loads the session and does not accept our ids.
         return Ok(ProcessSpec {
             argv,
             env: environment(order.installation),
@@ -92,12 +93,12 @@ pub(super) fn launch(order: &LaunchContext<'_>) -> Result<ProcessSpec, Unsupport
     })
 }
 
-/// What is set for every call of the program.
+/// The environment of each start of the program.
 pub(super) fn environment(installation: &EngineInstallation) -> Vec<(String, String)> {
     let mut env = installation.env.clone();
-    // Otherwise it starts itself again as a child, and signals to the parent do not reach the turn.
+    // Otherwise the program restarts itself as a child, and signals to the parent do not reach the turn.
     env.insert("GEMINI_CLI_NO_RELAUNCH".to_owned(), "1".to_owned());
-    // Complaints are shown to people, without the codes that make them red.
+    // Error messages are shown to people, without colour codes.
     env.insert("NO_COLOR".to_owned(), "1".to_owned());
     env.into_iter().collect()
 }

@@ -1,8 +1,8 @@
-//! Gemini CLI by `gemini -o stream-json`: one process for each turn, under a session id that we choose.
+//! The adapter for Gemini CLI (`gemini -o stream-json`): one process per turn, with a session id that we choose.
 //!
-//! Headless, it never asks: tools that would need a yes are not offered to its model. Its held form speaks the Agent
-//! Client Protocol, which is another module's language. It looks for updates in its terminal interface only, so nothing
-//! has to be switched off.
+//! A headless Gemini never asks: tools that require permission are not offered to its model. The held form uses the
+//! Agent Client Protocol (`acp`). Gemini checks for updates only in its terminal interface, so updates need not be
+//! disabled.
 
 mod launch;
 mod native;
@@ -19,11 +19,9 @@ use abide_ports::engine::{
 
 use crate::{acp, failing::unusable, tongue::LineInterpreter};
 
-/// The adapter.
 #[derive(Debug)]
 pub(crate) struct GeminiEngine;
 
-/// Its name.
 const NAME: &str = "gemini";
 
 impl Engine for GeminiEngine {
@@ -32,7 +30,7 @@ impl Engine for GeminiEngine {
     }
 
     fn abilities(&self) -> AbilitySet {
-        // The held form has gates too; they are not claimed because the form that is used first has none.
+        // The held form has gates too. They are not claimed, because the preferred form has none.
         AbilitySet::of(&[
             EngineAbility::Resume,
             EngineAbility::Hold,
@@ -48,7 +46,7 @@ impl Engine for GeminiEngine {
     fn checks(&self, installation: &EngineInstallation) -> Vec<ProbeCommand> {
         let call = |argument: &str| {
             let argv = installation.command.iter().cloned().chain([argument.to_owned()]);
-            // Without this it starts itself a second time, even to tell its version.
+            // Without this environment the program restarts itself, even to print its version.
             ProbeCommand { env: launch::environment(installation), ..ProbeCommand::command(argv) }
         };
         vec![call("--version"), call("--help")]
@@ -102,7 +100,7 @@ impl Engine for GeminiEngine {
     fn interpreter(&self, order: &LaunchContext<'_>) -> Box<dyn ProcessInterpreter> {
         match order.kind {
             ProfileKind::Resumable => Box::new(LineInterpreter::new(reader::GeminiReader::new(order))),
-            // Model and sandbox were settled by the command line.
+            // The command line has set the model and the sandbox.
             ProfileKind::StickyProcess => {
                 acp::interpreter(&LaunchContext { model: None, sandbox: None, ..*order })
             }

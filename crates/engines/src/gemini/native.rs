@@ -1,4 +1,4 @@
-//! How the lines of `gemini -o stream-json` look, as far as they are read. What is not named here is skipped unread.
+//! The lines of `gemini -o stream-json`, as far as they are read. Other fields are skipped.
 
 use std::borrow::Cow;
 
@@ -11,7 +11,7 @@ pub(super) struct GeminiInitLine<'a> {
     pub(super) session_id: Cow<'a, str>,
 }
 
-/// `message`: what the person or the model said; the model's words come in pieces.
+/// `message` of the person or the model; the model's text arrives in chunks.
 #[derive(Debug, Deserialize)]
 pub(super) struct GeminiMessage<'a> {
     #[serde(borrow)]
@@ -29,7 +29,7 @@ pub(super) struct GeminiToolUse<'a> {
     pub(super) parameters: GeminiToolParameters<'a>,
 }
 
-/// The parameters of a tool that tell people something.
+/// The tool parameters that are shown as progress.
 #[derive(Debug, Default, Deserialize)]
 pub(super) struct GeminiToolParameters<'a> {
     #[serde(borrow)]
@@ -47,7 +47,7 @@ pub(super) struct GeminiToolResult<'a> {
     pub(super) output: Option<Cow<'a, str>>,
 }
 
-/// `error`, and what `result` says of one
+/// `error`, and the error in `result`
 #[derive(Debug, Deserialize)]
 pub(super) struct GeminiError<'a> {
     #[serde(borrow)]

@@ -1,9 +1,10 @@
-//! What the lines of `gemini -o stream-json` mean.
+//! Interprets the lines of `gemini -o stream-json`.
 //!
-//! A turn has succeeded when a `result` says so and the process left with 0. The exit code alone says nothing: it is 0
-//! after SIGTERM and SIGINT, and the last byte of an HTTP status after an error of the model's service. An `error` line
-//! is no end, but it can make a `result` of `success` a failure: Gemini stops a model that repeats itself, or that has used
-//! up its turns, says so in such a line, and then reports success, mostly without any answer (0.61.0).
+//! A turn has succeeded if a `result` reports success and the process exited with 0. The exit code alone is not
+//! reliable: it is 0 after SIGTERM and SIGINT, and the last byte of an HTTP status after an error of the model's
+//! service. An `error` line does not end the turn, but it can turn a `result` of `success` into a failure. Gemini stops
+//! a model that repeats itself or has used up its turns, prints such a line, and then reports success, mostly without
+//! an answer (0.61.0).
 
 use abide_domain::{
     effect::LaunchSession,
@@ -27,35 +28,35 @@ use crate::{
     tongue::{FactSink, LineProtocol, extend},
 };
 
-/// The only turn of a process.
+/// A process executes only one turn.
 const TURN: u32 = 1;
 
-/// It wants a login.
+/// A login is required.
 const NO_AUTHENTICATION: ExitStatus = ExitStatus::Code(41);
-/// It cannot use what it was given; when a session was to be resumed, its id.
+/// The input is invalid; with a session to resume, its id is unknown.
 const BAD_INPUT: ExitStatus = ExitStatus::Code(42);
-/// It does not trust the directory.
+/// The directory is not trusted.
 const UNTRUSTED: ExitStatus = ExitStatus::Code(55);
 
-/// What has been heard of one process.
+/// The state of the conversation with one process.
 #[derive(Debug, serde::Serialize, serde::Deserialize)]
 pub(super) struct GeminiReader {
     resumes: bool,
     has_session: bool,
-    /// What the model said since it last used a tool: at the end, its answer.
+    /// The model's text since its last tool call; at the end, its answer.
     answer: String,
-    /// A tool was used, so the next words begin a new answer.
+    /// Whether a tool was used since, so that the next text begins a new answer.
     used_tool: bool,
     trouble: Option<String>,
-    /// The program stopped the model before it was done.
+    /// Whether the program stopped the model before it was done.
     was_cut_short: bool,
     verdict: Option<GeminiVerdict>,
 }
 
-/// The `error` line of a model that repeats itself. Its severity is only `warning`.
+/// The `error` line for a model that repeats itself. Its severity is only `warning`.
 const LOOP: &str = "Loop detected";
 
-/// What the program says of its turn.
+/// The outcome of the turn that the program reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 enum GeminiVerdict {
     Completed,
@@ -75,7 +76,7 @@ impl GeminiReader {
         }
     }
 
-    /// Reads a line, if it is one of those that we know.
+    /// Processes a line; `None` if it is unknown.
     fn known(&mut self, line: &[u8], facts: &mut FactSink) -> Option<()> {
         match kind::of(line)?.as_ref() {
             "init" => {
@@ -141,7 +142,7 @@ impl GeminiReader {
         facts.say(FactKind::Text(words.to_owned()));
     }
 
-    /// Whether its success is none: the model was stopped before it was done, or there is an error and no answer.
+    /// Whether a reported success is a failure: the model was stopped early, or there is an error and no answer.
     fn is_empty_handed(&self) -> bool {
         self.was_cut_short || (self.trouble.is_some() && self.answer.trim().is_empty())
     }

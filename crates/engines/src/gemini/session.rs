@@ -1,34 +1,35 @@
-//! Session ids that Gemini's own cleaner spares.
+//! Session ids that survive Gemini's own cleanup.
 //!
-//! Gemini keeps a session in a file named by the minute and by the first 8 characters of its id. Going on with a session
-//! in a later minute leaves a second file of that name which holds no message. Every start of Gemini in the same
-//! project takes such a file for a broken session and deletes *all* files with the same 8 characters, the real session
-//! among them (0.61.0, unless `general.sessionRetention.enabled` is false).
+//! Gemini stores a session in a file that is named by the minute and by the first 8 characters of the session id.
+//! Resuming a session in a later minute creates a second file of that name without messages. Each start of Gemini in
+//! the same project takes such a file for a broken session and deletes *all* files with the same 8 characters,
+//! including the real session (0.61.0, unless `general.sessionRetention.enabled` is false).
 //!
-//! That setting cannot be laid over the owner's: the only stronger file is the administrator's, another one may be named
-//! by `GEMINI_CLI_SYSTEM_SETTINGS_PATH` but is then read instead of it, and only if it and all folders above it belong
-//! to root. So we would lose the administrator's rules and mostly gain nothing. It would not help against the owner's
-//! own use of Gemini in the same project either.
+//! That setting cannot be added to the owner's settings. The only file with precedence is the administrator's.
+//! `GEMINI_CLI_SYSTEM_SETTINGS_PATH` names a different file, which then replaces the administrator's rules. It is read
+//! only if it and all of its parent folders belong to root. The setting would not help against the owner's own use of
+//! Gemini in the same project either.
 //!
-//! But the cleaner finds files that belong together only by 8 *letters or digits*. Of an id with an underscore among its
-//! first 8 characters it deletes the empty file alone. So that is what our ids look like.
+//! However, the cleanup finds related files only by 8 *letters or digits*. If an id has an underscore among its first 8
+//! characters, only the empty file is deleted. Our ids have this form.
 //!
-//! Two ways to lose a session remain. The cleaner also deletes what was not used for `sessionRetention.maxAge`, 30
-//! days unless the owner says otherwise. And it takes a session for broken that has not got its first message yet, if
-//! another Gemini starts in the same project in that moment.
+//! A session can still be lost in two ways. The cleanup deletes sessions that were not used for
+//! `sessionRetention.maxAge`, 30 days by default. And it takes a session without its first message for broken, if
+//! another Gemini starts in the same project at that moment.
 
 use crate::ids::is_uuid;
 
-/// The session id that is made of a new UUID.
+/// Derives a session id from a new UUID.
 ///
-/// The end of the UUID comes first: it is random in all versions, whereas the beginning may be the time, and two
-/// sessions of one minute whose ids begin alike would be written to the same file.
+/// The end of the UUID comes first, because it is random in all versions, whereas the beginning may be the time. Two
+/// sessions of one minute whose ids begin alike would share a file.
 pub(super) fn spared(fresh: &str) -> String {
     let (beginning, end) = fresh.rsplit_once('-').unwrap_or(("", fresh));
     format!("_{end}-{beginning}")
 }
 
-/// Whether Gemini can only take it for a session's id, never for an index in a list (A5), for `latest` or an option.
+/// Whether Gemini can only parse the text as a session id, and not as an index in a list (A5), as `latest` or as an
+/// option.
 pub(super) fn is_id(text: &str) -> bool {
     let of_ours = |text: &str| {
         let (end, beginning) = text.split_once('-')?;

@@ -1,8 +1,8 @@
-//! How iFlow is started.
+//! Starts iFlow.
 //!
-//! Its own way is to approve everything, and no option is known for certain that would confine a turn. So a turn of its
-//! own is started without a sandbox setting or with full access, and refused otherwise. Held, its modes are known by
-//! the protocol, and the sandbox is settled there.
+//! By default the program approves all calls, and no option is reliably known that would restrict a turn. A one-shot
+//! turn is therefore refused unless the run has no sandbox setting or full access. In the held form the protocol lists
+//! the modes, and the sandbox is set there.
 
 use abide_domain::{effect::LaunchSession, engine::ProfileKind};
 use abide_ports::engine::{LaunchContext, ProcessSpec, ProcessStdin, SandboxMode, UnsupportedOperation};

@@ -1,8 +1,9 @@
-//! iFlow CLI: one process for each turn, which prints its answer as plain text and then an `<Execution Info>` block.
+//! The adapter for iFlow CLI: one process per turn, which prints its answer as plain text and then an `<Execution
+//! Info>` block.
 //!
-//! The program was withdrawn from its registry before this was written. Everything here follows what was documented
-//! and reported of it, and is tried on a stand-in only: see [`AdapterBasis::Documented`]. Its held form speaks the Agent
-//! Client Protocol, which is another module's language.
+//! The program was withdrawn from its registry before this adapter was written. The adapter follows documentation and
+//! reports, and is tested only with a stand-in: see [`AdapterBasis::Documented`]. The held form uses the Agent Client
+//! Protocol (`acp`).
 
 mod launch;
 mod native;
@@ -16,11 +17,9 @@ use abide_ports::engine::{
 
 use crate::{acp, failing::unusable, tongue::LineInterpreter};
 
-/// The adapter.
 #[derive(Debug)]
 pub(crate) struct IFlowEngine;
 
-/// Its name.
 const NAME: &str = "iflow";
 
 impl Engine for IFlowEngine {

@@ -1,4 +1,4 @@
-//! How iFlow's `<Execution Info>` block looks, as far as it is read.
+//! The `<Execution Info>` block of iFlow, as far as it is read.
 
 use std::borrow::Cow;
 
@@ -7,7 +7,7 @@ use serde::Deserialize;
 const BEGIN: &str = "<Execution Info>";
 const END: &str = "</Execution Info>";
 
-/// What the block holds.
+/// The contents of the block.
 #[derive(Debug, Default, Deserialize)]
 pub(super) struct ExecutionInfo<'a> {
     #[serde(borrow, rename = "session-id")]
@@ -19,9 +19,9 @@ pub(super) fn begins_block(line: &str) -> bool {
     line.trim_start().starts_with(BEGIN)
 }
 
-/// What stands before the last block of a text, and the block, if there is a whole one at its end.
+/// Splits a text into the answer and the block at its end; `None` if there is no complete block.
 pub(super) fn split(text: &str) -> Option<(&str, ExecutionInfo<'_>)> {
-    // The last one: an answer may well speak of such blocks.
+    // The last one, because an answer may mention such blocks.
     let (before, from) = text.rsplit_once(BEGIN)?;
     let (inside, after) = from.split_once(END)?;
     let info = serde_json::from_str(inside.trim()).ok()?;

@@ -1,8 +1,8 @@
-//! What iFlow's output means: all of it is the answer, but for the `<Execution Info>` block at its end.
+//! Interprets the output of iFlow: all of it is the answer, except the `<Execution Info>` block at its end.
 //!
-//! There is no line that says how the turn ended. It has succeeded when the process left with 0, gave an answer, and
-//! printed the block, which it does when it is done. The block stands on standard output or, as one version does it,
-//! on standard error; there it is read when the process is over.
+//! No line reports the outcome of the turn. It has succeeded if the process exited with 0, printed an answer, and
+//! printed the block, which it does at the end. The block is on standard output or, in one version, on standard error,
+//! which is read after the exit.
 
 use abide_domain::{
     effect::LaunchSession,
@@ -24,16 +24,16 @@ use crate::{
     tongue::{FactSink, LineProtocol},
 };
 
-/// The only turn of a process.
+/// A process executes only one turn.
 const TURN: u32 = 1;
 
-/// What has been heard of one process.
+/// The state of the conversation with one process.
 #[derive(Debug, serde::Serialize, serde::Deserialize)]
 pub(super) struct IFlowReader {
     resumes: bool,
-    /// Everything that it printed.
+    /// The complete output.
     text: String,
-    /// A block has begun, so what follows is not shown to people.
+    /// Whether a block has begun. Later lines are not reported as progress.
     in_block: bool,
 }
 
@@ -43,7 +43,7 @@ impl IFlowReader {
         Self { resumes, text: String::new(), in_block: false }
     }
 
-    /// Adds a line, up to the bound for one line of others: beyond it nobody reads an answer.
+    /// Appends a line, up to the size limit of a line of other engines. The rest is dropped.
     fn keep(&mut self, line: &str) {
         if self.text.len() + line.len() < LONGEST {
             self.text.push_str(line);
@@ -104,7 +104,7 @@ impl LineProtocol for IFlowReader {
     }
 
     fn status(&self) -> EngineSessionStatus {
-        // Its session has no name before the end.
+        // The session id is known only at the end.
         EngineSessionStatus::Starting
     }
 

@@ -1,5 +1,5 @@
-//! How the lines of `abide agent run --json` look, as far as they are read: its session, every event of its journal, and
-//! its outcome. What is not named here is skipped unread.
+//! The lines of `abide agent run --json`, as far as they are read: session, journal events and outcome. Other fields
+//! are skipped.
 
 use std::borrow::Cow;
 
@@ -57,7 +57,7 @@ pub(super) struct AgentNoticeLine<'a> {
     pub(super) content: Cow<'a, str>,
 }
 
-/// `outcome`: its last word.
+/// `outcome`, the last line.
 #[derive(Debug, Deserialize)]
 pub(super) struct AgentOutcomeLine<'a> {
     #[serde(borrow)]
@@ -70,7 +70,7 @@ pub(super) struct AgentOutcomeLine<'a> {
     pub(super) question: Option<AgentQuestionLine<'a>>,
 }
 
-/// What a person is to answer.
+/// The question to the person.
 #[derive(Debug, Deserialize)]
 pub(super) struct AgentQuestionLine<'a> {
     #[serde(borrow)]
@@ -81,7 +81,7 @@ pub(super) struct AgentQuestionLine<'a> {
     pub(super) sensitive: bool,
 }
 
-/// What it says on standard error when it could not even begin.
+/// The error on standard error if the agent could not start.
 #[derive(Debug, Deserialize)]
 pub(super) struct AgentErrorLine {
     pub(super) code: String,

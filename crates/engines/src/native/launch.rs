@@ -1,10 +1,10 @@
-//! How the native agent is started.
+//! Starts the native agent.
 //!
-//! What the person says goes in by standard input and never stands in the command, where everybody on the machine could
-//! read it: it may be the password that was asked for. A message is never taken for the answer to a question, not even if
-//! an earlier process died before it had heard the answer: then the agent asks again. A reply may be one to Abide's own
-//! question; whether the agent's is open is known to its journal, so it decides (`--say`). Either is a new one each time,
-//! even if the words are the same (`--again`).
+//! The person's text is written to standard input and never part of the command line, which all users of the machine
+//! can read. It may be a requested password. A message is never used as the answer to a question, even if an earlier
+//! process crashed before it read the answer; the agent then asks again. A reply may answer a question of Abide itself.
+//! Only the agent's journal shows whether the agent's own question is open, so the agent decides (`--say`). Each
+//! message and reply counts as new, even with the same text (`--again`).
 
 use abide_domain::{effect::LaunchSession, settings::ExecutionMode};
 use abide_ports::engine::{LaunchContext, ProcessSpec, ProcessStdin, PromptSource, UnsupportedOperation};
@@ -22,10 +22,10 @@ pub(super) fn launch(order: &LaunchContext<'_>) -> Result<ProcessSpec, Unsupport
     match order.mode {
         ExecutionMode::Auto => add(&["--auto"]),
         ExecutionMode::Interactive => {}
-        // What a chat's tools hold is still there when the next message comes.
+        // In a chat, stateful tools keep running until the next message.
         ExecutionMode::Chat => add(&["--keep-sessions"]),
     }
-    // It isolates and restricts its tools itself; whether this machine lets it is found out there.
+    // The agent isolates and restricts its tools itself, and checks whether this machine supports that.
     if let Some(sandbox) = order.sandbox {
         add(&["--sandbox", sandbox.name()]);
     }
@@ -34,12 +34,12 @@ pub(super) fn launch(order: &LaunchContext<'_>) -> Result<ProcessSpec, Unsupport
         add(&["--model", model]);
     }
     let outliving = match order.session {
-        // Only a daemon that found no resume in the program's help comes here, and then there is no second turn.
+        // Only a daemon that found no resume in the program's help gets here, and then there is no second turn.
         LaunchSession::New => None,
         LaunchSession::Named(handle) | LaunchSession::Resumed(handle) => {
             let id = handle.handle_value.as_str();
             if !is_uuid(id) {
-                // It is the name of a folder.
+                // The id becomes the name of a folder.
                 return Err(UnsupportedOperation::Refused { reason: format!("{id:?} is not a session id") });
             }
             add(&["--session", id]);

@@ -1,10 +1,11 @@
-//! The native agent: `abide agent run`, a part of this product, which is a child process like any other engine's (B10).
+//! The adapter for the native agent, `abide agent run`, which is part of this product and a child process like other
+//! engines (B10).
 //!
-//! One process for each turn. Its session is a folder of the workspace, `.abide/native/<id>`, under an id that we choose,
-//! so several runs share a workspace without knowing of each other, and the handle is durable before the first process
-//! starts. A question ends the process; its stateful tools stay, and are there for the next one. It is never held.
+//! There is one process per turn. A session is a folder of the workspace, `.abide/native/<id>`, with an id that we
+//! choose. Several runs can therefore share a workspace, and the handle is durable before the first process starts. A
+//! question ends the process; its stateful tools keep running for the next one. The agent is never held.
 //!
-//! Which agent it is says `--agent DIR` in the engine's configured arguments; without it, the workspace itself must hold
+//! `--agent DIR` in the engine's configured arguments selects the agent. Without it, the workspace itself must contain
 //! the definition. The agent itself is not isolated; it starts each tool with the sandbox and the isolation of the run.
 
 mod journal;
@@ -19,11 +20,9 @@ use abide_ports::engine::{
 
 use crate::{failing::unusable, tongue::LineInterpreter};
 
-/// The adapter.
 #[derive(Debug)]
 pub(crate) struct AbideAgentEngine;
 
-/// Its name.
 const NAME: &str = "native";
 
 impl Engine for AbideAgentEngine {
@@ -40,7 +39,7 @@ impl Engine for AbideAgentEngine {
     }
 
     fn installation(&self) -> EngineInstallation {
-        // The path of the running program is not known here: whoever plugs the engines in puts it in its place.
+        // The path of the running program is not known here. The composition root replaces `abide` by it.
         EngineInstallation::named("abide").passing(&["ABIDE_HOME", "ABIDE_MODEL*", "OPENAI_API_KEY"])
     }
 

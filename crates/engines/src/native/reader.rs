@@ -1,7 +1,8 @@
-//! What the lines of `abide agent run --json` mean.
+//! Interprets the lines of `abide agent run --json`.
 //!
-//! Its outcome is printed after everything that it stands for is in its journal, so it counts however the process went
-//! afterwards: the agent would not do it again, and the two ledgers must agree. Without an outcome nothing has succeeded.
+//! The outcome is printed after all of its events are journalled. It therefore counts whatever the exit status is: the
+//! agent would not repeat the work, and its journal must agree with the daemon's. Without an outcome the turn has
+//! failed.
 
 use abide_domain::{
     effect::LaunchSession,
@@ -26,28 +27,28 @@ use crate::{
     tongue::{FactSink, LineProtocol},
 };
 
-/// The only turn of a process.
+/// A process executes only one turn.
 const TURN: u32 = 1;
 
-/// How much of a call's arguments is shown to people who watch.
+/// Maximum number of characters of a call's arguments in progress texts.
 const LONGEST: usize = 300;
 
-/// The tool by which it asks. What it asks is told with the outcome.
+/// The tool for questions. Its question is reported with the outcome.
 const ASKS: &str = "ask_human";
 
-/// What has been heard of one process.
+/// The state of the conversation with one process.
 #[derive(Debug, serde::Serialize, serde::Deserialize)]
 pub(super) struct AbideAgentReader {
     resumes: bool,
     has_session: bool,
-    /// The calls that are under way, each with its tool.
+    /// The running calls, each with its tool.
     calls: Vec<(String, String)>,
-    /// What it said last beside its calls: with a question, what stands before it.
+    /// The last text beside calls; before a question, its introduction.
     said: String,
     outcome: Option<AbideAgentOutcome>,
 }
 
-/// What it says of its turn.
+/// The outcome of the turn that the agent reported.
 #[derive(Debug, serde::Serialize, serde::Deserialize)]
 enum AbideAgentOutcome {
     Completed(String),
@@ -67,7 +68,7 @@ impl AbideAgentReader {
         }
     }
 
-    /// Reads a line, if it is one of those that we know.
+    /// Processes a line; `None` if it is unknown.
     fn known(&mut self, line: &[u8], facts: &mut FactSink) -> Option<()> {
         match kind::of(line)?.as_ref() {
             "session" => {
@@ -116,7 +117,8 @@ impl AbideAgentReader {
         let tool = match at.map(|at| self.calls.swap_remove(at).1) {
             Some(tool) if tool == ASKS => return,
             Some(tool) => tool,
-            // It was wanted by an earlier process. The one such call that succeeds is the question, now answered.
+            // An earlier process requested the call. The only such call that succeeds is the question, which is now
+            // answered.
             None if result.status == "success" => return,
             None => "an earlier call".to_owned(),
         };
@@ -128,13 +130,13 @@ impl AbideAgentReader {
         }
     }
 
-    /// Why a process that told no outcome did not.
+    /// The failure of a process that reported no outcome.
     fn failure(&self, departure: &ProcessExit<'_>) -> RunFailure {
         let said = complaint(departure.stderr);
         let trouble = said.lines().rev().find_map(|line| serde_json::from_str::<AgentErrorLine>(line).ok());
         let is_lost = self.resumes && !self.has_session && left_by_itself(departure);
         match trouble {
-            // The session may well be there; what defines the agent is not in order.
+            // The session may exist; the definition of the agent is invalid.
             Some(AgentErrorLine { code, detail }) if code == "BAD_DEFINITION" => {
                 RunFailure::new(FailureCode::EngineFailed, detail)
             }
@@ -156,7 +158,7 @@ fn lost(reason: &str) -> RunFailure {
     )
 }
 
-/// What an event of the journal says.
+/// The payload of a journal event.
 fn payload<'a, T: serde::Deserialize<'a>>(line: &'a [u8]) -> Option<T> {
     let AgentEventLine { payload } = serde_json::from_slice(line).ok()?;
     Some(payload)
@@ -184,7 +186,7 @@ fn question(asked: AgentQuestionLine<'_>) -> Question {
         prompt: asked.question.into_owned(),
         options: asked.options.into_iter().map(choice).collect(),
         ui_hints: asked.sensitive.then(|| r#"{"sensitive":true}"#.to_owned()),
-        // A secret cannot be made up by whoever does not know it.
+        // An engine cannot guess a secret, so the run must not continue without an answer.
         default_decision_policy: if asked.sensitive {
             DecisionPolicy::Abort
         } else {
@@ -232,7 +234,7 @@ impl LineProtocol for AbideAgentReader {
     }
 
     fn interrupt(&mut self) -> InterruptMethod {
-        // It ends the tool that runs, writes that down, and leaves its sessions for the next turn.
+        // SIGINT makes the agent end the running tool, journal that, and keep its sessions for the next turn.
         InterruptMethod::Signal(ProcessSignal::Interrupt)
     }
 

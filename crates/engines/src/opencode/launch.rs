@@ -1,7 +1,7 @@
-//! How OpenCode is started.
+//! Starts OpenCode.
 //!
-//! The directory is always said: a session that is resumed from another one works on, but the program then never
-//! prints a word and never ends. The prompt goes in by standard input; words that are arguments reach the model in
+//! The directory is always passed. A session that is resumed from another directory continues, but the program then
+//! prints nothing and never exits. The prompt is written to standard input, because arguments reach the model in
 //! quotes.
 
 use abide_domain::{effect::LaunchSession, engine::ProfileKind};
@@ -52,7 +52,7 @@ pub(super) fn launch(order: &LaunchContext<'_>) -> Result<ProcessSpec, Unsupport
     })
 }
 
-/// What the owner sets, and no update in the middle of a run.
+/// The owner's environment, with updates during a run disabled.
 pub(super) fn environment(installation: &EngineInstallation) -> Vec<(String, String)> {
     let mut env = installation.env.clone();
     env.entry("OPENCODE_DISABLE_AUTOUPDATE".to_owned()).or_insert_with(|| "1".to_owned());

@@ -1,8 +1,9 @@
-//! OpenCode by `opencode run`: one process for each turn; a new process resumes the session. Held by `opencode acp`.
+//! The adapter for OpenCode (`opencode run`): one process per turn; a new process resumes the session. The held form is
+//! `opencode acp`.
 //!
-//! Its session has no name before the model has said its first word: a turn that is killed earlier leaves a session
-//! that nobody knows, and the run starts afresh. A turn of `opencode run` cannot wait for a person; what the program
-//! would ask is refused there, and asked in the held form.
+//! The session id is printed with the first output of the model. If a turn is killed before that, its session is
+//! unknown and the run starts a new one. A turn of `opencode run` cannot wait for a person: permission requests are
+//! refused there, and put to a person in the held form.
 
 mod launch;
 mod native;
@@ -17,11 +18,9 @@ use abide_ports::engine::{
 
 use crate::{acp, failing::unusable, tongue::LineInterpreter};
 
-/// The adapter.
 #[derive(Debug)]
 pub(crate) struct OpenCodeEngine;
 
-/// Its name.
 const NAME: &str = "opencode";
 
 impl Engine for OpenCodeEngine {
@@ -56,7 +55,7 @@ impl Engine for OpenCodeEngine {
     fn judge(&self, observed: &[ProbeResult]) -> EngineHealth {
         let [version, help] = observed else { return EngineHealth::unseen() };
         let resumes = match help {
-            // It prints its help on one stream or the other, depending on who asks.
+            // The program prints its help on either stream.
             ProbeResult::Ran { stdout, stderr, .. } => {
                 stdout.contains("--session") || stderr.contains("--session")
             }
@@ -94,7 +93,7 @@ impl Engine for OpenCodeEngine {
     fn interpreter(&self, order: &LaunchContext<'_>) -> Box<dyn ProcessInterpreter> {
         match order.kind {
             ProfileKind::Resumable => Box::new(LineInterpreter::new(reader::OpenCodeReader::new(order))),
-            // The sandbox is settled by the launch.
+            // The launch has set the sandbox.
             ProfileKind::StickyProcess => acp::interpreter(&LaunchContext { sandbox: None, ..*order }),
         }
     }

@@ -1,18 +1,17 @@
-//! How the lines of `opencode run --format json` look, as far as they are read. What is not named here is skipped
-//! unread.
+//! The lines of `opencode run --format json`, as far as they are read. Other fields are skipped.
 
 use std::borrow::Cow;
 
 use serde::Deserialize;
 
-/// What every line has; all there is to `step_start` and `reasoning`
+/// The common member of all lines; the only one that is read of `step_start` and `reasoning`
 #[derive(Debug, Deserialize)]
 pub(super) struct SessionLine<'a> {
     #[serde(borrow, rename = "sessionID")]
     pub(super) session_id: Cow<'a, str>,
 }
 
-/// A line that tells of a part of a message.
+/// A line about a part of a message.
 #[derive(Debug, Deserialize)]
 pub(super) struct PartLine<'a, P> {
     #[serde(borrow, rename = "sessionID")]

@@ -1,17 +1,17 @@
-//! What each sandbox allows, in the program's own rules.
+//! Maps each sandbox to permission rules of the program.
 //!
-//! The program has no sandbox of the operating system, only rules by tool, of which the last that matches counts. The
-//! owner's rules come before those of an agent, so each sandbox is an agent of its own, and each begins by denying
-//! everything: a tool that a later version brings is not allowed by our silence.
+//! The program has no sandbox of the operating system, only rules by tool, of which the last match applies. The owner's
+//! rules precede those of an agent. Each sandbox is therefore a separate agent, and its rules begin by denying all
+//! tools, so that tools of later versions are not allowed by default.
 //!
-//! | sandbox | becomes |
+//! | sandbox | rules |
 //! |---|---|
-//! | read-only | tools that look; no edits, no commands, no sub-agents (they have rules of their own) |
+//! | read-only | tools that only read; no edits, no commands, no sub-agents (they have rules of their own) |
 //! | workspace-write | also edits in the workspace; commands and other directories only if a person allows each |
 //! | danger-full-access | everything |
 //!
-//! A command may do anything anywhere, so allowing it would be wider than the workspace. In `opencode run` nobody can
-//! be asked, and a request that is refused there ends the turn: so the model is not offered commands at all.
+//! A command can act outside the workspace, so it is not allowed without a question. `opencode run` cannot ask, and a
+//! refused request ends its turn. The model is therefore not offered commands there.
 
 use std::collections::BTreeMap;
 
@@ -19,10 +19,10 @@ use abide_domain::engine::ProfileKind;
 use abide_ports::engine::{LaunchContext, SandboxMode, UnsupportedOperation};
 use serde_json::{Map, Value, json};
 
-/// The variable that holds configuration as text; it is stronger than every file.
+/// The variable with configuration as text; it takes precedence over all files.
 const VARIABLE: &str = "OPENCODE_CONFIG_CONTENT";
 
-/// The agent that stands for a sandbox.
+/// The name of a sandbox's agent.
 pub(super) fn agent(sandbox: SandboxMode) -> &'static str {
     match sandbox {
         SandboxMode::ReadOnly => "abide-read-only",
@@ -62,7 +62,7 @@ pub(super) fn configure(
     Ok(())
 }
 
-/// Keys are written in alphabetical order, and `*` is before every letter.
+/// Keys are written in alphabetical order, in which `*` precedes all letters.
 fn rules(sandbox: SandboxMode, kind: ProfileKind) -> Value {
     let if_a_person_allows = match kind {
         ProfileKind::Resumable => "deny",

@@ -1,7 +1,7 @@
-//! What the lines of `opencode run --format json` mean.
+//! Interprets the lines of `opencode run --format json`.
 //!
-//! There is no event for the end of a turn: it has succeeded when the last step finished with the reason `stop` *and*
-//! the process left with 0.
+//! There is no event for the end of a turn. It has succeeded if the last step finished with the reason `stop` *and* the
+//! process exited with 0.
 
 use abide_domain::{
     effect::LaunchSession,
@@ -23,32 +23,32 @@ use crate::{
     tongue::{FactSink, LineProtocol, extend},
 };
 
-/// The only turn of a process.
+/// A process executes only one turn.
 const TURN: u32 = 1;
 
-/// What the program says of a request that it would have put to a person.
+/// Part of the message about a request that would have required a person.
 const REFUSED: &str = "rejected permission";
 
-/// What has been heard of one process.
+/// The state of the conversation with one process.
 #[derive(Debug, serde::Serialize, serde::Deserialize)]
 pub(super) struct OpenCodeReader {
     resumes: bool,
     session: Option<String>,
-    /// The latest message of the agent: at the end, its answer.
+    /// The latest message of the agent; at the end, its answer.
     answer: String,
-    /// The message that the answer is.
+    /// The id of the message in `answer`.
     message: String,
     trouble: Option<RunFailure>,
-    /// What the last step finished with.
+    /// The state of the last step.
     last_step: OpenCodeStep,
 }
 
-/// How far the last step is.
+/// The state of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 enum OpenCodeStep {
-    /// At work, or another one follows.
+    /// The step is running, or another one follows.
     Open,
-    /// It was the last, and good.
+    /// The step was the last and succeeded.
     Stopped,
 }
 
@@ -64,14 +64,14 @@ impl OpenCodeReader {
         }
     }
 
-    /// Reads a line, if it is one of those that we know.
+    /// Processes a line; `None` if it is unknown.
     fn known(&mut self, line: &[u8], facts: &mut FactSink) -> Option<()> {
         match kind::of(line)?.as_ref() {
             "step_start" => {
                 let SessionLine { session_id } = serde_json::from_slice(line).ok()?;
                 self.named(&session_id, facts);
                 self.last_step = OpenCodeStep::Open;
-                // It went on, so what happened before did not end it.
+                // The program continued, so the earlier error did not end the turn.
                 self.trouble = None;
             }
             "text" => {
@@ -95,7 +95,7 @@ impl OpenCodeReader {
                     None => format!("{title}: {}", part.state.status),
                 }));
                 if let Some(error) = part.state.error {
-                    // If nothing better comes, the turn ended because of this.
+                    // If no later line succeeds, this error is the cause of the turn's end.
                     let mut message = format!("{title}: {error}");
                     if error.contains(REFUSED) {
                         message.push_str(
@@ -144,7 +144,7 @@ impl OpenCodeReader {
         Some(())
     }
 
-    /// Every line names the session; it is said when it is new.
+    /// Each line names the session; only a new id is reported.
     fn named(&mut self, session: &str, facts: &mut FactSink) {
         if argument::is_session(session) && self.session.as_deref() != Some(session) {
             let value = session.to_owned();

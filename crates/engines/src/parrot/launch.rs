@@ -1,8 +1,8 @@
-//! How a parrot is started.
+//! Starts a parrot.
 //!
-//! Sandboxes go by their own names: `read-only` makes `write` and `append` fail; the two others allow both, and only
-//! below the workspace, so nothing is ever wider than it was asked for. Without a setting files may be written. A model
-//! is named to it and means nothing to it.
+//! Sandboxes are passed by their names. `read-only` makes `write` and `append` fail; the other two allow both, but only
+//! below the workspace, so no sandbox is wider than requested. Without a setting, files may be written. The model is
+//! passed and ignored.
 
 use abide_domain::effect::LaunchSession;
 use abide_ports::engine::{EngineAbility, LaunchContext, ProcessSpec, ProcessStdin, UnsupportedOperation};
@@ -49,7 +49,7 @@ pub(super) fn launch(
     })
 }
 
-/// A session's name is the name of a file, and must not look like an option.
+/// Checks a session id, which becomes a file name and must not look like an option.
 fn named(id: &str) -> Result<&str, UnsupportedOperation> {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
     if id.is_empty() || id.starts_with('-') || !id.bytes().all(allowed) {

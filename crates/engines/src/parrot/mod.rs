@@ -1,8 +1,8 @@
-//! The parrot, a scripted engine for demos and tests (E3), in two forms: `parrot` takes one turn in each process and can
-//! resume, `parrot-sticky` is held and cannot.
+//! The adapter for the parrot, a scripted engine for demos and tests (E3), in two forms: `parrot` executes one turn per
+//! process and can resume; `parrot-sticky` is held and cannot.
 //!
-//! The program is part of this product (`abide __parrot`) and is a child process like any other engine's. What its
-//! orders do is told there.
+//! The program is part of this product (`abide __parrot`) and a child process like other engines. Its commands are
+//! documented there.
 
 mod launch;
 mod native;
@@ -18,21 +18,20 @@ use abide_ports::engine::{
 
 use crate::{failing::unusable, tongue::LineInterpreter};
 
-/// The adapter.
 #[derive(Debug)]
 pub(crate) struct ParrotEngine(pub(crate) ParrotForm);
 
-/// How a parrot lives.
+/// The lifetime of a parrot process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub(crate) enum ParrotForm {
-    /// One process for each turn.
+    /// One process per turn.
     Resumable,
     /// One process for all turns.
     Sticky,
 }
 
 impl ParrotEngine {
-    /// How the process of an order lives: one whose run must hold it stays.
+    /// The form of a launch: a run that holds its process needs the sticky one.
     fn form(&self, order: &LaunchContext<'_>) -> ParrotForm {
         match order.kind {
             ProfileKind::Resumable => self.0,
@@ -60,7 +59,7 @@ impl Engine for ParrotEngine {
     }
 
     fn installation(&self) -> EngineInstallation {
-        // The path of the running program is not known here: whoever plugs the engines in puts it in its place.
+        // The path of the running program is not known here. The composition root replaces `abide` by it.
         let command = vec!["abide".to_owned(), "__parrot".to_owned()];
         EngineInstallation { command, ..EngineInstallation::default() }.passing(&["ABIDE_HOME", "PARROT_*"])
     }

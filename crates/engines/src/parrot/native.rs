@@ -1,4 +1,4 @@
-//! How the parrot's lines look, both ways. What they mean to it is told in its own program, `abide __parrot`.
+//! The lines of the parrot in both directions. Their effects are documented in the program, `abide __parrot`.
 
 use std::borrow::Cow;
 
@@ -25,7 +25,7 @@ pub(super) struct ParrotGateLine<'a> {
     pub(super) id: Cow<'a, str>,
     #[serde(borrow)]
     pub(super) prompt: Cow<'a, str>,
-    /// `command`, `file_change`, `tool` or `permission`, if it tells what it would do.
+    /// `command`, `file_change`, `tool` or `permission`, if the gate has a subject.
     #[serde(borrow, default)]
     pub(super) kind: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
@@ -41,7 +41,7 @@ pub(super) struct ParrotFailureLine<'a> {
     pub(super) message: Cow<'a, str>,
 }
 
-/// What it is told.
+/// A line to the parrot.
 #[derive(Debug, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub(super) enum ParrotCommand<'a> {
@@ -52,7 +52,6 @@ pub(super) enum ParrotCommand<'a> {
 }
 
 impl ParrotCommand<'_> {
-    /// The line that says so.
     pub(super) fn line(&self) -> Vec<u8> {
         let mut line = serde_json::to_vec(self).expect("strings always become JSON");
         line.push(b'\n');

@@ -1,7 +1,7 @@
-//! What a parrot's lines mean, and how it is spoken to.
+//! Interprets the lines of a parrot, and writes its input.
 //!
-//! A process that takes one turn has succeeded when it said `result` *and* left with 0. One that stays ends its turn by
-//! saying so. Turns are counted by the lines that end them, never by what was said to the process.
+//! A process of the resumable form has succeeded if it printed `result` *and* exited with 0. In the sticky form a line
+//! ends the turn. Turns are counted by the lines that end them, never by the input.
 
 use std::collections::BTreeSet;
 
@@ -34,21 +34,21 @@ use crate::{
     tongue::{FactSink, LineProtocol, LongLine},
 };
 
-/// What has been heard of one process.
+/// The state of the conversation with one process.
 #[derive(Debug, serde::Serialize, serde::Deserialize)]
 pub(super) struct ParrotReader {
     form: ParrotForm,
     resumes: bool,
     has_session: bool,
-    /// How many turns it has begun, and how many it has ended.
+    /// Numbers of turns that have begun and ended.
     begun: u32,
     ended: u32,
-    /// How the last of them ended; of a process that takes one turn, as far as it says itself.
+    /// The outcome of the last turn; in the resumable form, only the printed one.
     last: Option<ParrotOutcome>,
     gates: BTreeSet<String>,
 }
 
-/// How a turn ended.
+/// The outcome of a turn.
 #[derive(Debug, serde::Serialize, serde::Deserialize)]
 enum ParrotOutcome {
     Result(String),
@@ -69,7 +69,7 @@ impl ParrotReader {
         }
     }
 
-    /// Reads a line, if it is one of those that we know.
+    /// Processes a line; `None` if it is unknown.
     fn known(&mut self, line: &[u8], facts: &mut FactSink) -> Option<()> {
         let kind = kind::of(line)?;
         let speech: Option<fn(String) -> FactKind> = match kind.as_ref() {
@@ -82,7 +82,7 @@ impl ParrotReader {
             None => kind::is_whole(line).map(|()| None)?,
         };
         if !matches!(kind.as_ref(), "gate" | "withdrawn") {
-            // It says nothing while it waits.
+            // A parrot prints nothing while a gate is open, so this line shows that the gates are closed.
             self.gates.clear();
         }
         if let (Some(speech), Some(words)) = (speech, spoken) {
@@ -133,7 +133,7 @@ impl ParrotReader {
         self.last = Some(said);
     }
 
-    /// Why a process that left badly did so.
+    /// The failure of a process that exited with an error.
     fn failure(&self, departure: &ProcessExit<'_>) -> RunFailure {
         if self.resumes && !self.has_session {
             let reason = complaint(departure.stderr);
@@ -146,7 +146,7 @@ impl ParrotReader {
     }
 }
 
-/// Says how a turn ended.
+/// Reports the outcome of a turn.
 fn tell(turn: u32, said: &ParrotOutcome, facts: &mut FactSink) {
     match said {
         ParrotOutcome::Result(text) => facts.answered(turn, text),
@@ -179,7 +179,7 @@ fn approval(gate: &ParrotGateLine<'_>) -> Question {
     }
 }
 
-/// What a gate is about that has a kind and a command.
+/// The subject of a gate, if it has a kind and a command.
 fn covered(gate: &ParrotGateLine<'_>) -> Option<ApprovalSubject> {
     let (kind, command) = (gate.kind.as_deref()?, gate.command.as_deref()?);
     let (first, rest) = command.split_once(char::is_whitespace).unwrap_or((command, ""));
@@ -225,7 +225,7 @@ impl LineProtocol for ParrotReader {
             (Some("gate"), None) => {
                 self.is_over(ParrotOutcome::Failed(line.failure("a request").message), facts)
             }
-            // It may have been the last word of the turn.
+            // The line may have been the last one of the turn.
             (Some(_) | None, _) => {
                 self.is_over(ParrotOutcome::Failed(line.failure("a message").message), facts)
             }
@@ -246,7 +246,7 @@ impl LineProtocol for ParrotReader {
                 facts.ended(1, TurnOutcome::Interrupted)
             }
             (ParrotForm::Resumable, _) => facts.ended(1, failed(self)),
-            // Between turns there is nothing to be ended: that the process is gone is told by its keeper.
+            // Between turns there is no turn to end. The keeper reports the exit of the process.
             (ParrotForm::Sticky, _) if self.ended > 0 && self.begun <= self.ended => {}
             (ParrotForm::Sticky, _) if departure.cause == ExitCause::Interrupted => {
                 facts.ended(self.ended + 1, TurnOutcome::Interrupted);

@@ -1,4 +1,4 @@
-//! How Qwen Code is started.
+//! Starts Qwen Code.
 //!
 //! | sandbox | approval mode | and rules |
 //! |---|---|---|
@@ -6,8 +6,8 @@
 //! | workspace-write | `default` | edits below the workspace, no shell commands |
 //! | danger-full-access | `yolo` | none |
 //!
-//! The mode `auto-edit` would be too wide: it edits files outside the workspace too (0.24.4). A rule in the owner's own
-//! settings that allows more edits still counts. Held, it is `qwen --acp` with the same options.
+//! The mode `auto-edit` would be too wide, because it also edits files outside the workspace (0.24.4). A rule in the
+//! owner's settings that allows more edits still applies. The held form is `qwen --acp` with the same options.
 
 use abide_domain::{effect::LaunchSession, engine::ProfileKind};
 use abide_ports::engine::{
@@ -27,7 +27,7 @@ pub(super) fn launch(order: &LaunchContext<'_>) -> Result<ProcessSpec, Unsupport
         ProfileKind::Resumable => ["--output-format".to_owned(), "stream-json".to_owned()].to_vec(),
         ProfileKind::StickyProcess => ["--acp".to_owned()].to_vec(),
     });
-    // Without a record there is nothing to resume, and its owner may have switched it off.
+    // Resuming needs the recording, which the owner may have disabled.
     argv.push("--chat-recording".to_owned());
     if let Some(sandbox) = order.sandbox {
         argv.extend(confined(sandbox, order.workspace)?);
@@ -37,7 +37,7 @@ pub(super) fn launch(order: &LaunchContext<'_>) -> Result<ProcessSpec, Unsupport
     }
     argv.extend(order.installation.args.iter().cloned());
     if order.kind == ProfileKind::StickyProcess {
-        // The session is begun or loaded by the protocol, which knows no names of ours.
+        // The protocol creates or loads the session and does not accept our ids.
         return Ok(ProcessSpec {
             argv,
             env: environment(order.installation),
@@ -55,7 +55,7 @@ pub(super) fn launch(order: &LaunchContext<'_>) -> Result<ProcessSpec, Unsupport
         LaunchSession::Resumed(handle) => {
             let id = &handle.handle_value;
             if !is_uuid(id) {
-                // Anything else is taken for a session's title.
+                // Other texts are taken for a session's title.
                 return Err(UnsupportedOperation::Refused { reason: format!("{id:?} is not a session id") });
             }
             argv.extend(["--resume".to_owned(), id.clone()]);
@@ -74,18 +74,19 @@ pub(super) fn launch(order: &LaunchContext<'_>) -> Result<ProcessSpec, Unsupport
     })
 }
 
-/// What is set for every call of the program.
+/// The environment of each start of the program.
 pub(super) fn environment(installation: &EngineInstallation) -> Vec<(String, String)> {
     let mut env = installation.env.clone();
     env.insert("QWEN_CODE_SKIP_UPDATE_CHECK_ONCE".to_owned(), "true".to_owned());
-    // Otherwise it starts itself again with a larger heap, as a child that the file for whole output does not reach.
+    // Otherwise the program restarts itself with a larger heap, as a child that does not load the script for complete
+    // output.
     env.insert("QWEN_CODE_NO_RELAUNCH".to_owned(), "true".to_owned());
-    // Complaints are shown to people, without the codes that make them red.
+    // Error messages are shown to people, without colour codes.
     env.insert("NO_COLOR".to_owned(), "1".to_owned());
     env.into_iter().collect()
 }
 
-/// The id that is made of a new UUID. Only those of versions 1 to 5 are accepted, others are taken for a mistake.
+/// Derives a session id from a new UUID. The program accepts only versions 1 to 5.
 pub(super) fn accepted_id(fresh: &str) -> String {
     let changed = |(at, character)| match (at, character) {
         (14, _) => '4',
@@ -117,7 +118,7 @@ fn confined(sandbox: SandboxMode, workspace: &str) -> Result<Vec<String>, Unsupp
             }
             forbid("default", &COMMANDS);
             for tool in EDITS {
-                // A path in a rule is absolute with a second slash in front.
+                // In a rule, an absolute path has a second slash in front.
                 arguments.extend(["--allowed-tools".to_owned(), format!("{tool}(/{workspace}/**)")]);
             }
         }
@@ -126,7 +127,7 @@ fn confined(sandbox: SandboxMode, workspace: &str) -> Result<Vec<String>, Unsupp
     Ok(arguments)
 }
 
-/// Characters that mean something in a rule.
+/// Characters with a special meaning in a rule.
 const PATTERN: [char; 11] = ['(', ')', '*', '?', '[', ']', '{', '}', ',', '!', '\\'];
 
 #[cfg(test)]

@@ -1,8 +1,7 @@
-//! Qwen Code by `qwen -o stream-json`: one process for each turn, under a session id that we choose.
+//! The adapter for Qwen Code (`qwen -o stream-json`): one process per turn, with a session id that we choose.
 //!
-//! Headless, it never asks: tools that would need a yes are declined. Its held form speaks the Agent Client Protocol,
-//! which is another module's language. Its entry script starts the real program as a child, so whoever ends it must
-//! end the process group.
+//! A headless Qwen Code never asks: tools that require permission are declined. The held form uses the Agent Client
+//! Protocol (`acp`). The entry script starts the real program as a child, so the process group must be ended.
 
 mod launch;
 mod native;
@@ -18,11 +17,9 @@ use abide_ports::engine::{
 
 use crate::{acp, failing::unusable, tongue::LineInterpreter};
 
-/// The adapter.
 #[derive(Debug)]
 pub(crate) struct QwenEngine;
 
-/// Its name.
 const NAME: &str = "qwen";
 
 impl Engine for QwenEngine {
@@ -31,7 +28,7 @@ impl Engine for QwenEngine {
     }
 
     fn abilities(&self) -> AbilitySet {
-        // The held form has gates too; they are not claimed because the form that is used first has none.
+        // The held form has gates too. They are not claimed, because the preferred form has none.
         AbilitySet::of(&[
             EngineAbility::Resume,
             EngineAbility::Hold,
@@ -96,7 +93,7 @@ impl Engine for QwenEngine {
     fn interpreter(&self, order: &LaunchContext<'_>) -> Box<dyn ProcessInterpreter> {
         match order.kind {
             ProfileKind::Resumable => Box::new(LineInterpreter::new(reader::QwenReader::new(order))),
-            // Model and sandbox were settled by the command line.
+            // The command line has set the model and the sandbox.
             ProfileKind::StickyProcess => {
                 acp::interpreter(&LaunchContext { model: None, sandbox: None, ..*order })
             }

@@ -1,4 +1,4 @@
-//! How the lines of `qwen -o stream-json` look, as far as they are read. What is not named here is skipped unread.
+//! The lines of `qwen -o stream-json`, as far as they are read. Other fields are skipped.
 
 use std::borrow::Cow;
 
@@ -13,24 +13,22 @@ pub(super) struct QwenSystemLine<'a> {
     pub(super) session_id: Cow<'a, str>,
 }
 
-/// `assistant`, and `user` with the results of tools
+/// `assistant`, and `user` with results of tools
 #[derive(Debug, Deserialize)]
 pub(super) struct QwenMessageLine<'a> {
     #[serde(borrow)]
     pub(super) message: QwenMessage<'a>,
-    /// Set when a helper of the agent speaks.
+    /// Set on lines of a sub-agent.
     #[serde(borrow)]
     pub(super) parent_tool_use_id: Option<Cow<'a, str>>,
 }
 
-/// What was said.
 #[derive(Debug, Deserialize)]
 pub(super) struct QwenMessage<'a> {
     #[serde(borrow)]
     pub(super) content: Vec<QwenBlock<'a>>,
 }
 
-/// A piece of a message.
 #[derive(Debug, Deserialize)]
 pub(super) struct QwenBlock<'a> {
     #[serde(borrow, rename = "type")]
@@ -44,7 +42,7 @@ pub(super) struct QwenBlock<'a> {
     pub(super) is_error: Option<bool>,
 }
 
-/// What a tool is given, as far as it tells people something.
+/// The fields of a tool's input that are shown as progress.
 #[derive(Debug, Default, Deserialize)]
 pub(super) struct QwenToolInput<'a> {
     #[serde(borrow)]
@@ -65,7 +63,7 @@ pub(super) struct QwenResultLine<'a> {
     pub(super) error: Option<QwenError<'a>>,
 }
 
-/// Why a turn failed.
+/// The error of a failed turn.
 #[derive(Debug, Deserialize)]
 pub(super) struct QwenError<'a> {
     #[serde(borrow)]

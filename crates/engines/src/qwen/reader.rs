@@ -1,6 +1,6 @@
-//! What the lines of `qwen -o stream-json` mean.
+//! Interprets the lines of `qwen -o stream-json`.
 //!
-//! A turn has succeeded when a `result` says so in both of its ways and the process left with 0.
+//! A turn has succeeded if both fields of a `result` report success and the process exited with 0.
 
 use abide_domain::{
     effect::LaunchSession,
@@ -22,15 +22,15 @@ use crate::{
     tongue::{FactSink, LineProtocol},
 };
 
-/// The only turn of a process.
+/// A process executes only one turn.
 const TURN: u32 = 1;
 
-/// What it complains about when it does not find a session.
+/// Part of the message about an unknown session.
 const NO_SUCH_SESSION: &str = "No saved session found";
-/// What it complains about when nobody has logged in.
+/// Part of the message about a missing login.
 const NO_LOGIN: &str = "No auth type is selected";
 
-/// What has been heard of one process.
+/// The state of the conversation with one process.
 #[derive(Debug, serde::Serialize, serde::Deserialize)]
 pub(super) struct QwenReader {
     resumes: bool,
@@ -39,7 +39,7 @@ pub(super) struct QwenReader {
     verdict: Option<QwenVerdict>,
 }
 
-/// What the program says of its turn.
+/// The outcome of the turn that the program reported.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 enum QwenVerdict {
     Completed { answer: String },
@@ -52,7 +52,7 @@ impl QwenReader {
         Self { resumes, has_session: false, trouble: None, verdict: None }
     }
 
-    /// Reads a line, if it is one of those that we know.
+    /// Processes a line; `None` if it is unknown.
     fn known(&mut self, line: &[u8], facts: &mut FactSink) -> Option<()> {
         match kind::of(line)?.as_ref() {
             "system" => {
@@ -116,7 +116,7 @@ impl QwenReader {
     }
 }
 
-/// Says what a piece of a message is about. What helpers of the agent write is not its answer.
+/// Reports a block of a message. Text of sub-agents is not part of the answer.
 fn heard(block: QwenBlock<'_>, by_helper: bool, facts: &mut FactSink) {
     match (block.kind.as_ref(), block.text, block.name) {
         ("text", Some(text), _) if !by_helper => facts.say(FactKind::Text(text.into_owned())),

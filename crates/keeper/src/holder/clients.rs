@@ -1,7 +1,7 @@
-//! Who is connected and who follows which output.
+//! The connected clients and the output that each one follows.
 //!
-//! A follower that keeps up gets bytes as they are read; one that lags gets them from the spool. The client that
-//! started a followed command holds the command back instead of losing output: its pipe is not read while it lags.
+//! A follower that keeps up gets bytes as they are read. A slow follower gets them from the spool. The client that
+//! started a followed command applies backpressure: the pipe of the command is not read while that client lags.
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -19,7 +19,7 @@ use crate::protocol::{
 };
 use crate::spool::Spool;
 
-/// All connections.
+/// All client connections.
 #[derive(Debug, Default)]
 pub(super) struct ClientConnections {
     all: BTreeMap<u64, ClientConnection>,
@@ -31,9 +31,9 @@ struct ClientConnection {
     link: FramedSocket,
     trusted: bool,
     follows: Vec<FollowedOutput>,
-    /// What its socket is watched for.
+    /// The events that the poller watches for on its socket.
     armed: EventFlags,
-    /// Whether orders that were read from its socket may wait until it takes its answers.
+    /// True if requests of this client are postponed because it does not read its responses.
     stalled: bool,
 }
 
@@ -45,22 +45,22 @@ struct FollowedOutput {
     holds_back: bool,
 }
 
-/// At most this many connections; the next is closed at once.
+/// Maximum number of connections; further ones are closed at once.
 const MAX_CLIENTS: usize = 64;
-/// A follower with more than this unsent is behind.
+/// A follower with more unsent bytes than this is slow.
 const BEHIND: usize = 1 << 20;
 const PIECE: u64 = 256 << 10;
-/// A client with more than this unsent gets no further orders carried out, because each may add to it.
+/// Requests of a client with more unsent bytes than this are postponed, because each may add a response.
 const MAX_UNSENT: usize = 4 << 20;
 
 impl ClientConnections {
-    /// The client that started this keeper needs no secret: it made it.
+    /// Adds the client that started this keeper. It needs no secret.
     pub(super) fn add_creator(&mut self, link: FramedSocket, poller: &Poller) {
         self.add(link, true, poller);
     }
 
-    /// Takes a connection of the keeper's own user, or of root, who can do anything that this user can. Another user's is
-    /// closed before a byte of it is read, also if the modes of directory and socket would let that user in.
+    /// Accepts connections of the keeper's user and of root. A connection of another user is closed unread, even if the
+    /// permissions of directory and socket would allow it.
     pub(super) fn accept(&mut self, door: &OwnedFd, poller: &Poller) {
         if let Ok(socket) = accept_with(door, SocketFlags::CLOEXEC)
             && socket_peercred(&socket).is_ok_and(|peer| may_connect(peer.uid, geteuid()))
@@ -86,16 +86,16 @@ impl ClientConnections {
         }
     }
 
-    /// The creator's number: the first that was given.
+    /// The number of the creator's connection, which is the first one.
     pub(super) const CREATOR: u64 = 1;
 
-    /// Whether nobody is connected.
+    /// Whether no client is connected.
     pub(super) fn is_empty(&self) -> bool {
         self.all.is_empty()
     }
 
-    /// The next order of a client; a client that is gone or talks nonsense is dropped. The socket is read once for each
-    /// time that it was found ready.
+    /// The next request of a client. A client that disconnected or violated the protocol is dropped. The socket is read
+    /// once per readiness event.
     pub(super) fn next_order(&mut self, number: u64, reads: bool) -> Option<TaggedRequest> {
         let client = self.all.get_mut(&number)?;
         let order = if reads {
@@ -114,7 +114,7 @@ impl ClientConnections {
         }
     }
 
-    /// Whether the client takes its answers, after what its socket takes now.
+    /// Flushes the socket, and returns whether the client reads its responses.
     pub(super) fn takes_answers(&mut self, number: u64) -> bool {
         let Some(client) = self.all.get_mut(&number) else { return false };
         if client.link.flush().is_err() {
@@ -153,7 +153,7 @@ impl ClientConnections {
         }
     }
 
-    /// Tells everybody; `news` makes the message for each.
+    /// Sends a response to all authenticated clients; `news` creates one for each.
     pub(super) fn tell_all(&mut self, news: impl Fn() -> KeeperResponse) {
         let numbers: Vec<u64> =
             self.all.iter().filter(|(_, client)| client.trusted).map(|(n, _)| *n).collect();
@@ -164,13 +164,14 @@ impl ClientConnections {
 
     pub(super) fn follow(&mut self, (number, tag): (u64, u64), job: JobId, at: [u64; 2], holds_back: bool) {
         if let Some(client) = self.all.get_mut(&number) {
-            // A tag names one follower: a second order with the same tag moves it and does not double the output.
+            // A tag identifies one follower. A second request with the same tag moves it instead of duplicating the
+            // output.
             client.follows.retain(|follow| follow.tag != tag);
             client.follows.push(FollowedOutput { tag, job, at, holds_back });
         }
     }
 
-    /// Passes fresh bytes on to those followers who have everything before them.
+    /// Sends new bytes to the followers that have received all earlier ones.
     pub(super) fn pass_on(&mut self, place: &OutputChunk, bytes: &[u8]) {
         for client in self.all.values_mut() {
             if client.link.pending() > BEHIND {
@@ -186,13 +187,13 @@ impl ClientConnections {
                     tag: follow.tag,
                     news: KeeperResponse::Output(OutputChunk { bytes: Vec::new(), ..*place }),
                 };
-                // A broken link is noticed when it is next read.
-                let _noticed_later = client.link.send_with_bytes(&head, bytes);
+                // A broken connection is detected at the next read.
+                client.link.send_with_bytes(&head, bytes).ok();
             }
         }
     }
 
-    /// Whether somebody who started this job has not taken its output yet.
+    /// Whether a client that applies backpressure to this job is slow.
     pub(super) fn is_behind(&self, job: JobId) -> bool {
         self.all.values().any(|client| {
             client.link.pending() > BEHIND
@@ -200,7 +201,7 @@ impl ClientConnections {
         })
     }
 
-    /// Brings followers up to date, and tells those who have everything of an ended job that it has ended.
+    /// Sends missing output to followers, and reports the end of a job to those that have received all of it.
     pub(super) fn pump(&mut self, spool: &Spool, running: Option<JobId>) {
         for client in self.all.values_mut().filter(|client| !client.follows.is_empty()) {
             let ClientConnection { link, follows, .. } = client;
@@ -208,7 +209,7 @@ impl ClientConnections {
         }
     }
 
-    /// Has the loop woken for those whose socket was full, and not for orders that are not taken at present.
+    /// Watches for writability where a socket was full, and stops watching for requests that are postponed.
     pub(super) fn rearm(&mut self, poller: &Poller) {
         for (number, client) in &mut self.all {
             let flags = match client.link.pending() {
@@ -223,7 +224,7 @@ impl ClientConnections {
         }
     }
 
-    /// Whether somebody has not taken yet what was meant for them, of those who hold back what they follow.
+    /// Whether a client that applies backpressure has not received all output yet.
     pub(super) fn is_owed(&self, spool: &Spool) -> bool {
         self.all.values().flat_map(|client| client.follows.iter().map(move |follow| (client, follow))).any(
             |(client, follow)| {
@@ -249,7 +250,7 @@ fn may_connect(peer: Uid, own: Uid) -> bool {
     peer == own || peer.is_root()
 }
 
-/// Sends what is missing; true when there is nothing more to send, ever.
+/// Sends missing output. Returns true when the follower is complete.
 fn catch_up(
     link: &mut FramedSocket,
     follow: &mut FollowedOutput,
@@ -262,15 +263,16 @@ fn catch_up(
         while follow.at[index] < printed[index] && link.pending() <= BEHIND {
             let range = JobOutputRange { job: follow.job, stream, offset: follow.at[index], limit: PIECE };
             let piece = spool.read(range).ok().flatten().filter(|piece| !piece.bytes.is_empty());
-            // What cannot be read is lost: the files may have been deleted under us. The end is still told.
+            // Output that cannot be read is lost, for example because the files were deleted. The end is still
+            // reported.
             let Some(piece) = piece else {
                 follow.at[index] = printed[index];
-                // Who relies on every byte learns from the offset that some are missing.
+                // A client that requires every byte learns from the offset that some are missing.
                 if spool.is_lossless() {
                     let output =
                         OutputChunk { job: follow.job, stream, offset: printed[index], bytes: Vec::new() };
-                    let _noticed_later =
-                        link.send(&TaggedResponse { tag: follow.tag, news: KeeperResponse::Output(output) });
+                    // A broken connection is detected at the next read.
+                    link.send(&TaggedResponse { tag: follow.tag, news: KeeperResponse::Output(output) }).ok();
                 }
                 break;
             };
@@ -286,10 +288,10 @@ fn catch_up(
         return false;
     }
     let Some(outcome) = spool.outcome(follow.job) else { return false };
-    let _noticed_later =
-        link.send(&TaggedResponse { tag: follow.tag, news: KeeperResponse::Ended(outcome.clone()) });
+    // A broken connection is detected at the next read.
+    link.send(&TaggedResponse { tag: follow.tag, news: KeeperResponse::Ended(outcome.clone()) }).ok();
     true
 }
 
-/// The order that starts a connection has its own tag.
+/// The tag of the request that opens a connection.
 pub(super) const HELLO: u64 = FIRST;

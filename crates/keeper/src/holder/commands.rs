@@ -1,4 +1,5 @@
-//! Commands in the shell: given and reported. How they are stopped is in `stop`, what they leave behind in `repair`.
+//! Starts commands in the shell and processes their reports. Stopping is in `stop`, cleaning up after a command in
+//! `repair`.
 
 use std::collections::BTreeSet;
 
@@ -19,15 +20,16 @@ use crate::protocol::{
 };
 use crate::script::{ShellDriver, ShellPosition, ShellReport, ShellReportKind};
 
-/// How often a running shell is looked at, in microseconds.
+/// Interval of checks on a running shell, in microseconds.
 pub(super) const WATCH: u64 = 100_000;
-/// At most this many commands may have left processes behind that still hold their output.
+/// Maximum number of ended commands whose background processes still hold their output pipes.
 const MAX_LANES: usize = 200;
-/// The exit code of a command that was stopped and left no status of its own: 128 + SIGTERM.
+/// The exit code of a stopped command without a status: 128 + SIGTERM.
 const STOPPED: i32 = 143;
 
 impl ChildSupervisor {
-    /// The child has been started. Its creator is told when it can be used: a shell, when it has answered.
+    /// Called after the start of the child. The creator is notified when the child can be used. For a shell, that is
+    /// after its first report.
     pub(super) fn began(&mut self) {
         if !matches!(self.hold, ChildIo::Shell) {
             self.repair.ready = true;
@@ -58,18 +60,18 @@ impl ChildSupervisor {
             )));
         }
         if self.lost.is_some() {
-            // The shell has been given up; the next one takes this command.
+            // The shell is being replaced; the new one gets this command.
             self.waiting = Some((run, from));
             return Ok(());
         }
         if matches!(self.hold, ChildIo::Pty(_)) {
-            // A shell that has closed all its streams reports a wrong status.
+            // A shell without standard streams reports wrong statuses.
             if ["0", "1", "2"].iter().all(|number| !self.descriptors.is_open(number)) {
                 self.lose("the shell has closed its standard streams".to_owned());
                 self.waiting = Some((run, from));
                 return Ok(());
             }
-            // The streams of a shell on a terminal are the person's, too; they are not repaired.
+            // The streams of a shell on a terminal also belong to its user, so they are not repaired.
             return self.start_job(run, from);
         }
         self.settle();
@@ -89,7 +91,7 @@ impl ChildSupervisor {
     }
 
     pub(super) fn start_job(&mut self, run: ShellCommand, from: (u64, u64)) -> Result<(), KeeperRefusal> {
-        // What was printed until now belongs to whoever was there before.
+        // Output up to here belongs to earlier commands.
         self.drain_lanes();
         self.muted = false;
         self.jobs += 1;
@@ -111,7 +113,7 @@ impl ChildSupervisor {
             self.poller
                 .add(writer, PollSource::Input, flags)
                 .map_err(|error| KeeperRefusal::System(error.to_string()))?;
-            // The shell's input is a pipe now; the next command must not find it.
+            // The shell's input is now a pipe, which has to be reset before the next command.
             self.repair.needed = true;
         }
         self.job = Some(ShellJob {
@@ -161,7 +163,8 @@ impl ChildSupervisor {
         let mut before = String::new();
         if let ChildIo::Pty(pty) = &self.hold {
             if let Some(line) = prompter.offer().map_err(io)? {
-                let _full_is_noticed_by_silence = write(pty, format!(" {}\r", line.trim_end()).as_bytes());
+                // A full terminal shows as a missing report.
+                write(pty, format!(" {}\r", line.trim_end()).as_bytes()).ok();
             }
             before.push_str(&prompter.guard());
             before.push_str(&prompter.beginning());
@@ -173,7 +176,7 @@ impl ChildSupervisor {
         }
         let last = self.last.as_ref().map_or(0, |last| last.code);
         if last != 0 && has_words(&text) {
-            // The status of the last command, for `$?`. In this form it is no error, neither for `set -e` nor for traps.
+            // Sets `$?` to the status of the last command. In this form it triggers neither `set -e` nor traps.
             before.push_str(&format!("(\\exit {last}) 2>/dev/null && \\:; "));
         }
         if before.is_empty() {
@@ -208,7 +211,7 @@ impl ChildSupervisor {
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => return,
                 Err(_) => {
-                    // Nobody reads any more.
+                    // The reader has closed the pipe.
                     job.unsent_input = Vec::new();
                     job.input = None;
                     return;
@@ -223,7 +226,7 @@ impl ChildSupervisor {
     pub(super) fn hear_reports(&mut self) {
         let Some(prompter) = &mut self.prompter else { return };
         let reports = prompter.reports();
-        // A report that arrived after the wake-up, behind somebody else's line, may have output before it that did too.
+        // A report that arrived after the wake-up may be preceded by output that also arrived after it.
         self.all_edges_taken &= reports.len() == 1;
         for report in reports {
             self.hear_report(&report);
@@ -236,7 +239,7 @@ impl ChildSupervisor {
             return;
         }
         match &report.what {
-            // A shell that traces its commands reports the same beginning twice.
+            // A tracing shell reports the beginning twice.
             ShellReportKind::Began if self.job.as_ref().is_some_and(|job| job.pty_from.is_some()) => {}
             ShellReportKind::Began => {
                 self.settle_terminal();
@@ -263,15 +266,16 @@ impl ChildSupervisor {
             ShellReportKind::Ended { code, flags } if self.job.is_some() => {
                 self.reported(*code, flags, unread)
             }
-            // A late signal ended the slot before any command came.
+            // A late signal ended the slot before a command arrived.
             ShellReportKind::Ended { .. } => {
-                let _noticed_by_silence = self.offer();
+                // A failed write shows as a missing report.
+                self.offer().ok();
                 self.repair.needed = true;
             }
         }
     }
 
-    /// The shell has reported the running command.
+    /// Processes the shell's report for the running command.
     fn reported(&mut self, code: i32, flags: &str, unread: bool) {
         let Some(job) = &mut self.job else { return };
         if job.ladder.why().is_some() {
@@ -279,7 +283,7 @@ impl ChildSupervisor {
             return self.check_stopped();
         }
         if job.broken {
-            // What stands in between may do so again, and tell anything; only a new shell is known to be without it.
+            // A redefined builtin can falsify any later report, so the shell is replaced.
             self.finish(code, None, Some(STATUS_UNKNOWN.to_owned()));
             return self.lose("something stands in for a builtin of the shell".to_owned());
         }
@@ -289,7 +293,7 @@ impl ChildSupervisor {
         self.complete(code, flags);
     }
 
-    /// Ends a command that was reported, and makes the shell ready for the next.
+    /// Ends a reported command, and prepares the shell for the next.
     pub(super) fn complete(&mut self, code: i32, flags: &str) {
         self.finish(code, None, None);
         self.go_on(flags);
@@ -301,12 +305,13 @@ impl ChildSupervisor {
                 prompter.release();
             }
         } else {
-            let _noticed_by_silence = self.offer();
+            // A failed write shows as a missing report.
+            self.offer().ok();
             self.inspect(flags);
         }
     }
 
-    /// Ends the running job and tells who waits for it.
+    /// Ends the running job and sends its result to the waiting client.
     pub(super) fn finish(&mut self, code: i32, exit: Option<ChildExit>, lost: Option<String>) {
         for stream in OutputStream::ALL {
             self.take_what_is_there(stream);
@@ -320,7 +325,7 @@ impl ChildSupervisor {
         let why = job.ladder.why();
         let outcome = ExecOutcome {
             job: job.id,
-            // A shell that was called back has no status of its own to tell.
+            // An interrupted shell has no status of the command.
             code: if why.is_some() && exit.is_none() && code < 128 { STOPPED } else { code },
             duration_us: ticks().saturating_sub(job.started),
             timed_out: why == Some(CommandStopReason::TimedOut),
@@ -343,7 +348,7 @@ impl ChildSupervisor {
         }
     }
 
-    /// Ends a command that was cancelled before the shell was given it.
+    /// Ends a command that was cancelled before it was sent to the shell.
     pub(super) fn cancel_unstarted(&mut self, run: &ShellCommand, from: (u64, u64)) {
         self.jobs += 1;
         let id = self.jobs;
@@ -368,7 +373,7 @@ impl ChildSupervisor {
         self.clients.tell(from, KeeperResponse::Ran(Box::new(ran)));
     }
 
-    /// What the command wrote is in the pipe by now; what others go on writing is not waited for.
+    /// Reads the output that is in the pipe now. Output that other processes write later is not awaited.
     fn take_what_is_there(&mut self, stream: OutputStream) {
         let number = self.lane;
         let Some(lane) = self.lanes.get_mut(&number) else { return };
@@ -389,7 +394,7 @@ impl ChildSupervisor {
         }
     }
 
-    /// Takes what the terminal has. It passes bytes on through a queue of the kernel, so it is given a moment to be empty.
+    /// Drains the terminal until no output arrives for 25 ms. The kernel forwards terminal output through a queue.
     pub(super) fn settle_terminal(&mut self) {
         let moment = rustix::event::Timespec { tv_sec: 0, tv_nsec: 25_000_000 };
         for _ in 0..40 {
@@ -421,7 +426,7 @@ impl ChildSupervisor {
     }
 }
 
-/// Whether a text is more than blanks and comments, which have no status of their own.
+/// Whether a text contains more than blanks and comments, which have no status.
 fn has_words(text: &[u8]) -> bool {
     text.split(|byte| *byte == b'\n')
         .map(<[u8]>::trim_ascii)

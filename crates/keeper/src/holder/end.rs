@@ -1,5 +1,5 @@
-//! The end of a keeper: everything below it is asked to end, killed, reaped; then its directory is removed. One that
-//! nobody can find any more ends itself.
+//! Shutdown of a keeper: its descendants get SIGTERM, then SIGKILL, and are reaped; then the directory is removed. A
+//! keeper whose directory was deleted shuts down by itself.
 
 use std::path::PathBuf;
 
@@ -17,22 +17,22 @@ use crate::launch::{FIRST, keepers_in};
 use crate::procs;
 use crate::protocol::{KeeperRefusal, KeeperResponse};
 
-/// How far the end has come.
+/// The progress of the shutdown.
 #[derive(Debug)]
 pub(super) struct ShutdownProgress {
     kill_at: u64,
     next: u64,
     tell: Vec<(u64, u64)>,
-    /// Until when those are waited for who have not taken the last output yet.
+    /// The deadline for clients to receive the last output.
     lingers_until: Option<u64>,
-    /// A directory whose keepers stay.
+    /// The keepers in this directory are not ended.
     except: Option<PathBuf>,
     over: bool,
 }
 
-/// How often what is left is looked at, in microseconds.
+/// Interval of checks for remaining processes, in microseconds.
 const LOOK: u64 = 20_000;
-/// How long somebody may take for the last output, in microseconds.
+/// Time limit for clients to receive the last output, in microseconds.
 const LINGER: u64 = 2_000_000;
 
 impl ShutdownProgress {
@@ -40,14 +40,14 @@ impl ShutdownProgress {
         self.next
     }
 
-    /// Those who stay.
+    /// The pids of the keepers that are not ended.
     fn spared(&self) -> Vec<u32> {
         self.except.as_deref().map(keepers_in).unwrap_or_default()
     }
 }
 
 impl ChildSupervisor {
-    /// Begins the end, or hurries it.
+    /// Starts the shutdown, or shortens its grace period.
     pub(super) fn end(&mut self, force: bool, client: Option<(u64, u64)>, except: Option<PathBuf>) {
         let now = ticks();
         let kill_at = if force { now } else { now + GRACE };
@@ -80,7 +80,7 @@ impl ChildSupervisor {
                         process.signal(Signal::TERM);
                         process.signal(Signal::CONT);
                     }
-                    // An interactive shell takes no notice of SIGTERM.
+                    // An interactive shell ignores SIGTERM.
                     self.signal_child(Signal::HUP);
                 }
             }
@@ -95,14 +95,14 @@ impl ChildSupervisor {
         }
         ending.next = now + LOOK;
         let kill = now >= ending.kill_at;
-        // Two looks: a process that is just forking may have been missed by the first.
+        // Two scans, because the first may miss a process that is being forked.
         let spared = ending.spared();
         let left = procs::descendants(self.own.pid, &spared);
         if kill {
             for process in &left {
                 process.signal(Signal::KILL);
             }
-            // What was forked since the look too. Keepers that stay are in groups of their own.
+            // This also kills processes forked since the scan. Spared keepers are in their own groups.
             if let Some(group) = &self.group {
                 group.kill(&spared);
             }
@@ -115,7 +115,7 @@ impl ChildSupervisor {
             return;
         }
         if self.exit.is_none() {
-            // The child's exit code is on its way with SIGCHLD.
+            // The exit code of the child arrives with SIGCHLD.
             return self.reap();
         }
         let owed = self.clients.is_owed(&self.spool);
@@ -129,8 +129,9 @@ impl ChildSupervisor {
         if let Some(group) = &self.group {
             group.remove();
         }
-        // The directory goes first: who is told that the session has ended finds nothing of it.
-        let _already_gone_is_fine = self.place.remove();
+        // The directory is removed before clients are notified, so that they find no trace of the session. It may
+        // already be deleted.
+        self.place.remove().ok();
         if let Some(refusal) = self.failure.take() {
             self.clients.tell((ClientConnections::CREATOR, FIRST), KeeperResponse::Refused(refusal));
         }
@@ -141,9 +142,9 @@ impl ChildSupervisor {
         self.clients.flush_all();
     }
 
-    /// Has us woken when the place of a record that waits to be collected goes. Its own end is told only to those who hold
-    /// nothing in it, so the folder that it lies in is watched. Where the system has no watch left, such a keeper stays
-    /// until somebody ends it.
+    /// Watches for the deletion of the directory while its exit record waits to be collected. The parent directory is
+    /// watched, because the kernel does not report the deletion of a directory that is still in use. Without a free
+    /// inotify watch, the keeper stays until a client ends it.
     pub(super) fn watch_place(&mut self) {
         let Some(keepers) = self.place.path().parent().filter(|_| self.ending.is_none()) else { return };
         let flags = inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK;
@@ -153,22 +154,23 @@ impl ChildSupervisor {
         });
     }
 
-    /// Something that lay beside us, or we, is gone; which, is seen by looking.
+    /// Drains the events of the watch. The caller then checks which directory was deleted.
     pub(super) fn hear_of_vanishing(&mut self) {
         let mut names = [0; 4096];
         while let Some(Ok(1..)) = self.vanishing.as_ref().map(|watch| rustix::io::read(watch, &mut names)) {}
     }
 
-    /// Ends a keeper whose child is over and whose record nobody can collect any more, because its place is gone.
+    /// Shuts down if the child has exited and the directory is gone, because no client can collect the exit record any
+    /// more.
     pub(super) fn end_if_lost(&mut self) {
         let waits = self.exit.is_some() && self.ending.is_none() && self.clients.is_empty();
-        // A place that cannot be looked at may come back.
+        // A directory that cannot be checked may become available again.
         if waits && self.place.path().try_exists().is_ok_and(|exists| !exists) {
             self.end(false, None, None);
         }
     }
 
-    /// Whether there is nothing left to hold.
+    /// Whether the shutdown is complete.
     pub(super) fn is_over(&self) -> bool {
         self.ending.as_ref().is_some_and(|ending| ending.over)
     }

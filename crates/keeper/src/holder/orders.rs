@@ -1,4 +1,4 @@
-//! What a client orders, and what it is told.
+//! Executes the requests of clients and sends the responses.
 
 use rustix::io::{Errno, write};
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -12,8 +12,8 @@ use crate::protocol::{
 };
 
 impl ChildSupervisor {
-    /// Takes every order that a client has sent. A client that does not take its answers is not asked for more orders:
-    /// they wait where they are until it does.
+    /// Executes all pending requests of a client. Requests of a client that does not read its responses stay in its
+    /// socket.
     pub(super) fn hear(&mut self, number: u64) {
         let mut reads = true;
         while self.clients.takes_answers(number)
@@ -111,7 +111,7 @@ impl ChildSupervisor {
         if self.job.is_none()
             && let Some((run, from)) = self.waiting.take()
         {
-            // The shell is still being made ready for this command, which therefore never begins.
+            // The shell is still being prepared for this command, so the command never starts.
             self.cancel_unstarted(&run, from);
             return Ok(KeeperResponse::Done);
         }
@@ -123,7 +123,7 @@ impl ChildSupervisor {
     }
 
     fn signal(&mut self, number: i32) -> Result<KeeperResponse, KeeperRefusal> {
-        // The group has the child's number. Nothing else can have it before the child is reaped.
+        // The process group has the number of the child, which stays reserved until the child is reaped.
         if self.exit.is_some() || matches!(self.child_fd, ChildFd::Reaped) {
             return Err(KeeperRefusal::Ended);
         }
@@ -144,7 +144,7 @@ impl ChildSupervisor {
     }
 }
 
-/// A terminal or pipe that is full for long is not being read; the client is told instead of being kept waiting.
+/// Writes with a time limit. A terminal or pipe that stays full is not being read, and the client gets an error.
 fn write_what_fits(end: impl std::os::fd::AsFd, mut bytes: &[u8]) -> Result<(), KeeperRefusal> {
     let deadline = ticks() + PATIENCE;
     while !bytes.is_empty() {

@@ -1,4 +1,4 @@
-//! Output: from the pipes and the terminal into the spool, the result and the followers.
+//! Reads output from pipes and terminal, and passes it to the spool, the result and the followers.
 
 use rustix::event::epoll;
 use rustix::io::Errno;
@@ -8,9 +8,9 @@ use crate::child::ChildIo;
 use crate::lane::{OutputPipes, PipeRead};
 use crate::protocol::{JobId, OutputChunk, OutputStream};
 
-/// How many buffers are taken from one pipe before others get their turn.
+/// Number of buffers read from one pipe before other sources are served.
 const TURN: usize = 8;
-/// How many are taken when it is the last chance; others may go on writing for ever.
+/// Number of buffers for the final read of a pipe. It is bounded because other processes may keep writing.
 const LAST_TURN: usize = 64;
 
 impl ChildSupervisor {
@@ -48,7 +48,7 @@ impl ChildSupervisor {
         }
     }
 
-    /// Takes what a pipe has, for the job that the lane belongs to.
+    /// Reads the available bytes of a pipe, for the job that owns the pipes.
     pub(super) fn drain(&mut self, number: u64, stream: OutputStream, turns: usize, at_once: bool) {
         for _ in 0..turns {
             let Some(lane) = self.lanes.get_mut(&number) else { return };
@@ -81,7 +81,7 @@ impl ChildSupervisor {
         }
     }
 
-    /// The present lane is closed only for a moment, between two commands; an old one for good.
+    /// Handles the end of a pipe. The current pipes are only closed between two commands, older ones permanently.
     pub(super) fn lane_closed(&mut self, number: u64, stream: OutputStream) {
         if number == self.lane && self.exit.is_none() && self.prompter.is_some() {
             return;
@@ -104,8 +104,9 @@ impl ChildSupervisor {
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => break,
                 Ok(_) | Err(_) => {
-                    // The last holder has closed the terminal; left in the poller it would report that for ever.
-                    let _gone_is_fine = epoll::delete(&self.poller.0, pty);
+                    // The terminal is closed. It is removed from the poller, which would otherwise report it
+                    // continuously. It may already be removed.
+                    epoll::delete(&self.poller.0, pty).ok();
                     break;
                 }
             }
@@ -113,7 +114,7 @@ impl ChildSupervisor {
         self.buffer = buffer;
     }
 
-    /// Spools bytes, keeps the first for the result, and passes them on to those who are up to date.
+    /// Stores bytes in the spool, keeps the first ones for the result, and sends them to up-to-date followers.
     pub(super) fn keep(&mut self, job: JobId, stream: OutputStream, bytes: &[u8]) {
         if bytes.is_empty() {
             return;

@@ -1,4 +1,4 @@
-//! What a keeper waits for, and the one `epoll` that it waits with.
+//! The event sources of a keeper and its `epoll` instance.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -7,7 +7,7 @@ use rustix::io::Errno;
 
 use crate::protocol::OutputStream;
 
-/// What becomes ready, packed into the number that `epoll` gives back.
+/// An event source, encoded in the `u64` of an epoll event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PollSource {
     Signals,
@@ -56,7 +56,7 @@ impl PollSource {
     }
 }
 
-/// The one `epoll` of a keeper.
+/// The `epoll` instance of a keeper.
 #[derive(Debug)]
 pub(super) struct Poller(pub(super) OwnedFd);
 
@@ -71,6 +71,7 @@ impl Poller {
     }
 
     pub(super) fn change(&self, end: impl AsFd, source: PollSource, flags: epoll::EventFlags) {
-        let _closed_is_fine = epoll::modify(&self.0, end, epoll::EventData::new_u64(source.pack()), flags);
+        // A closed descriptor is no longer in the poller.
+        epoll::modify(&self.0, end, epoll::EventData::new_u64(source.pack()), flags).ok();
     }
 }

@@ -1,4 +1,4 @@
-//! The shell's own streams: after each command it is looked whether they are still ours, and if not they are brought back.
+//! Checks the shell's standard streams after each command, and restores them if the command changed them.
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -14,34 +14,35 @@ use crate::lane::{OutputPipes, name_of, path_of};
 use crate::launch::FIRST;
 use crate::protocol::{CommandInput, KeeperRefusal, KeeperResponse, OutputStream};
 
-/// How often a repair is tried before the shell is given up.
+/// Number of repairs before the shell is replaced.
 pub(super) const MAX_REPAIRS: u8 = 3;
-/// How often a shell is looked at that is still putting its output back: at first at once, then after a moment each.
+/// Number of checks on a shell that has not restored its output yet. The first `YIELDS` checks follow at once, later
+/// ones after a pause.
 const SETTLE: usize = 20_000;
 const YIELDS: usize = 4;
 
-/// Whether the shell's own streams are where the next command needs them.
+/// State of the shell's standard streams and of their repair.
 #[derive(Debug)]
 pub(super) struct StreamRepair {
     pub(super) needed: bool,
     pub(super) running_since: Option<u64>,
     pub(super) tries: u8,
-    /// Tracing was on; it is switched on again inside the next command.
+    /// Tracing was on; it is enabled again inside the next command.
     pub(super) trace: bool,
-    /// The shell was still reporting when its streams were looked at.
+    /// The shell was still reporting during the check of its streams.
     pub(super) unsettled: bool,
-    /// The shell has answered at least once.
+    /// The shell has reported at least once.
     pub(super) ready: bool,
-    /// The shell was seen waiting for its next line without having reported, this many times in a row.
+    /// Number of consecutive checks in which the shell waited for input without having reported.
     pub(super) silent: u8,
     pub(super) input: Option<(OwnedFd, OwnedFd)>,
 }
 
-/// Where the shell's own streams lead.
+/// The targets of the shell's standard streams.
 enum StreamPlacement {
     Ours,
     Moved,
-    /// To report, the shell has lent one of its outputs to the report pipe; a moment later it takes it back.
+    /// The shell has temporarily redirected an output to the report pipe, to write its report.
     Lent,
 }
 
@@ -65,7 +66,8 @@ impl StreamRepair {
 }
 
 impl ChildSupervisor {
-    /// Points the shell's own streams at a new lane, so that nobody from before can print into the next command.
+    /// Redirects the shell's streams to new pipes, so that processes of earlier commands cannot write to the output of
+    /// the next one.
     pub(super) fn start_repair(&mut self, input: Option<()>) -> Result<(), KeeperRefusal> {
         let system = |error: Errno| KeeperRefusal::System(error.to_string());
         let io = |error: std::io::Error| KeeperRefusal::System(error.to_string());
@@ -95,7 +97,8 @@ impl ChildSupervisor {
         Ok(())
     }
 
-    /// After a command: are the shell's streams still ours, and is the lane ours alone?
+    /// After a command: checks whether the shell's streams are unchanged, and whether other processes hold the output
+    /// pipes.
     pub(super) fn inspect(&mut self, flags: &str) {
         let here: Vec<u32> = self.living_children();
         self.repair.needed |= here.iter().any(|pid| !self.known.contains(pid));
@@ -114,7 +117,7 @@ impl ChildSupervisor {
         }
     }
 
-    /// Before a command: a shell that was still reporting when it was looked at has come to rest since, or soon will.
+    /// Before a command: waits until a shell that was still reporting has restored its streams.
     pub(super) fn settle(&mut self) {
         if std::mem::take(&mut self.repair.unsettled) {
             self.repair.needed |= !self.streams_are_ours("/dev/null");
@@ -135,7 +138,7 @@ impl ChildSupervisor {
                 StreamPlacement::Ours => return true,
                 StreamPlacement::Moved => return false,
                 StreamPlacement::Lent if turn < YIELDS => rustix::thread::sched_yield(),
-                // Somebody else has the processor that the shell needs; we do not take part in that.
+                // The shell waits for a processor, so the keeper sleeps instead of yielding.
                 StreamPlacement::Lent => drop(rustix::event::poll(&mut [], Some(&moment))),
             }
         }
@@ -171,7 +174,8 @@ impl ChildSupervisor {
         };
         let input = input.map(|path| path.to_string_lossy().into_owned()).unwrap_or_default();
         let whole = self.streams_are_ours(&input);
-        let _noticed_by_silence = self.offer();
+        // A failed write shows as a missing report.
+        self.offer().ok();
         if !whole {
             self.repair.tries += 1;
             let open = self.repair.input.is_some().then_some(());
@@ -196,12 +200,13 @@ impl ChildSupervisor {
         self.start_waiting();
     }
 
-    /// Gives the shell the command that has waited for it.
+    /// Sends the shell the command that waited for the repair.
     pub(super) fn start_waiting(&mut self) {
         if let Some((run, from)) = self.waiting.take() {
             if !matches!(run.input, CommandInput::Nothing) && self.repair.input.is_none() {
                 self.waiting = Some((run, from));
-                let _noticed_by_silence = self.start_repair(Some(()));
+                // A failed write shows as a missing report.
+                self.start_repair(Some(())).ok();
             } else if let Err(refusal) = self.start_job(run, from) {
                 self.clients.tell(from, KeeperResponse::Refused(refusal));
             }

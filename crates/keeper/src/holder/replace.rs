@@ -1,4 +1,4 @@
-//! A new shell in the place of one that could not be called back.
+//! Replaces a shell that could not be recovered.
 
 use rustix::event::epoll::EventFlags;
 
@@ -14,16 +14,16 @@ use crate::protocol::{ChildMode, KeeperRefusal, KeeperResponse};
 use crate::script::ShellDriver;
 
 impl ChildSupervisor {
-    /// Whether the end of the shell is not the end of the session: it ended because a command was stopped, or because
-    /// it could not be brought back. A replacement that never answered is not replaced again.
+    /// Whether a new shell continues the session. True if the shell ended because a command was stopped, or because it
+    /// could not be recovered. A replacement that never reported is not replaced again.
     pub(super) fn wants_replacement(&self) -> bool {
         let stopped = self.job.as_ref().is_some_and(|job| job.ladder.why().is_some());
         let usable = self.prompter.is_some() && self.repair.ready;
         usable && self.ending.is_none() && (stopped || self.lost.is_some())
     }
 
-    /// Starts a new shell in the directory of the old one, with the environment that the session was created with. Jobs
-    /// from before stay alive, except on a terminal, which goes with its shell.
+    /// Starts a new shell in the directory of the old one, with the initial environment of the session. Background jobs
+    /// stay alive, except on a terminal, which closes with its shell.
     pub(super) fn replace_shell(&mut self, code: i32) -> Result<(), KeeperRefusal> {
         let io = |error: std::io::Error| KeeperRefusal::System(error.to_string());
         let system = |error: rustix::io::Errno| KeeperRefusal::System(error.to_string());
@@ -46,7 +46,8 @@ impl ChildSupervisor {
         self.is_replacement = true;
         let lost = self.lost.take();
         self.clients.tell_all(|| KeeperResponse::ShellRestarted(shell.clone()));
-        // With the old shell's terminal and lane: what the new one prints is no output of this command.
+        // This happens before the new terminal and pipes are installed, because output of the new shell does not belong
+        // to this command.
         self.finish(code, None, lost);
         self.child = shell;
         self.child_fd = shell_fd;
@@ -103,7 +104,7 @@ impl ChildSupervisor {
     }
 }
 
-/// A shell that has just been started.
+/// The result of starting a shell.
 struct StartedShell {
     pid: u32,
     hold: ChildIo,

@@ -1,7 +1,8 @@
-//! Something is said to the child, and whoever said it is told when the child has dealt with it.
+//! Writes input to the child and reports when the child has processed it.
 //!
-//! Known where the kernel tells: the input is empty and a process of the tree is blocked reading it. Where it does not
-//! tell, silence is all there is, and the answer says that it was guessed. Shells that take commands need none of this.
+//! The kernel shows it where possible: the input is empty and a process of the tree is blocked in reading it. Otherwise
+//! the keeper waits for a period without output, and the response states that the result is a guess. Shells that take
+//! commands do not need this.
 
 use std::path::PathBuf;
 
@@ -15,7 +16,7 @@ use crate::protocol::{
 };
 use crate::reading::{BlockedReader, InputReadState, look};
 
-/// Somebody who waits for the child to read again.
+/// A client that waits until the child reads its input again.
 #[derive(Debug)]
 pub(super) struct InputWait {
     client: (u64, u64),
@@ -25,23 +26,23 @@ pub(super) struct InputWait {
     began: u64,
     give_up_at: u64,
     next_look: u64,
-    /// When something was printed last, or the child was last seen at work.
+    /// Time of the last output, or of the last observation of a working child.
     stirred_at: u64,
-    /// The end of what each stream printed since.
+    /// The last bytes that each stream printed since the write.
     ends: [Vec<u8>; 2],
-    /// Who read a terminal before something was said: as long as it has not been woken, it has not heard it.
+    /// The reader observed before the input was written. If it is unchanged, the input has not been consumed.
     deaf: Option<BlockedReader>,
-    /// Who was seen waiting last.
+    /// The blocked reader of the last check.
     seen: Option<BlockedReader>,
 }
 
-/// How long a reader has to be seen unchanged where input or output takes a way of its own through the kernel, or where
-/// it waits for other things as well, in microseconds.
+/// How long a reader must stay unchanged, in microseconds. It applies to terminals, whose data passes a kernel queue,
+/// and to readers that also wait for other events.
 const STEADY: u64 = 15_000;
-/// The bounds between two looks, in microseconds.
+/// Minimum and maximum interval of checks, in microseconds.
 const SOONEST: u64 = 1_000;
 const LATEST: u64 = 50_000;
-/// The longest prompt that is recognised.
+/// Maximum length of a recognised prompt, in bytes.
 const MOST_PROMPT: usize = 256;
 
 impl InputWait {
@@ -49,7 +50,7 @@ impl InputWait {
         self.next_look.min(self.give_up_at)
     }
 
-    /// Something was printed.
+    /// Records output of the child.
     pub(super) fn heard(&mut self, stream: OutputStream, bytes: &[u8]) {
         let now = ticks();
         self.stirred_at = now;
@@ -64,7 +65,7 @@ impl InputWait {
         !self.prompt.is_empty() && self.ends.iter().any(|end| end.ends_with(&self.prompt))
     }
 
-    /// What the child does, if it is sure enough by now.
+    /// Returns the state of the child once it is certain enough.
     fn judge(&mut self, found: InputReadState, on_terminal: bool, now: u64) -> Option<IdleState> {
         let reader = match found {
             InputReadState::Reads(reader) | InputReadState::Waits(reader) => Some(reader),
@@ -95,7 +96,7 @@ impl InputWait {
 }
 
 impl ChildSupervisor {
-    /// Passes text on and begins to wait. Who waited before is told that somebody else does now.
+    /// Writes input and starts to wait. An earlier waiting client is notified that it was replaced.
     pub(super) fn say(&mut self, say: WriteAndWait, client: (u64, u64)) -> Result<(), KeeperRefusal> {
         if self.prompter.is_some() {
             return Err(KeeperRefusal::Unsupported("this shell takes commands".to_owned()));
@@ -143,7 +144,7 @@ impl ChildSupervisor {
             return;
         };
         let found = match &settling.input {
-            // What is not read yet says all: nobody can be waiting for it.
+            // Unread input means that no process waits for it.
             _ if unread => InputReadState::Elsewhere,
             Some(input) => look(root, input),
             None => InputReadState::Untold,
@@ -160,14 +161,14 @@ impl ChildSupervisor {
         self.settled(rest, None);
     }
 
-    /// The child is gone: whoever waits for it need not any longer.
+    /// Ends the wait because the child has exited.
     pub(super) fn settle_ended(&mut self, exit: &ChildExit) {
         self.settled(IdleState::Ended, Some(exit.clone()));
     }
 
     fn settled(&mut self, rest: IdleState, exit: Option<ChildExit>) {
         let Some(InputWait { client, .. }) = self.settling.take() else { return };
-        // What it printed before it went to read is in the pipes by now.
+        // Output that the child printed before it read again is in the pipes by now.
         self.drain_all();
         self.drain_terminal();
         self.pump();
@@ -175,7 +176,7 @@ impl ChildSupervisor {
         self.clients.tell(client, KeeperResponse::Settled(InputConsumed { rest, printed, exit }));
     }
 
-    /// Whether something that was said has not been taken yet.
+    /// Whether written input has not been consumed yet.
     fn unread_input(&self) -> bool {
         match &self.hold {
             ChildIo::Pipes(Some(input)) => {
@@ -217,7 +218,7 @@ mod tests {
         }
     }
 
-    /// What is judged, and when in milliseconds, if the same is found every ten.
+    /// The judgement for a constant observation every 10 ms, and its time in milliseconds.
     fn judged(mut settling: InputWait, found: InputReadState, on_terminal: bool) -> Option<(u64, IdleState)> {
         (1..500).find_map(|ten| Some((ten * 10, settling.judge(found, on_terminal, ten * 10_000)?)))
     }
@@ -232,7 +233,7 @@ mod tests {
             judged(settling("", Some(READER)), InputReadState::Reads(WOKEN), true),
             Some((30, IdleState::Reads))
         );
-        // It has not been woken, so it has not heard: what it does by now is a guess.
+        // The reader has not been woken, so it has not consumed the input. The result is a guess.
         assert_eq!(
             judged(settling("", Some(READER)), InputReadState::Reads(READER), true),
             Some((1010, IdleState::Silent))

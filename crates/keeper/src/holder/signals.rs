@@ -1,4 +1,4 @@
-//! The signals that reach a keeper. What is done about them is the loop's.
+//! The signals that a keeper receives. The loop reacts to them.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -6,8 +6,8 @@ use std::sync::atomic::AtomicBool;
 
 use signal_hook::consts::signal;
 
-/// The signals that a keeper takes. Having a handler for the others gives the child their defaults back, whatever our
-/// parent had ignored, and keeps a hang-up of somebody's terminal from ending us.
+/// The signal handlers of a keeper. Handlers for the other signals restore their defaults in the child, even if the
+/// parent ignored them. They also keep SIGHUP of a terminal from ending the keeper.
 #[derive(Debug)]
 pub(super) struct KeeperSignals {
     pub(super) child: OwnedFd,

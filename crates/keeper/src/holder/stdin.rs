@@ -1,6 +1,6 @@
-//! The standard input of a child on pipes: what it does not read yet is kept, and each key is written once.
+//! Standard input of a child on pipes. Unread bytes are buffered, and each key is written once.
 //!
-//! The input of a shell's command is that command's, see `commands`.
+//! The input of a shell command is handled in `commands`.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use crate::child::ChildIo;
 use crate::clock::unix_micros;
 use crate::protocol::{KeeperRefusal, KeeperResponse, MAX_ORDER_BYTES};
 
-/// What waits to be read by the child.
+/// Input that the child has not read yet.
 #[derive(Debug, Default)]
 pub(super) struct StdinBuffer {
     unsent: Vec<u8>,
@@ -22,17 +22,17 @@ pub(super) struct StdinBuffer {
 }
 
 impl StdinBuffer {
-    /// Whether something has not even reached the pipe.
+    /// Whether some bytes have not been written to the pipe.
     pub(super) fn waits(&self) -> bool {
         !self.unsent.is_empty()
     }
 }
 
-/// How much may wait for a child that does not read.
+/// Maximum number of buffered bytes for a child that does not read.
 const MOST_UNSENT: usize = 4 * MAX_ORDER_BYTES;
 
 impl ChildSupervisor {
-    /// Takes bytes for the child, once for each key. A key that was taken is not refused, whatever happened since.
+    /// Accepts bytes for the child once per key. A key that was accepted before always succeeds.
     pub(super) fn write_once(
         &mut self,
         key: u64,
@@ -46,7 +46,7 @@ impl ChildSupervisor {
         Ok(KeeperResponse::Done)
     }
 
-    /// Takes bytes for the child.
+    /// Accepts bytes for the child.
     pub(super) fn write_stdin(&mut self, bytes: &[u8], eof: bool) -> Result<(), KeeperRefusal> {
         let ChildIo::Pipes(Some(_)) = &self.hold else {
             return Err(if self.exit.is_some() { KeeperRefusal::Ended } else { KeeperRefusal::NoInput });
@@ -64,7 +64,7 @@ impl ChildSupervisor {
         Ok(())
     }
 
-    /// Writes what the pipe takes now.
+    /// Writes as many bytes as the pipe accepts now.
     pub(super) fn push_stdin(&mut self) {
         let ChildIo::Pipes(input) = &mut self.hold else { return };
         let Some(end) = input else { return };
@@ -74,7 +74,7 @@ impl ChildSupervisor {
                 Ok(count) => sent += count,
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => break,
-                // The child has closed its input: what it will never read is dropped.
+                // The child has closed its input; the remaining bytes are dropped.
                 Err(_) => sent = self.stdin.unsent.len(),
             }
         }

@@ -1,4 +1,4 @@
-//! How a command is stopped, and what is done about a shell that does not come back from one.
+//! Stops commands, and recovers or replaces a shell that does not return from one.
 
 use rustix::process::{Pid, Resource, Rlimit, Signal, prlimit};
 
@@ -12,39 +12,40 @@ use crate::protocol::{ChildExit, JobOutputRange, KeeperRefusal, KeeperResponse, 
 use crate::reading::{InputReadState, look};
 use crate::script::{ShellDriver, ShellPosition};
 
-/// How long a shell may take to start, in microseconds.
+/// Time limit for the start of a shell, in microseconds.
 const START: u64 = 10_000_000;
-/// How often in a row a shell has to be seen waiting before its report counts as lost.
+/// Number of consecutive checks with a waiting shell before its report counts as lost.
 const SILENT: u8 = 3;
-/// How often processes are looked for that were started while others were being stopped.
+/// Number of scans for processes started while others were being stopped.
 const FREEZE_ROUNDS: usize = 16;
-/// On a terminal, as many descriptors as a shell has to be able to put back. On pipes its streams are repaired after a
-/// stop, and a standard stream that an error closes must not be free for a program to start with.
+/// The descriptor limit during a stop, on a terminal: the number of standard streams that a shell must be able to
+/// restore. On pipes the limit is 0, because the keeper repairs the streams and a program must not start with a
+/// free standard descriptor.
 const STANDARD_STREAMS: u64 = 3;
-/// How long a shell that was called back is left alone, in microseconds.
+/// Minimum interval between two attempts to recall the shell, in microseconds.
 const CALL_INTERVAL: u64 = 50_000;
-/// How long one step waits for processes to end before the shell's turn is put off to the next, in looks of 200 us.
+/// How many checks of 200 µs a step waits for processes to end. After that, the shell is handled in the next step.
 const END_LOOKS: usize = 20;
-/// After this many calls without an answer, a shell that can be interrupted is.
+/// After this many unanswered recalls, an interruptible shell gets SIGINT.
 const PATIENT_CALLS: u32 = 3;
-/// Why a command has no exit code.
+/// The reason if the exit code of a command is unknown.
 pub(super) const STATUS_UNKNOWN: &str = "status unknown: the command is over, but something that it defined kept the shell from reporting its status";
-/// Why a command has no exit code although its shell has one.
+/// The reason if a command has no exit code although its shell exited with one.
 const NEVER_BEGAN: &str =
     "the shell ended before it began the command, so the command did not run; create a new session";
 
 impl ChildSupervisor {
-    /// Performs one step of the ladder.
+    /// Performs one step of the stop sequence.
     ///
-    /// Everything is stopped (SIGSTOP) before anything is signalled. The processes of the command continue first, with
+    /// All processes are stopped (SIGSTOP) before any is signalled. The processes of the command continue first, with
     /// SIGTERM pending. The shell continues when they have ended, with its own signal pending. Otherwise a shell or
     /// subshell whose child ends first would execute the next word before the signal reaches it.
     pub(super) fn stop(&mut self, step: StopStep) {
         let Some(job) = &mut self.job else { return };
-        // A command that waits for input finds its end.
+        // A command that waits for input reads end-of-file.
         job.input = None;
         if matches!(self.hold, ChildIo::Pty(_)) && job.pty_from.is_none() {
-            // The text has not been read yet; it is stopped as soon as it reports that it begins.
+            // The shell has not read the text yet; the command is stopped when it reports its beginning.
             if step == StopStep::GiveUp {
                 self.give_up_shell();
             }
@@ -66,7 +67,7 @@ impl ChildSupervisor {
         let is_opening_fifo =
             self.prompter.as_ref().is_some_and(|prompter| prompter.is_opening_fifo(self.child.pid));
         let frozen = self.freeze();
-        // A report that was written before the freeze ends the command by itself.
+        // A report written before the freeze ends the command normally.
         self.hear_reports();
         let Some(job) = self.job.as_mut().filter(|job| job.reported.is_none()) else {
             return self.thaw(&frozen);
@@ -75,7 +76,7 @@ impl ChildSupervisor {
             && job.calls > 0
             && frozen.iter().all(|process| procs::is_copy(process.pid, self.child.pid))
         {
-            // The shell is on its way: these are substitutions of its trap, or there are none.
+            // The shell is already returning. The frozen processes are substitutions of its trap, if there are any.
             job.called_at = Some(ticks());
             if !frozen.is_empty() {
                 return self.thaw(&frozen);
@@ -103,7 +104,8 @@ impl ChildSupervisor {
         self.call_back_when_alone();
     }
 
-    /// The shell is stopped until the processes of the command have ended. New ones are told to end too.
+    /// A step while the shell is held stopped until the processes of the command have ended. New processes are
+    /// signalled too.
     fn stop_held(&mut self, step: StopStep) {
         let mut left = self.command_processes();
         left.retain(|process| process.pid != self.child.pid);
@@ -129,8 +131,8 @@ impl ChildSupervisor {
         }
     }
 
-    /// SIGTERM to those who have not been told yet. A subshell that would survive it is killed: it would go on with its
-    /// next word, while a program may use the time to clean up.
+    /// Sends SIGTERM to processes that have not received it. A subshell that would survive it is killed, because it
+    /// would continue with its next word. A program may use the time to clean up.
     fn ask(&mut self, frozen: &[ProcessKey]) {
         let shell = self.child.pid;
         let Some(job) = &mut self.job else { return };
@@ -142,7 +144,7 @@ impl ChildSupervisor {
         }
     }
 
-    /// Waits a few milliseconds for the processes of the command to end.
+    /// Waits up to 4 ms for the processes of the command to end.
     fn await_processes(&self) -> bool {
         let moment = rustix::event::Timespec { tv_sec: 0, tv_nsec: 200_000 };
         for _ in 0..END_LOOKS {
@@ -154,12 +156,12 @@ impl ChildSupervisor {
         false
     }
 
-    /// Calls the shell back, or leaves it stopped if it would take no notice and go on with the next word.
+    /// Recalls the shell with a signal. A shell that would ignore it and continue with the next word stays stopped.
     fn call_back_shell(&mut self) {
         let shell = self.child.pid;
         let Some(job) = self.job.as_mut().filter(|_| self.prompter.is_some()) else { return };
         if procs::program(shell) != self.program {
-            // The shell has become another program, which was told to end like any other.
+            // The shell has executed another program, which got SIGTERM like any other.
             return self.signal_child(Signal::CONT);
         }
         if procs::disposition(shell, Signal::URG) != SignalDisposition::Caught {
@@ -171,7 +173,7 @@ impl ChildSupervisor {
         self.signal_child(Signal::URG);
         let (Some(job), Some(prompter)) = (&mut self.job, &mut self.prompter) else { return };
         let is_expanding = std::mem::take(&mut job.expanding);
-        // A shell that opens a pipe without a writer may never come to its trap.
+        // A shell that is blocked in opening a FIFO without a writer may never run its trap.
         let is_interruptible = prompter.is_interruptible();
         let interrupts = is_interruptible && (is_expanding || job.calls > PATIENT_CALLS);
         job.interrupted |= interrupts;
@@ -181,7 +183,7 @@ impl ChildSupervisor {
         if prompter.needs_descriptor_limit() {
             self.limit_descriptors(is_expanding);
         }
-        // Everything that the command printed is there by now; an interrupted shell adds an empty line and a prompt.
+        // All output of the command has arrived. Later output of an interrupted shell is an empty line and a prompt.
         match &self.hold {
             ChildIo::Pty(_) if interrupts => {
                 self.settle_terminal();
@@ -202,7 +204,7 @@ impl ChildSupervisor {
         self.signal_child(Signal::CONT);
     }
 
-    /// Whether the shell was interrupted and reads its next line: it has left the command, and will not report it.
+    /// Whether an interrupted shell reads its next line. Then it has left the command and will not report it.
     fn is_back_without_report(&self) -> bool {
         let shell = self.child.pid;
         let (Some(job), Some(prompter)) = (&self.job, &self.prompter) else { return false };
@@ -217,8 +219,8 @@ impl ChildSupervisor {
         }
     }
 
-    /// Whether a shell on a terminal waits for its next line although it has not begun the command: it refused the line
-    /// that was typed. While a command runs, reading the terminal means nothing, because commands read it too.
+    /// Whether a shell on a terminal waits for its next line although it has not begun the command, because it rejected
+    /// the typed line. While a command runs, reading the terminal proves nothing, because commands read it too.
     fn is_back_before_command(&self) -> bool {
         self.job.as_ref().is_some_and(|job| job.pty_from.is_none()) && self.reads_terminal()
     }
@@ -230,12 +232,12 @@ impl ChildSupervisor {
         matches!(found, InputReadState::Reads(reader) | InputReadState::Waits(reader) if reader.thread == shell)
     }
 
-    /// A shell that is expanding a substitution whose processes have ended would execute the word with what was printed
-    /// so far, before it comes to its trap: `rm -r "/tmp/$(slow)"` must not run. The trap raises the limit as far as it
-    /// may. The limit that the shell had is restored when the command is over.
+    /// Lowers the descriptor limit of a shell that expands a substitution. When the processes of the substitution end,
+    /// such a shell executes the word with the partial output before its trap runs: `rm -r "/tmp/$(slow)"` must not
+    /// run. The trap raises the limit as far as permitted. The original limit is restored after the command.
     fn limit_descriptors(&mut self, is_expanding: bool) {
         let Some(shell) = i32::try_from(self.child.pid).ok().and_then(Pid::from_raw) else { return };
-        // Only once for a command: later the substitution is the trap's own, and nothing would lift the limit again.
+        // Only once per command: a later substitution belongs to the trap, and the limit would not be raised again.
         if self.limit.is_some() {
             return;
         }
@@ -249,16 +251,16 @@ impl ChildSupervisor {
         self.limit = before;
     }
 
-    /// Gives the shell its limit of descriptors back.
+    /// Restores the descriptor limit of the shell.
     pub(super) fn restore_limit(&mut self) {
         let Some(limit) = self.limit.take() else { return };
         if let Some(shell) = i32::try_from(self.child.pid).ok().and_then(Pid::from_raw) {
-            // A shell that is gone needs none.
+            // The shell may have exited.
             prlimit(Some(shell), Resource::Nofile, limit).ok();
         }
     }
 
-    /// The shell is back, but processes of the command are left. New ones are told to end too.
+    /// A step after the shell has returned, while processes of the command remain. New processes are signalled too.
     fn stop_rest(&mut self, step: StopStep) {
         let left = self.command_processes();
         match step {
@@ -268,13 +270,13 @@ impl ChildSupervisor {
                     process.signal(Signal::KILL);
                 }
             }
-            // A process that survives SIGKILL is in the hands of the system.
+            // A process that survives SIGKILL is blocked in the kernel.
             StopStep::GiveUp => return self.complete_stop(),
         }
         self.check_stopped();
     }
 
-    /// Completes a stop whose processes have all ended.
+    /// Completes the stop if all processes of the command have ended.
     pub(super) fn check_stopped(&mut self) {
         let Some(job) = &self.job else { return };
         if !(job.reported.is_some() || job.shell_is_deaf) || !self.command_processes().is_empty() {
@@ -290,7 +292,7 @@ impl ChildSupervisor {
         }
     }
 
-    /// Ends the shell; its death is heard, and a new one takes its place.
+    /// Kills the shell. Its exit starts a replacement.
     fn give_up_shell(&mut self) {
         for process in self.command_processes() {
             process.signal(Signal::KILL);
@@ -298,8 +300,8 @@ impl ChildSupervisor {
         self.signal_child(Signal::KILL);
     }
 
-    /// The processes of the running command: everything below the shell and us that was not there before it, and the
-    /// shell itself if it has become another program.
+    /// The processes of the running command: all descendants of the shell and the keeper that did not exist before it.
+    /// The shell is included if it executed another program.
     pub(super) fn command_processes(&self) -> Vec<ProcessKey> {
         let shell = self.child.pid;
         if matches!(self.child_fd, ChildFd::Reaped) {
@@ -314,7 +316,7 @@ impl ChildSupervisor {
         command
     }
 
-    /// Stops the shell and the processes of the command, until there is none left that could start another.
+    /// Stops the shell and the processes of the command, repeatedly until no new process appears.
     fn freeze(&self) -> Vec<ProcessKey> {
         self.signal_child(Signal::STOP);
         procs::await_stop(self.child.pid);
@@ -343,7 +345,7 @@ impl ChildSupervisor {
         self.signal_child(Signal::CONT);
     }
 
-    /// Looks after a shell that has not reported yet: it may be stopped, or have lost our line.
+    /// Checks on a shell that has not reported: it may be stopped, or may have lost the keeper's line.
     pub(super) fn watch(&mut self) {
         let held = self.job.as_ref().is_some_and(|job| job.shell_is_deaf || job.shell_is_held);
         if !held && procs::is_stopped(self.child.pid) {
@@ -364,7 +366,7 @@ impl ChildSupervisor {
         }
     }
 
-    /// The shell waits for what comes next: the command is over, but its report has not come and will not.
+    /// Handles a lost report: the shell waits for its next line, so the command has ended without one.
     pub(super) fn heard_nothing(&mut self, past: ShellPosition) {
         self.repair.silent = 0;
         let Some(job) = self.job.as_mut().filter(|_| !self.repair.is_running()) else {
@@ -379,17 +381,18 @@ impl ChildSupervisor {
         }
         self.finish(143, None, Some(STATUS_UNKNOWN.to_owned()));
         if matches!(self.hold, ChildIo::Pty(_)) {
-            // The streams of a shell on a terminal cannot be repaired; a new shell reports again.
+            // The streams of a shell on a terminal cannot be repaired, so the shell is replaced.
             return self.lose("the shell did not report its command".to_owned());
         }
         if let Some(prompter) = &mut self.prompter {
             prompter.leave_past(past);
         }
-        let _noticed_by_silence = self.offer();
+        // A failed write shows as a missing report.
+        self.offer().ok();
         self.repair.needed = true;
     }
 
-    /// A repair was not reported: what stands in its way is removed, and it is tried again.
+    /// Retries an unreported repair, after removing functions that hide builtins.
     pub(super) fn rescue(&mut self, past: ShellPosition) {
         self.repair.tries += 1;
         let input = self.repair.input.is_some().then_some(());
@@ -404,7 +407,7 @@ impl ChildSupervisor {
         }
     }
 
-    /// Gives the shell up. If it had answered before, a new one takes its place.
+    /// Kills the shell. If it had reported before, a new one replaces it.
     pub(super) fn lose(&mut self, why: String) {
         self.lost = Some(why);
         self.repair.running_since = None;
@@ -414,7 +417,7 @@ impl ChildSupervisor {
         self.signal_child(Signal::KILL);
     }
 
-    /// The shell is gone: whoever waits for it is told.
+    /// Handles the exit of the shell, and notifies the waiting clients.
     pub(super) fn shell_ended(&mut self, exit: &ChildExit) {
         let lost = self.lost.take();
         self.repair.running_since = None;
@@ -422,12 +425,12 @@ impl ChildSupervisor {
             ChildIo::Pty(_) => self.job.as_ref().is_some_and(|job| job.pty_from.is_some()),
             ChildIo::Shell | ChildIo::Pipes(_) => !self.prompter.as_ref().is_some_and(ShellDriver::is_unread),
         };
-        // What it has not read of its command, it never will.
+        // The shell will not read the rest of its command.
         if let Some(prompter) = &mut self.prompter {
             prompter.close();
         }
         if let Some(job) = &self.job {
-            // The status of the shell is no status of a command that it never ran.
+            // The exit code of the shell is not the status of a command that never ran.
             let is_stopped = job.ladder.why().is_some();
             let unread = (!has_begun && !is_stopped).then(|| NEVER_BEGAN.to_owned());
             self.finish(exit.code, Some(exit.clone()), lost.clone().or(unread));
@@ -446,13 +449,13 @@ impl ChildSupervisor {
             let text = String::from_utf8_lossy(&printed).trim().to_owned();
             let why = lost.unwrap_or(format!("the shell ended at once with status {}", exit.code));
             let why = if text.is_empty() { why } else { format!("{why}: {text}") };
-            // Told when everything is gone: who hears that a session failed finds nothing of it.
+            // The client is notified after the cleanup, so that it finds no trace of the failed session.
             self.failure = Some(KeeperRefusal::System(why));
             self.end(true, None, None);
         }
     }
 
-    /// The end takes the running command with it.
+    /// Cancels the running command because of the shutdown.
     pub(super) fn cancel_for_end(&mut self) {
         if let Some(job) = &mut self.job {
             job.ladder.cancel(ticks());

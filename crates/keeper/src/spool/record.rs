@@ -1,4 +1,4 @@
-//! One record of a segment: a header with a checksum, then the bytes.
+//! A record of a segment: a header with a checksum, then the payload.
 
 use std::fs::File;
 use std::io::{self, BufReader, IoSlice, Read, Seek, SeekFrom, Write};
@@ -7,7 +7,7 @@ use std::path::Path;
 use crate::protocol::{JobId, OutputStream};
 
 pub(super) const HEADER: usize = 28;
-/// The most bytes that one record holds.
+/// Maximum payload of a record, in bytes.
 pub(super) const MAX_RECORD: usize = 1 << 20;
 
 pub(super) fn write_record(file: &mut File, header: RecordHeader, bytes: &[u8]) -> io::Result<()> {
@@ -59,20 +59,20 @@ impl RecordHeader {
     }
 }
 
-/// Tells a record from leftovers of a torn write; it need not withstand an attacker who owns the directory anyway.
+/// Distinguishes a record from a torn write. It need not resist an attacker, who would own the directory anyway.
 fn check(bytes: &[u8; HEADER]) -> u32 {
     bytes[..24].iter().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193))
 }
 
-/// The records of one segment, up to the first that is not whole.
+/// Iterates over the records of a segment, up to the first incomplete one.
 #[derive(Debug)]
 pub(super) struct SegmentReader {
     file: BufReader<File>,
-    /// How long the file was when it was opened.
+    /// The length of the file when it was opened.
     length: u64,
-    /// Where the present record begins.
+    /// The position of the current record.
     pub(super) position: u64,
-    /// Where the next one does.
+    /// The position of the next record.
     after: u64,
     unread: usize,
 }
@@ -106,7 +106,7 @@ impl SegmentReader {
         self.position = self.after;
         self.after += (HEADER + header.length) as u64;
         self.unread = header.length;
-        // A payload that the file ends in is not whole.
+        // The payload must end within the file.
         Ok((self.length >= self.after).then_some(header))
     }
 

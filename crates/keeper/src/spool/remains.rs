@@ -1,4 +1,4 @@
-//! What a dead keeper left, read from its files alone.
+//! Reads the spool of a dead keeper.
 
 use std::collections::VecDeque;
 use std::io;
@@ -8,35 +8,35 @@ use super::record::SegmentReader;
 use super::{PREFIX, numbers};
 use crate::protocol::OutputStream;
 
-/// What the held child of a dead keeper printed, read from its files alone.
+/// Reads the output of a dead keeper's child from its files.
 #[derive(Debug)]
 pub struct DeadSpoolReader {
     directory: PathBuf,
     segments: VecDeque<u64>,
     records: Option<SegmentReader>,
-    /// The next byte of each stream.
+    /// The next offset of each stream.
     next: [u64; 2],
 }
 
-/// What is found in a dead keeper's files.
+/// An item of a dead keeper's spool.
 #[derive(Debug, PartialEq, Eq)]
 pub enum DeadSpoolItem {
     /// Further bytes of a stream.
     Output(OutputStream, Vec<u8>),
-    /// Bytes are missing in this stream from this offset on.
+    /// Bytes of this stream are missing from this offset on.
     Missing(OutputStream, u64),
-    /// There is nothing more; each stream ends here.
+    /// The end, with the final offset of each stream.
     End([u64; 2]),
 }
 
 impl DeadSpoolReader {
-    /// Reads job 0 of the spool in this directory from these offsets on.
+    /// Reads job 0 of the spool in this directory, from these offsets on.
     pub fn open(directory: &Path, from: [u64; 2]) -> io::Result<Self> {
         let segments = numbers(directory)?.into();
         Ok(Self { directory: directory.to_owned(), segments, records: None, next: from })
     }
 
-    /// What comes next. A segment ends at the first record that is not whole.
+    /// The next item. A segment ends at the first incomplete record.
     pub fn next_piece(&mut self) -> io::Result<DeadSpoolItem> {
         loop {
             let Some(records) = &mut self.records else {
@@ -60,7 +60,7 @@ impl DeadSpoolReader {
             }
             let mut bytes = records.payload()?;
             bytes.drain(..usize::try_from(*next - header.offset).unwrap_or(0).min(bytes.len()));
-            // A torn payload: the rest of this segment is none.
+            // The payload is torn; the rest of the segment is skipped.
             if bytes.is_empty() {
                 self.records = None;
                 continue;

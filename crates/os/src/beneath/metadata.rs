@@ -1,4 +1,4 @@
-//! What stands in a directory: kinds of files, their attributes, and the entries of a directory.
+//! File kinds, file attributes and directory entries.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -11,14 +11,11 @@ use rustix::fs::{AtFlags, Dir, FileType, Stat};
 use super::system;
 use crate::error::OsError;
 
-/// What a directory's entry is.
+/// The kind of a directory entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileKind {
-    /// A regular file.
     Regular,
-    /// A directory.
     Directory,
-    /// A symbolic link.
     SymbolicLink,
     /// A FIFO, a socket or a device.
     Special,
@@ -42,13 +39,12 @@ impl FileKind {
 /// Attributes of a file, a link or a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileMetadata {
-    /// What it is.
     pub kind: FileKind,
     /// In bytes.
     pub size: u64,
     /// Permission bits, with set-user-id, set-group-id and sticky.
     pub mode: u32,
-    /// Seconds since 1970.
+    /// Seconds since the Unix epoch.
     pub modified_at: i64,
 }
 
@@ -68,7 +64,7 @@ impl From<&Stat> for FileMetadata {
 pub struct DirectoryEntry {
     /// Any bytes but NUL and `/`.
     pub name: OsString,
-    /// What it was when the directory was read.
+    /// The kind when the directory was read.
     pub kind: FileKind,
 }
 
@@ -101,7 +97,7 @@ impl Iterator for DirectoryEntries {
             }
             let mut kind = entry.file_type();
             if kind == FileType::Unknown {
-                // Some file systems do not say.
+                // Some file systems do not provide the kind.
                 let directory = self.stream.fd();
                 let stat = directory
                     .and_then(|directory| rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW));

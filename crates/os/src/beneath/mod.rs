@@ -1,12 +1,12 @@
 //! A directory that is opened once, and the paths below it.
 //!
-//! The directory itself is named by the caller, and links on the way to it are followed. Paths below it are relative to
-//! its descriptor and are resolved with `openat2(RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS)`. On a
-//! system that refuses that call, each component is opened from the one before it with `O_NOFOLLOW`. A symbolic link
+//! The caller names the directory itself, and links on the way to it are followed. Paths below it are relative to its
+//! descriptor and are resolved with `openat2(RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS)`. If the
+//! system refuses that call, each component is opened from the one before it with `O_NOFOLLOW`. A symbolic link
 //! anywhere below the directory is an error that names the link.
 //!
-//! Files are opened with `O_NONBLOCK` and examined after that, so a FIFO does not block and what was examined is what is
-//! read. The operations are here; how a path is resolved is in `resolve`.
+//! Files are opened with `O_NONBLOCK` and examined afterwards. So a FIFO does not block, and the examined file is the
+//! one that is read. Path resolution is in `resolve`.
 
 mod metadata;
 mod resolve;
@@ -38,7 +38,7 @@ use resolve::PathResolution;
 pub struct Directory {
     /// Opened with `O_PATH`, which needs no permission to list the directory.
     descriptor: OwnedFd,
-    /// How it was named, for messages.
+    /// The path of the caller, for messages.
     path: PathBuf,
     resolution: PathResolution,
 }
@@ -56,12 +56,12 @@ impl Directory {
         Ok(Self { descriptor, path: path.to_owned(), resolution })
     }
 
-    /// How the directory was named. It may have moved since.
+    /// The path with which the directory was opened. It may have moved since.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Device and inode, which tell whether two descriptors are of the same directory.
+    /// Device and inode. Equal for two descriptors of the same directory.
     pub fn identity(&self) -> Result<(u64, u64), OsError> {
         let stat =
             rustix::fs::fstat(&self.descriptor).map_err(|errno| system("examine", &self.path, errno))?;
@@ -83,7 +83,7 @@ impl Directory {
         made.map_err(|errno| self.system("create", relative.as_ref(), errno))
     }
 
-    /// Opens a directory below this one. Those that are missing are created with `mode`; the others stay as they are.
+    /// Opens a directory below this one. Missing directories are created with `mode`; existing ones are not changed.
     pub fn create_directories(&self, relative: impl AsRef<Path>, mode: u32) -> Result<Self, OsError> {
         let relative = relative.as_ref();
         let mut directory = None;
@@ -91,7 +91,7 @@ impl Directory {
             let above = directory.as_ref().unwrap_or(self);
             match above.create_directory(component, mode) {
                 Ok(()) => {}
-                // On a read-only file system an existing directory gives this error too: the open decides.
+                // A read-only file system returns this error for an existing directory too, so the open decides.
                 Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
                 Err(error) => {
                     let existing = above.directory(component).map_err(|_| error)?;
@@ -132,8 +132,8 @@ impl Directory {
         self.regular(relative.as_ref(), OFlags::RDWR | OFlags::CREATE | OFlags::APPEND, mode, "open")
     }
 
-    /// Replaces a file in one step: after a crash it has the old contents or the new. What stands at the path is
-    /// replaced without being opened; a directory there is an error.
+    /// Replaces a file atomically: after a crash it has the old contents or the new. An existing file or link is
+    /// replaced without being opened; a directory is an error.
     pub fn write_file(&self, relative: impl AsRef<Path>, bytes: &[u8], mode: u32) -> Result<(), OsError> {
         let relative = relative.as_ref();
         let (_, name) = self.parent(relative)?;
@@ -163,7 +163,7 @@ impl Directory {
         self.rename_by(from.as_ref(), target, to.as_ref(), RenameFlags::empty())
     }
 
-    /// Moves a file, link or directory to a name that is not taken; `AlreadyExists` if it is.
+    /// Moves a file, link or directory to an unused name; `AlreadyExists` if it is used.
     pub fn rename_to_free(
         &self,
         from: impl AsRef<Path>,
@@ -188,14 +188,14 @@ impl Directory {
         unlinked.map_err(|errno| self.system("delete", relative.as_ref(), errno))
     }
 
-    /// Creates a symbolic link with this text. The text is not examined.
+    /// Creates a symbolic link with this target. The target is not checked.
     pub fn create_link(&self, text: &Path, relative: impl AsRef<Path>) -> Result<(), OsError> {
         let (parent, name) = self.parent(relative.as_ref())?;
         let made = rustix::fs::symlinkat(text, &parent, name);
         made.map_err(|errno| self.system("create", relative.as_ref(), errno))
     }
 
-    /// The text of a symbolic link.
+    /// The target of a symbolic link.
     pub fn read_link(&self, relative: impl AsRef<Path>) -> Result<PathBuf, OsError> {
         let (parent, name) = self.parent(relative.as_ref())?;
         let read = rustix::fs::readlinkat(&parent, name, Vec::new());
@@ -203,7 +203,7 @@ impl Directory {
         Ok(OsString::from_vec(text.into_bytes()).into())
     }
 
-    /// What stands at a path; a link is described, not followed.
+    /// The attributes of a path; a link is described, not followed.
     pub fn metadata(&self, relative: impl AsRef<Path>) -> Result<FileMetadata, OsError> {
         let (parent, name) = self.parent(relative.as_ref())?;
         let stat = rustix::fs::statat(&parent, name, AtFlags::SYMLINK_NOFOLLOW);
@@ -216,7 +216,7 @@ impl Directory {
         DirectoryEntries::read(self.listable()?, self.path.clone())
     }
 
-    /// Writes the names in this directory to the disk.
+    /// Syncs the directory, so that the names in it are durable.
     pub fn sync(&self) -> Result<(), OsError> {
         let synced = rustix::fs::fsync(self.listable()?);
         synced.map_err(|errno| system("sync", &self.path, errno))
@@ -245,7 +245,7 @@ impl Directory {
         if metadata.is_file() { Ok(file) } else { Err(OsError::NotRegular { path: path() }) }
     }
 
-    /// The directory in which a path's last component lies, and that component.
+    /// The parent directory of a path, and its last component.
     fn parent<'a>(&self, relative: &'a Path) -> Result<(OwnedFd, &'a OsStr), OsError> {
         let mut components = self.components(relative)?;
         let name = components.pop().ok_or_else(|| OsError::InvalidPath { path: relative.to_owned() })?;

@@ -1,4 +1,4 @@
-//! From a relative path to a descriptor without following a link.
+//! Resolves a relative path to a descriptor without following links.
 
 use std::{
     ffi::OsStr,
@@ -14,12 +14,12 @@ use rustix::{
 use super::{Directory, has_nul};
 use crate::error::OsError;
 
-/// Which way a path is resolved.
+/// The method of path resolution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PathResolution {
-    /// With `openat2`, and step by step if the system refuses that call.
+    /// With `openat2`, or by components if the system refuses that call.
     Kernel,
-    /// Component by component. Chosen by tests; systems without `openat2` get here by themselves.
+    /// Component by component. Only tests select it; systems without `openat2` fall back to it.
     #[cfg_attr(not(test), expect(dead_code, reason = "only tests choose it"))]
     Steps,
 }
@@ -56,7 +56,7 @@ impl Directory {
             PathResolution::Kernel => {
                 let how = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
                 match rustix::fs::openat2(&self.descriptor, &path, flags, mode, how) {
-                    // Old kernels do not know the call, and seccomp filters of containers forbid it.
+                    // Old kernels do not have the call, and seccomp filters of containers forbid it.
                     Err(Errno::NOSYS | Errno::PERM) => self.by_steps(&components, flags, mode),
                     opened => opened,
                 }
@@ -93,7 +93,7 @@ impl Directory {
         Ok(directory)
     }
 
-    /// The first component that is a symbolic link, as a path for people.
+    /// The first component that is a symbolic link, as a path for messages.
     fn first_link(&self, components: &[&OsStr]) -> Option<PathBuf> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let mut above: Option<OwnedFd> = None;

@@ -1,4 +1,4 @@
-//! Both ways to resolve a path give the same answers, and no path leads out of the directory.
+//! Both resolution methods give the same results, and no path leads out of the directory.
 
 use std::{
     fs::{self, Permissions},
@@ -30,7 +30,7 @@ fn base(place: &TempDir, way: PathResolution) -> Directory {
     Directory::open_by(&place.path().join("base"), way).unwrap()
 }
 
-/// Whether an error is a refused link, and names it.
+/// Asserts that the error is a refused link, and names it.
 #[track_caller]
 fn names_link<T: std::fmt::Debug>(result: Result<T, OsError>, link: &Path) {
     match result {
@@ -187,7 +187,7 @@ fn a_directory_that_cannot_be_listed_can_be_worked_in() {
     }
 }
 
-/// SECURITY finding 17: between a check of a path and its use, a folder becomes a link.
+/// SECURITY finding 17: a directory is replaced by a link between the check of a path and its use.
 #[test]
 fn a_directory_that_is_swapped_for_a_link_meanwhile_does_not_lead_out() {
     for way in WAYS {
@@ -208,7 +208,7 @@ fn a_directory_that_is_swapped_for_a_link_meanwhile_does_not_lead_out() {
                 if let Ok(bytes) = base.read_bounded("sub/file", 100) {
                     assert_eq!(bytes, b"inside");
                 }
-                // Fails while the link stands there.
+                // Fails while the link exists.
                 base.create_file(format!("sub/{number}"), 0o600).ok();
             }
             stop.store(true, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! Where the cgroup v2 hierarchy is mounted, and which group a process is in.
+//! Finds the mounts of the cgroup v2 hierarchy, and the group of a process.
 
 use std::ffi::OsString;
 use std::fs;
@@ -10,9 +10,8 @@ use rustix::fs::{Access, FsWord, access, getxattr, statfs};
 /// A mount of the hierarchy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cgroup2Mount {
-    /// Which group appears there: `/` unless only a part is mounted.
+    /// The group that appears at the mount point: `/` unless only a part is mounted.
     pub root: PathBuf,
-    /// Where.
     pub point: PathBuf,
     /// Its mount options, such as `rw` and `nosuid`.
     pub options: Vec<String>,
@@ -21,12 +20,13 @@ pub struct Cgroup2Mount {
 /// `CGROUP2_SUPER_MAGIC`.
 const MAGIC: FsWord = 0x6367_7270;
 
-/// All mounts of the hierarchy that this process sees. Hosts with both versions have it at `/sys/fs/cgroup/unified`.
+/// All mounts of the hierarchy in this process's mount namespace. Hosts with both versions have it at
+/// `/sys/fs/cgroup/unified`.
 pub fn mounts() -> Vec<Cgroup2Mount> {
     fs::read("/proc/self/mountinfo").map(|table| parse_mounts(&table)).unwrap_or_default()
 }
 
-/// The directory of the group that this process is in, or why there is none.
+/// The directory of this process's group, or why there is none.
 pub fn own_group() -> Result<PathBuf, String> {
     let table = fs::read("/proc/self/cgroup").map_err(|error| format!("/proc/self/cgroup: {error}"))?;
     let path = parse_own(&table).ok_or("this process is in no cgroup v2 group")?;
@@ -43,13 +43,13 @@ pub fn is_group(directory: &Path) -> bool {
     statfs(directory).is_ok_and(|stat| stat.f_type == MAGIC) && directory.is_dir()
 }
 
-/// Whether this process may make groups below a group and move processes into them.
+/// Whether this process may create groups below a group and move processes into them.
 pub fn is_writable(directory: &Path) -> bool {
     let may_write = |path: &Path| access(path, Access::WRITE_OK).is_ok();
     may_write(directory) && may_write(&directory.join("cgroup.procs"))
 }
 
-/// Whether a service manager has marked a group as delegated: the groups below it are not the manager's.
+/// Whether a service manager has marked a group as delegated. The manager does not manage the groups below it.
 pub fn is_delegated(directory: &Path) -> bool {
     ["user.delegate", "trusted.delegate"].iter().any(|name| {
         let mut value = [0; 8];

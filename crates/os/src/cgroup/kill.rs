@@ -7,25 +7,26 @@ use rustix::process::Signal;
 use super::{CgroupError, ControlGroup};
 use crate::process::PidFd;
 
-/// How often the processes of a group are listed and killed at most.
+/// Maximum number of rounds in which the processes of a group are listed and killed.
 const MAX_ROUNDS: u32 = 100;
 const PAUSE: Duration = Duration::from_millis(10);
-/// How many groups are looked at in one round.
+/// Maximum number of groups in one round.
 const MAX_GROUPS: usize = 1_000;
 
-/// Freezes the group, so that nothing in it forks, and kills its processes. A frozen process is still killed.
+/// Freezes the group, so that its processes cannot fork, and kills them. SIGKILL also ends frozen processes.
 pub(super) fn one_by_one(group: &ControlGroup) -> Result<(), CgroupError> {
-    // Without it (before 5.2) processes that are forked meanwhile are found in the next round.
+    // Without the freezer (before 5.2), processes forked meanwhile are found in the next round.
     group.write("cgroup.freeze", "1").ok();
     for _ in 0..MAX_ROUNDS {
         for member in with_children(group) {
             for pid in member.processes().unwrap_or_default() {
-                // The pidfd is opened before the list is read again: a process that is still listed then is the one meant.
+                // The pidfd is opened before the list is read again. If the pid is still listed then, the pidfd refers
+                // to the listed process.
                 let process = PidFd::open(pid, |_| {
                     member.processes().is_ok_and(|listed| listed.contains(&pid)) && pid != std::process::id()
                 });
                 if let Some(process) = process {
-                    // A process of another user is not ours to kill; it keeps the group populated.
+                    // A process of another user cannot be killed and keeps the group populated.
                     process.signal(Signal::KILL).ok();
                 }
             }
@@ -38,7 +39,7 @@ pub(super) fn one_by_one(group: &ControlGroup) -> Result<(), CgroupError> {
     Err(CgroupError::Populated { path: group.path().to_owned() })
 }
 
-/// A group and those below it.
+/// A group and all groups below it.
 fn with_children(group: &ControlGroup) -> Vec<ControlGroup> {
     let mut found = vec![group.clone()];
     let mut next = 0;

@@ -1,13 +1,14 @@
 //! Control groups (cgroup v2): groups of processes that are limited and killed together.
 //!
-//! A process cannot leave its group by forking, by a session of its own or by the death of its parent. It leaves only by a
-//! write to a file of another group, which needs permission there. So a group holds everything that a program started.
+//! A process cannot leave its group by forking, by creating a session or by the death of its parent. It can only leave
+//! by a write to a file of another group, which needs permission there. So a group contains all descendants of a
+//! program.
 //!
-//! - [`find`] says where the hierarchy is mounted, which group this process is in, and whether a group was delegated.
-//! - [`ControlGroup`] makes, limits, enters, kills and removes one group. It takes any directory, so it works on a directory tree
-//!   that only looks like a hierarchy.
+//! - [`find`] finds the mounts of the hierarchy and the group of this process, and checks for delegation.
+//! - [`ControlGroup`] creates, limits, enters, kills and removes one group. It accepts any directory, so tests can use
+//!   a directory tree that imitates a hierarchy.
 //!
-//! Not here: which group is made for which program, and under which parent. The caller decides both.
+//! The caller chooses the group for each program and its parent.
 
 pub mod find;
 
@@ -25,13 +26,13 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::clock::monotonic;
 
-/// One control group, by its directory.
+/// One control group, identified by its directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ControlGroup {
     path: PathBuf,
 }
 
-/// The resources of a group, with everything below it. None is no limit.
+/// The limits of a group, including its subgroups. None means no limit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ControlGroupLimits {
     /// `memory.max`, in bytes.
@@ -41,12 +42,12 @@ pub struct ControlGroupLimits {
 }
 
 impl ControlGroupLimits {
-    /// Whether there is none.
+    /// Whether no limit is set.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
-    /// The controllers that enforce these limits, each with its file and value.
+    /// The controllers of these limits, each with its file and value.
     fn values(&self) -> impl Iterator<Item = (&'static str, &'static str, u64)> {
         let memory = self.memory_bytes.map(|bytes| ("memory", "memory.max", bytes));
         let pids = self.pids.map(|count| ("pids", "pids.max", count));
@@ -54,37 +55,31 @@ impl ControlGroupLimits {
     }
 }
 
-/// Why something could not be done with a group.
+/// Errors of operations on a group.
 #[derive(Debug, thiserror::Error)]
 pub enum CgroupError {
-    /// The name would lead elsewhere, or is none of a group.
+    /// The name contains a path, or is not valid for a group.
     #[error("{name:?} cannot be the name of a control group: use 1 to {max} letters, digits, '-', '_' and '.', not '.' first", max = MAX_NAME_BYTES)]
     Name {
-        /// As it was given.
         name: String,
     },
     /// A limit needs a controller that the group does not have.
     #[error("the controller {controller} is not available in {path}")]
     Controller {
-        /// Such as `memory`.
+        /// For example `memory`.
         controller: &'static str,
-        /// The group.
         path: PathBuf,
     },
-    /// Processes are left in the group.
     #[error("processes are left in the control group {path}")]
     Populated {
-        /// The group.
         path: PathBuf,
     },
-    /// The operating system refused.
+    /// A system call failed.
     #[error("cannot {action} {path}: {source}")]
     System {
-        /// A verb, such as `make`.
+        /// A verb, for example `make`.
         action: &'static str,
-        /// The file or directory.
         path: PathBuf,
-        /// What the system answered.
         source: io::Error,
     },
 }
@@ -96,18 +91,18 @@ impl CgroupError {
     }
 }
 
-/// The longest name of a group.
+/// Maximum length of a group's name.
 const MAX_NAME_BYTES: usize = 128;
-/// The largest file of a group that is read.
+/// Maximum size of a group's file.
 const MAX_FILE_BYTES: u64 = 4 << 20;
 
 impl ControlGroup {
-    /// The group with this directory, whether or not it exists.
+    /// The group with this directory; it need not exist.
     pub fn at(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into() }
     }
 
-    /// A group directly below this one, whether or not it exists. Only plain names are accepted.
+    /// A direct subgroup; it need not exist. Only plain names are accepted.
     pub fn child(&self, name: &str) -> Result<Self, CgroupError> {
         let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
         let fits = (1..=MAX_NAME_BYTES).contains(&name.len());
@@ -118,17 +113,15 @@ impl ControlGroup {
         }
     }
 
-    /// Its directory.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Whether it exists.
     pub fn exists(&self) -> bool {
         self.path.is_dir()
     }
 
-    /// Makes it, unless it exists.
+    /// Creates the group, unless it exists.
     pub fn create(&self) -> Result<(), CgroupError> {
         match fs::create_dir(&self.path) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(self.failed("make", "")(error)),
@@ -136,14 +129,14 @@ impl ControlGroup {
         }
     }
 
-    /// The names of the groups directly below it; none if it does not exist.
+    /// The names of the direct subgroups; empty if the group does not exist.
     pub fn children(&self) -> Vec<String> {
         let entries = fs::read_dir(&self.path).into_iter().flatten().filter_map(Result::ok);
         let directories = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
         directories.filter_map(|entry| entry.file_name().into_string().ok()).collect()
     }
 
-    /// Sets its limits. Those that are none are left as they are.
+    /// Sets the limits. Those that are None are not changed.
     pub fn limit(&self, limits: &ControlGroupLimits) -> Result<(), CgroupError> {
         for (controller, file, value) in limits.values() {
             self.write(file, &value.to_string()).map_err(|error| {
@@ -157,8 +150,8 @@ impl ControlGroup {
         Ok(())
     }
 
-    /// Makes the controllers for these limits available to the groups below this one. The kernel refuses that to a group that
-    /// holds processes itself, unless it is the root of the hierarchy.
+    /// Enables the controllers of these limits for the subgroups. The kernel refuses this for a group that contains
+    /// processes, unless it is the root of the hierarchy.
     pub fn enable_for_children(&self, limits: &ControlGroupLimits) -> Result<(), CgroupError> {
         let available = self.read("cgroup.controllers")?;
         let enabled = self.read("cgroup.subtree_control")?;
@@ -173,28 +166,29 @@ impl ControlGroup {
         Ok(())
     }
 
-    /// Moves the calling process into it. What the process starts from now on is in it too.
+    /// Moves the calling process into the group. Processes that it starts later are in the group too.
     pub fn enter(&self) -> Result<(), CgroupError> {
         self.write("cgroup.procs", "0")
     }
 
-    /// The processes that are in it, without those in groups below it.
+    /// The processes in the group, without those in subgroups.
     pub fn processes(&self) -> Result<Vec<u32>, CgroupError> {
         let list = self.read("cgroup.procs")?;
         Ok(list.split_ascii_whitespace().filter_map(|pid| pid.parse().ok()).collect())
     }
 
-    /// Whether a process is in it or in a group below it. Zombies do not count.
+    /// Whether the group or a subgroup contains a process. Zombies do not count.
     pub fn is_populated(&self) -> Result<bool, CgroupError> {
         Ok(self.read("cgroup.events")?.lines().any(|line| line == "populated 1"))
     }
 
-    /// Waits until it is not populated, at most for this time. Whether that is so. A group that is gone is empty.
+    /// Waits until the group is not populated, with a timeout. Returns whether it is empty. A group that does not exist
+    /// is empty.
     pub fn wait_until_empty(&self, timeout: Duration) -> bool {
         let give_up_at = monotonic().saturating_add(timeout);
         let Ok(events) = File::open(self.path.join("cgroup.events")) else { return true };
         loop {
-            // Opened again each time: the kernel reports a change once to each open file.
+            // Read anew each time, because the kernel reports a change once to each open file.
             match self.is_populated() {
                 Ok(true) => {}
                 Ok(false) | Err(_) => return true,
@@ -204,13 +198,13 @@ impl ControlGroup {
                 return false;
             }
             let wait = Timespec { tv_sec: 0, tv_nsec: left.min(LOOK).subsec_nanos().into() };
-            // Only a pause, which a change cuts short.
+            // Only a pause, which a change ends early.
             poll(&mut [PollFd::new(&events, PollFlags::PRI)], Some(&wait)).ok();
         }
     }
 
-    /// Kills everything in it and in the groups below it. Processes that are forked meanwhile are killed too. Where the kernel
-    /// is older than 5.14, the group is frozen and its processes are killed one by one.
+    /// Kills all processes in the group and its subgroups, including those forked meanwhile. On kernels before 5.14,
+    /// the group is frozen and its processes are killed one by one.
     pub fn kill(&self) -> Result<(), CgroupError> {
         match self.write("cgroup.kill", "1") {
             Err(error) if error.is_not_found() && self.exists() => kill::one_by_one(self),
@@ -219,8 +213,8 @@ impl ControlGroup {
         }
     }
 
-    /// Removes it with the groups below it, which takes at most this time. A group that is gone is removed already. One that holds processes is
-    /// left as it is.
+    /// Removes the group and its subgroups, with a time limit. Succeeds if the group does not exist. A group that
+    /// contains processes is not changed.
     pub fn remove(&self, timeout: Duration) -> Result<(), CgroupError> {
         remove::remove(self, timeout)
     }
@@ -234,7 +228,7 @@ impl ControlGroup {
         Ok(text)
     }
 
-    /// Writes to a file that exists: the kernel makes the files of a group.
+    /// Writes to an existing file: the kernel creates the files of a group.
     fn write(&self, name: &str, value: &str) -> Result<(), CgroupError> {
         let opened = File::options().write(true).open(self.path.join(name));
         opened.and_then(|mut file| file.write_all(value.as_bytes())).map_err(self.failed("write", name))
@@ -246,5 +240,5 @@ impl ControlGroup {
     }
 }
 
-/// The longest pause between two looks at a group.
+/// Maximum interval of checks on a group.
 const LOOK: Duration = Duration::from_millis(20);

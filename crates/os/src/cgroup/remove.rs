@@ -1,4 +1,4 @@
-//! Removal of a group with those below it. A program can have nested them deeper than any path is long.
+//! Removes a group and its subgroups. A program may have nested them deeper than the maximum length of a path.
 
 use std::ffi::CString;
 use std::os::fd::OwnedFd;
@@ -16,7 +16,7 @@ const DIRECTORY: OFlags =
 pub(super) fn remove(group: &ControlGroup, timeout: Duration) -> Result<(), CgroupError> {
     match unlinkat(CWD, group.path(), AtFlags::REMOVEDIR) {
         Ok(()) | Err(Errno::NOENT) => return Ok(()),
-        // There are groups below it, or processes in it.
+        // The group has subgroups or contains processes.
         Err(Errno::BUSY | Errno::NOTEMPTY) => {}
         Err(error) => return Err(group.failed("remove", "")(error.into())),
     }
@@ -32,7 +32,7 @@ pub(super) fn remove(group: &ControlGroup, timeout: Duration) -> Result<(), Cgro
     )
 }
 
-/// Removes the groups below one. Descriptors are held of one directory at a time; groups cannot be moved, so `..` leads back.
+/// Removes the subgroups of a group. Only one directory is open at a time. Groups cannot be moved, so `..` leads back.
 fn remove_below(group: &ControlGroup, timeout: Duration) -> Result<(), Errno> {
     let give_up_at = monotonic().saturating_add(timeout);
     let mut directory = openat(CWD, group.path(), DIRECTORY, Mode::empty())?;

@@ -1,4 +1,4 @@
-//! Groups on a directory tree that looks like a hierarchy, and on the real one of this machine.
+//! Tests groups on a directory tree that imitates a hierarchy, and on the real one of this machine.
 
 use std::fs;
 use std::process::{Child, Stdio};
@@ -10,7 +10,7 @@ use super::*;
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// A directory with the files that the kernel would make in a group.
+/// A directory with the files that the kernel would create in a group.
 fn fake(files: &[(&str, &str)]) -> (TempDir, ControlGroup) {
     let folder = tempfile::tempdir().unwrap();
     for (name, text) in files {
@@ -20,7 +20,7 @@ fn fake(files: &[(&str, &str)]) -> (TempDir, ControlGroup) {
     (folder, group)
 }
 
-/// A group of its own on the real hierarchy, removed at the end. None, with a recorded skip, where none can be made.
+/// A test group on the real hierarchy, removed on drop. None, with a recorded skip, if it cannot be created.
 struct RealGroup(ControlGroup);
 
 impl RealGroup {
@@ -131,7 +131,7 @@ fn groups_nested_deeper_than_a_path_is_long_are_removed() {
     assert!(!group.exists());
 }
 
-/// Issue "Trust boundary", item 4: nothing that a program starts escapes, however it detaches or stops itself.
+/// Issue "Trust boundary", item 4: no descendant escapes, even if it detaches or stops itself.
 #[test]
 fn everything_in_a_group_is_killed_at_once() {
     let Some(group) = RealGroup::make("kill") else { return };
@@ -181,7 +181,7 @@ fn without_cgroup_kill_the_processes_of_a_group_are_frozen_and_killed_one_by_one
     let script = "mkdir \"$GROUP/a\"; (echo 0 >\"$GROUP/a/cgroup.procs\"; setsid sleep 1000) & while :; do sleep 0.01 & done";
     let mut child = group.shell(script);
     wait::until("there are many processes", || group.0.processes().is_ok_and(|pids| pids.len() > 10));
-    // What the test kills of its children is reaped by it; the rest has no parent left and is reaped by the system.
+    // The test reaps its own children. The others are orphans and are reaped by init.
     kill::one_by_one(&group.0).unwrap();
     child.wait().unwrap();
     assert!(!group.0.is_populated().unwrap());

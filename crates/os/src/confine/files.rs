@@ -1,9 +1,9 @@
-//! Access to files, restricted with Landlock.
+//! Restricts access to files with Landlock.
 //!
-//! Landlock knows only permissions, so a hidden directory is one of which everything beside it, and beside each of its
-//! parents, is permitted. Entries that are made beside them later are not permitted. It does not restrict connecting to Unix
-//! sockets, nor reading the names and attributes of files, and a process that it restricts cannot mount anything. Where a
-//! directory must be hidden from programs with sandboxes of their own, use [`super::namespace`].
+//! Landlock only grants permissions. So a directory is hidden by granting access to everything beside it and beside
+//! each of its parents. Entries created there later are not accessible. Landlock does not restrict connecting to Unix
+//! sockets, nor reading the names and attributes of files. A restricted process cannot mount anything. To hide a
+//! directory from programs with their own sandboxes, use [`super::namespace`].
 
 use std::fs;
 use std::io;
@@ -18,16 +18,16 @@ use super::{ConfineError, HiddenTree};
 
 const MECHANISM: &str = "Landlock";
 
-/// What a process may do with files. Everything is permitted that no field forbids.
+/// The permitted access to files. Access that no field forbids is permitted.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FileRules {
     /// A directory whose contents can be neither read nor written.
     pub hidden: Option<HiddenTree>,
-    /// If set, only what lies below these paths can be written. What does not exist is left out.
+    /// If set, only these paths and their contents can be written. Paths that do not exist are ignored.
     pub writable: Option<Vec<PathBuf>>,
 }
 
-/// Devices that programs write to without changing anything.
+/// Devices that programs write to without changing any state.
 const DEVICES: [&str; 9] = [
     "/dev/null",
     "/dev/zero",
@@ -40,10 +40,10 @@ const DEVICES: [&str; 9] = [
     "/dev/console",
 ];
 
-/// The newest rights that are handled. What an older kernel does not know, it does not restrict.
+/// The newest known access rights. An older kernel does not restrict the rights that it does not have.
 const NEWEST: ABI = ABI::V6;
 
-/// Restricts this process and everything that it starts.
+/// Restricts this process and its future descendants.
 pub fn restrict(rules: &FileRules) -> Result<(), ConfineError> {
     let all = AccessFs::from_all(NEWEST);
     let elsewhere = if rules.writable.is_some() { AccessFs::from_read(NEWEST) } else { all };
@@ -77,20 +77,20 @@ pub fn restrict(rules: &FileRules) -> Result<(), ConfineError> {
     }
 }
 
-/// Whether this kernel has Landlock, and lets this process use it.
+/// Whether this kernel has Landlock and permits its use.
 pub fn check() -> Result<(), ConfineError> {
     ruleset().map(drop)
 }
 
 fn ruleset() -> Result<RulesetCreated, ConfineError> {
-    // The first version is required; what came later is used where it is known.
+    // The first version is required; later ones are used if available.
     let required = Ruleset::default().set_compatibility(CompatLevel::HardRequirement);
     let required = required.handle_access(AccessFs::from_all(ABI::V1)).map_err(unavailable)?;
     let best = required.set_compatibility(CompatLevel::BestEffort);
     best.handle_access(AccessFs::from_all(NEWEST)).and_then(Ruleset::create).map_err(unavailable)
 }
 
-/// Permits access to a path and everything below it. A path that cannot be opened needs no permission.
+/// Permits access to a path and its contents. A path that cannot be opened needs no rule.
 fn permit(
     ruleset: RulesetCreated,
     path: &Path,
@@ -102,7 +102,8 @@ fn permit(
     ruleset.add_rule(PathBeneath::new(fd, access)).map_err(unavailable)
 }
 
-/// Everything beside a directory and beside each of its parents. Links are left out: what they lead to has its own rule.
+/// All entries beside a directory and beside each of its parents. Links are left out: their targets have their own
+/// rules.
 fn beside(directory: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for inner in directory.ancestors() {

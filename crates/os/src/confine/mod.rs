@@ -1,13 +1,12 @@
-//! Confinement of the calling process before it executes a program: a directory that it cannot see, and files that it cannot
-//! write.
+//! Confines the calling process before it executes a program: hides a directory, and restricts writing to files.
 //!
-//! - [`namespace`] hides a directory behind an empty file system, in a user and mount namespace of the process's own.
+//! - [`namespace`] hides a directory behind an empty file system, in a new user and mount namespace.
 //! - [`files`] restricts access to files with Landlock.
 //!
-//! Both hold for every program that the process executes and for everything that these start, and cannot be undone. They
-//! must be called while the process has one thread.
+//! Both apply to every program that the process executes and to all its descendants, and cannot be undone. They must be
+//! called while the process has one thread.
 //!
-//! Not here: which directory is hidden from which program. The caller decides.
+//! The caller chooses the directory that is hidden from each program.
 
 pub mod files;
 pub mod namespace;
@@ -15,42 +14,39 @@ pub mod namespace;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// A directory that is hidden, and what of it remains visible.
+/// A hidden directory, and the paths below it that remain visible.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HiddenTree {
-    /// The directory. It must be absolute and contain no symbolic link.
+    /// Absolute, without symbolic links.
     pub directory: PathBuf,
-    /// Files and directories below it that remain visible. What does not exist is left out.
+    /// Files and directories below it that remain visible. Paths that do not exist are ignored.
     pub shown: Vec<PathBuf>,
 }
 
 impl HiddenTree {
-    /// The shown paths that lie below the directory. Others are visible anyway.
+    /// The shown paths below the directory. Others are visible anyway.
     fn shown_below(&self) -> impl Iterator<Item = &Path> {
         let is_below = |path: &&PathBuf| path.starts_with(&self.directory) && **path != self.directory;
         self.shown.iter().filter(is_below).map(PathBuf::as_path)
     }
 }
 
-/// Why a process could not be confined.
+/// Errors of the confinement.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfineError {
-    /// The kernel, or its configuration, does not offer the mechanism to this process.
+    /// The kernel or its configuration does not provide the mechanism to this process.
     #[error("{mechanism} cannot be used: {source}")]
     Unavailable {
-        /// The mechanism, for people.
+        /// For messages.
         mechanism: &'static str,
-        /// What the system answered.
         source: io::Error,
     },
-    /// The mechanism is there, but a step failed.
+    /// The mechanism is available, but a step failed.
     #[error("cannot {action} {path}: {source}")]
     Step {
-        /// A verb, such as `mount`.
+        /// A verb, for example `mount`.
         action: &'static str,
-        /// The file or directory.
         path: PathBuf,
-        /// What the system answered.
         source: io::Error,
     },
 }

@@ -1,12 +1,13 @@
-//! A directory hidden behind an empty file system, in a user and mount namespace.
+//! Hides a directory behind an empty file system, in a user and mount namespace.
 //!
-//! The user namespace does more than to allow the mount. A process in it may not look into processes outside, although they
-//! have the same user: `/proc/PID/root`, `cwd`, `fd`, `environ` and `mem` of those are refused. So the hidden directory cannot
-//! be reached through another process either. It may still signal them.
+//! The user namespace does more than to allow the mount. A process in it may not inspect processes outside, even of the
+//! same user: access to their `/proc/PID/root`, `cwd`, `fd`, `environ` and `mem` is refused. So the hidden directory
+//! cannot be reached through another process either. Signals to those processes are still possible.
 //!
-//! A process of an ordinary user keeps its user and group, and loses all capabilities with the next `execve`. Root keeps all
-//! ids, which only a process outside can set up ([`map_all_ids`]), and its capabilities over the namespace. For root the
-//! mounts are therefore made in one namespace and handed to a second one, in which the kernel does not let them be removed.
+//! A process of an ordinary user keeps its user and group, and loses all capabilities with the next `execve`. Root
+//! keeps all ids, which only a process outside can set up ([`map_all_ids`]), and its capabilities over the namespace.
+//! So for root the mounts are made in one namespace and passed to a second one, in which the kernel does not permit
+//! their removal.
 
 use std::fs;
 use std::io;
@@ -31,27 +32,28 @@ pub fn needs_mapper() -> bool {
     geteuid().is_root()
 }
 
-/// Who maps the ids of this process when it enters a user namespace. The kernel accepts more than the process's own ids only
-/// from a process in the namespace that was left.
+/// Maps the ids of this process when it enters a user namespace. The kernel accepts more than the process's own ids
+/// only from a process in the original namespace.
 pub trait IdMapper {
-    /// The process is about to enter a user namespace.
+    /// Called before the process enters a user namespace.
     fn prepare(&mut self);
 
-    /// It has entered it. Either has [`map_all_ids`] called by a process that was started before, or calls [`OwnIds::map`].
+    /// Called after the process has entered it. Either a process that was started before calls [`map_all_ids`], or this
+    /// one calls [`OwnIds::map`].
     fn map(&mut self) -> io::Result<()>;
 }
 
-/// Hides a directory from this process and everything that it starts.
+/// Hides a directory from this process and its future descendants.
 pub fn hide(tree: &HiddenTree, mapper: &mut impl IdMapper) -> Result<(), ConfineError> {
     let directory = tree.directory.as_path();
-    // The working directory is a reference to the file system as it was, from which `..` would lead around the mount.
+    // The working directory refers to the file system before the mount, so `..` would lead around it.
     let working = std::env::current_dir().map_err(|source| ConfineError::Step {
         action: "use",
         path: ".".into(),
         source,
     })?;
     enter(mapper)?;
-    // Mounts of the outside appear inside, but not the other way round.
+    // Mounts of the outside propagate inside, but not in the other direction.
     mount_change("/", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC)
         .map_err(step("change the propagation of", Path::new("/")))?;
     let shown: Vec<(PathBuf, ShownPathKind, OwnedFd)> = tree
@@ -72,7 +74,7 @@ pub fn hide(tree: &HiddenTree, mapper: &mut impl IdMapper) -> Result<(), Confine
         move_mount(&cloned, "", CWD, &path, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
             .map_err(step("mount", &path))?;
     }
-    // A program that wants to write here is told so, instead of losing what it wrote.
+    // Read-only, so that a program gets an error instead of losing its data.
     mount_remount(directory, flags | MountFlags::BIND | MountFlags::RDONLY, "")
         .map_err(step("make read-only", directory))?;
     protect_groups();
@@ -87,8 +89,8 @@ pub fn hide(tree: &HiddenTree, mapper: &mut impl IdMapper) -> Result<(), Confine
     set_no_new_privs(true).map_err(step("give up new privileges for", Path::new("this process")))
 }
 
-/// Makes the cgroup v2 hierarchy read-only, so that a process does not leave its group. Programs still read their limits there.
-/// A mount that cannot be changed stays as it is: it is not what this namespace is for.
+/// Makes the cgroup v2 hierarchy read-only, so that a process cannot leave its group. Programs can still read their
+/// limits. A mount that cannot be changed is ignored, because this is not the purpose of the namespace.
 fn protect_groups() {
     for mount in cgroup::find::mounts() {
         let is_set = |name: &str| mount.options.iter().any(|option| option == name);
@@ -113,13 +115,12 @@ fn enter(mapper: &mut impl IdMapper) -> Result<(), ConfineError> {
     mapper.map().map_err(unavailable)
 }
 
-/// What a shown path is.
 enum ShownPathKind {
     Directory,
     File,
 }
 
-/// A copy of the mount at this path, which does not lie anywhere yet. None if nothing is there.
+/// A detached copy of the mount at this path. None if the path does not exist.
 fn clone(path: &Path) -> Option<Result<(ShownPathKind, OwnedFd), ConfineError>> {
     let kind = match fs::symlink_metadata(path) {
         Ok(meta) if meta.is_dir() => ShownPathKind::Directory,
@@ -133,7 +134,7 @@ fn clone(path: &Path) -> Option<Result<(ShownPathKind, OwnedFd), ConfineError>> 
     Some(open_tree(CWD, path, flags).map(|fd| (kind, fd)).map_err(step("open", path)))
 }
 
-/// The user and group of this process, to be mapped to themselves in a user namespace that it enters later.
+/// The user and group of this process, to be mapped to themselves in a user namespace.
 #[derive(Debug, Clone, Copy)]
 pub struct OwnIds {
     user: u32,
@@ -141,21 +142,21 @@ pub struct OwnIds {
 }
 
 impl OwnIds {
-    /// Those that the process has now. Inside a new namespace nothing is mapped yet, so this comes first.
+    /// The present ids. Call it before entering a namespace, because no ids are mapped inside at first.
     pub fn now() -> Self {
         Self { user: geteuid().as_raw(), group: getegid().as_raw() }
     }
 
-    /// Maps them to themselves, in the user namespace that this process has just entered.
+    /// Maps the ids to themselves, in the user namespace that this process has just entered.
     pub fn map(self) -> io::Result<()> {
-        // The kernel asks for this before it lets a process without privileges map its group.
+        // The kernel requires this before an unprivileged process may map its group.
         fs::write("/proc/self/setgroups", "deny")?;
         fs::write("/proc/self/uid_map", format!("{0} {0} 1", self.user))?;
         fs::write("/proc/self/gid_map", format!("{0} {0} 1", self.group))
     }
 }
 
-/// Maps all ids that exist here to themselves, in the user namespace that another process has just entered.
+/// Maps all ids of this namespace to themselves, in the user namespace that another process has just entered.
 pub fn map_all_ids(pid: u32) -> io::Result<()> {
     for map in ["uid_map", "gid_map"] {
         let own = fs::read_to_string(format!("/proc/self/{map}"))?;

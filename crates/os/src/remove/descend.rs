@@ -10,10 +10,10 @@ use rustix::{
     io::Errno,
 };
 
-/// What its owner must be allowed to do with a directory for its entries to be removed.
+/// The mode bits that the owner of a directory needs to remove its entries.
 const OWNER_ACCESS: u32 = 0o700;
 
-/// Tells directories apart. The mount is 0 on systems that do not say.
+/// Identifies a directory. The mount is 0 if the system does not provide it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct DirectoryIdentity {
     pub(super) device: u64,
@@ -35,7 +35,7 @@ impl DirectoryIdentity {
     }
 }
 
-/// Opens the directory `name` in `above` for listing. Neither a link nor a mount is entered.
+/// Opens the directory `name` in `above` for listing. Links and mounts are not entered.
 pub(super) fn open(above: impl AsFd, name: &CStr) -> Result<OwnedFd, Errno> {
     let listing = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let opened = match open_here(&above, name, listing) {
@@ -48,7 +48,7 @@ pub(super) fn open(above: impl AsFd, name: &CStr) -> Result<OwnedFd, Errno> {
         }
         opened => opened?,
     };
-    // A directory of another user stays as it is, and can be walked only if this user may search it.
+    // The mode of another user's directory cannot be changed. It can be walked only if this user may search it.
     make_accessible(&opened).ok();
     rustix::fs::openat(&opened, c".", listing, Mode::empty())
 }
@@ -61,7 +61,7 @@ fn open_here(above: impl AsFd, name: &CStr, flags: OFlags) -> Result<OwnedFd, Er
     }
 }
 
-/// Gives a directory's owner access to it. Changes exactly the open directory, whatever its name leads to by now.
+/// Gives the owner of a directory access to it. It changes the open directory, independent of its current name.
 fn make_accessible(directory: impl AsFd) -> Result<(), Errno> {
     let stat: Stat = rustix::fs::fstat(&directory)?;
     if stat.st_mode & OWNER_ACCESS == OWNER_ACCESS {
@@ -69,10 +69,10 @@ fn make_accessible(directory: impl AsFd) -> Result<(), Errno> {
     }
     let mode = Mode::from_raw_mode(stat.st_mode & 0o7777 | OWNER_ACCESS);
     match rustix::fs::fchmod(&directory, mode) {
-        // `fchmod` does not take an O_PATH descriptor; the kernel's link to it leads to the same directory.
+        // `fchmod` does not accept an O_PATH descriptor; its link in `/proc` leads to the same directory.
         Err(Errno::BADF) => {
             let itself = format!("/proc/self/fd/{}", directory.as_fd().as_raw_fd());
-            // Without /proc it stays inaccessible.
+            // Without /proc the directory stays inaccessible.
             rustix::fs::chmodat(CWD, itself, mode, AtFlags::empty()).map_err(|_| Errno::ACCESS)
         }
         changed => changed,

@@ -1,14 +1,15 @@
-//! Removes a directory tree that a hostile program made and may still be changing.
+//! Removes a directory tree that a hostile program created and may still be changing.
 //!
-//! - Iterative: a tree of any depth needs a constant stack and four descriptors. What lies deeper than `MAX_DEPTH` is
-//!   moved up to the tree's top first.
-//! - Never follows a link and never enters another file system or a mount: every directory is opened by name from the
-//!   one that holds it, and the way back up (`..`) counts only if it leads to the same inode as before.
+//! - Iterative: a tree of any depth needs a constant stack and four descriptors. Directories deeper than `MAX_DEPTH`
+//!   are first moved to the top of the tree.
+//! - Never follows a link and never enters another file system or a mount: every directory is opened by name from its
+//!   parent, and the way back up (`..`) is accepted only if it leads to the same inode as before.
 //! - Changes modes: a directory that its owner cannot list or change gets `u+rwx`.
-//! - One entry that cannot be removed does not stop the rest. [`TreeRemoval`] says what is left and why.
-//! - Bounded in time. A removal that ran out of time, or whose process died, is continued by calling it again.
+//! - An entry that cannot be removed does not stop the removal of others. [`TreeRemoval`] lists the remaining entries
+//!   with the reasons.
+//! - Bounded in time. A removal that timed out, or whose process died, is continued by calling it again.
 //!
-//! Which tree may be removed is the caller's decision. Entries that a hostile program moves into the tree meanwhile are
+//! The caller decides which tree may be removed. Entries that a hostile program moves into the tree meanwhile are
 //! removed with it.
 
 mod descend;
@@ -29,30 +30,29 @@ use rustix::{fs::AtFlags, io::Errno};
 use crate::{beneath::Directory, clock, error::OsError};
 use walk::RemovalWalk;
 
-/// How many levels are walked down before deeper directories are moved up.
+/// Maximum depth of the walk. Deeper directories are moved up.
 const MAX_DEPTH: usize = 256;
-/// How many failures are described. The rest is counted.
+/// Maximum number of described failures. Further ones are counted.
 const MAX_FAILURES: usize = 8;
 
-/// What a removal did.
+/// The result of a removal.
 #[derive(Debug, Default)]
 pub struct TreeRemoval {
-    /// Files, links and directories.
+    /// Number of removed files, links and directories.
     pub removed: u64,
-    /// The first entries that could not be removed. Directories that hold such an entry are not listed.
+    /// The first entries that could not be removed. Their parent directories are not listed.
     pub failures: Vec<RemovalFailure>,
-    /// Failures that are not described.
+    /// Number of failures that are not described.
     pub more_failures: u64,
-    /// Whether time ran out before everything was tried.
+    /// Whether the time limit was reached before the end.
     pub timed_out: bool,
 }
 
 /// An entry that could not be removed.
 #[derive(Debug)]
 pub struct RemovalFailure {
-    /// From the directory in which the tree lies. Long paths are shortened to their last components.
+    /// Relative to the parent of the tree. Long paths are shortened to their last components.
     pub path: PathBuf,
-    /// What the system answered.
     pub error: io::Error,
 }
 
@@ -62,7 +62,7 @@ impl TreeRemoval {
         self.failures.is_empty() && self.more_failures == 0 && !self.timed_out
     }
 
-    /// An error that names the first entry that is left, if any is.
+    /// An error with the first remaining entry, if there is one.
     pub fn into_result(self) -> Result<(), OsError> {
         if self.is_complete() {
             return Ok(());
@@ -100,8 +100,7 @@ impl fmt::Display for TreeRemoval {
     }
 }
 
-/// Removes what stands at `name` in `directory`: a file, a link, or a directory with everything in it. Nothing there is
-/// a complete removal.
+/// Removes `name` in `directory`: a file, a link, or a directory with its contents. Succeeds if it does not exist.
 pub fn remove(directory: &Directory, name: &OsStr, max_time: Duration) -> TreeRemoval {
     let mut removal = TreeRemoval::default();
     let path = PathBuf::from(name);
@@ -122,7 +121,7 @@ pub fn remove(directory: &Directory, name: &OsStr, max_time: Duration) -> TreeRe
     removal
 }
 
-/// Removes what stands at a path. Links on the way to its parent are followed, the last component is not.
+/// Removes a path. Links on the way to its parent are followed, the last component is not.
 pub fn remove_path(path: &Path, max_time: Duration) -> Result<TreeRemoval, OsError> {
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
         return Err(OsError::InvalidPath { path: path.to_owned() });
@@ -135,7 +134,7 @@ pub fn remove_path(path: &Path, max_time: Duration) -> Result<TreeRemoval, OsErr
     }
 }
 
-/// What became of one entry.
+/// The result for one entry.
 enum RemovalStep {
     Removed,
     Missing,
@@ -155,7 +154,7 @@ fn remove_one(directory: impl std::os::fd::AsFd, name: &std::ffi::CStr) -> Remov
     match rustix::fs::unlinkat(&directory, name, AtFlags::REMOVEDIR) {
         Ok(()) => RemovalStep::Removed,
         Err(Errno::NOENT) => RemovalStep::Missing,
-        // A directory that was swapped for something else is seen as that by the next pass.
+        // A directory that was replaced meanwhile is handled by the next pass.
         Err(Errno::NOTEMPTY | Errno::EXIST | Errno::NOTDIR) => RemovalStep::NotEmpty,
         Err(errno) => RemovalStep::Failed(errno),
     }

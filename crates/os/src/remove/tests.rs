@@ -1,4 +1,4 @@
-//! What is removed, what is reported, and what a hostile tree cannot reach.
+//! Tests for removed entries, for reports, and for paths that a hostile tree must not reach.
 
 use std::{
     fs::{self, Permissions},
@@ -17,10 +17,10 @@ use tempfile::TempDir;
 
 use super::*;
 
-/// Longer than any removal here takes.
+/// Exceeds the time of any removal here.
 const LONG: Duration = Duration::from_secs(120);
 
-/// A directory with a tree that is to go and a canary tree that must stay.
+/// A directory with a tree to remove and a canary tree that must remain.
 struct RemovalFixture {
     directory: TempDir,
     canary: Vec<(PathBuf, u32, String)>,
@@ -76,7 +76,7 @@ impl RemovalFixture {
     }
 }
 
-/// Root may do everything. Without these capabilities, which are the calling thread's own, modes and owners count.
+/// Root bypasses permissions. Without these capabilities of the calling thread, modes and owners apply.
 fn obey_permissions() {
     let mut sets = capabilities(None).unwrap();
     sets.effective.remove(
@@ -96,7 +96,7 @@ fn make_fifo(path: &Path) {
     rustix::fs::mknodat(CWD, path, FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();
 }
 
-/// Nests directories without ever naming a long path.
+/// Nests directories without using a long path.
 fn nest(path: &Path, levels: usize, mode: u32) {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let mut directory = rustix::fs::openat(CWD, path, flags, Mode::empty()).unwrap();
@@ -146,7 +146,7 @@ fn fifteen_thousand_nested_directories_are_removed_on_a_small_stack() {
     let small = std::thread::Builder::new().stack_size(128 << 10);
     let removed =
         std::thread::scope(|scope| small.spawn_scoped(scope, || place.goes()).unwrap().join().unwrap());
-    // What is moved up is counted once.
+    // A directory that is moved up is counted once.
     assert_eq!(removed, 30_001);
 }
 
@@ -161,7 +161,7 @@ fn many_directories_with_entries_are_removed() {
     assert_eq!(place.goes(), 6_001);
 }
 
-/// SECURITY finding 18: a directory of mode 000 made removal fail for ever.
+/// SECURITY finding 18: a directory of mode 000 made every removal fail.
 #[test]
 fn modes_of_the_owner_are_changed_where_needed() {
     std::thread::spawn(|| {
@@ -215,7 +215,7 @@ fn links_fifos_and_sockets_are_removed_and_not_followed_or_opened() {
     assert_eq!(place.goes(), 14);
 }
 
-/// SECURITY finding 18: what cannot be removed is reported, and everything beside it goes.
+/// SECURITY finding 18: entries that cannot be removed are reported, and all others are removed.
 #[test]
 fn an_entry_that_cannot_be_removed_does_not_keep_the_rest() {
     if !rustix::process::geteuid().is_root() {
@@ -256,7 +256,7 @@ fn a_removal_that_ran_out_of_time_is_continued_by_the_next() {
     let removal = place.remove(Duration::ZERO);
     assert!(removal.timed_out && !removal.is_complete(), "{removal}");
     assert!(place.tree().exists());
-    // A busy machine may do little in a millisecond, so each round gets more time than the one before.
+    // A busy machine may do little in a millisecond, so the time is doubled in each round.
     let mut max_time = Duration::from_millis(1);
     while !place.remove(max_time).is_complete() {
         max_time *= 2;
@@ -266,7 +266,7 @@ fn a_removal_that_ran_out_of_time_is_continued_by_the_next() {
     assert_eq!(place.look_at_canary(), place.canary);
 }
 
-/// A hostile program swaps directories for links to the canary, and moves directories away, while the tree is removed.
+/// A hostile program replaces directories by links to the canary, and moves directories away, during the removal.
 #[test]
 fn directories_that_are_swapped_for_links_meanwhile_do_not_lead_out() {
     let place = RemovalFixture::new();
@@ -285,7 +285,7 @@ fn directories_that_are_swapped_for_links_meanwhile_do_not_lead_out() {
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 let mut number = round;
-                // Each of these may fail: the tree is going away.
+                // Each call may fail, because the tree is being removed.
                 while !stop.load(Ordering::Relaxed) {
                     number = (number + 1) % 20;
                     let victim = tree.join(format!("d{number}"));
@@ -312,7 +312,7 @@ fn directories_that_are_swapped_for_links_meanwhile_do_not_lead_out() {
     }
 }
 
-/// This test binary, where every user can execute it.
+/// A copy of this test binary that every user can execute.
 fn own_binary(place: &RemovalFixture) -> PathBuf {
     set_mode(place.directory.path(), 0o755);
     let binary = place.directory.path().join("binary");
@@ -329,7 +329,7 @@ fn succeeds(program: &str, arguments: &[&OsStr]) {
     assert!(output.status.success() && text.contains("1 passed"), "{text}");
 }
 
-/// Depth does not matter for the number of open descriptors, and an ordinary user can do all of it.
+/// The number of open descriptors does not depend on the depth, and no privileges are needed.
 #[test]
 fn an_unprivileged_user_with_few_descriptors_removes_deep_and_closed_trees() {
     if !rustix::process::geteuid().is_root() {
@@ -349,7 +349,7 @@ fn an_unprivileged_user_with_few_descriptors_removes_deep_and_closed_trees() {
     }
 }
 
-/// A bind mount has the device of the tree, and its contents are not the tree's.
+/// A bind mount has the device of the tree, but its contents do not belong to the tree.
 #[test]
 fn a_mount_in_the_tree_is_not_entered() {
     if !rustix::process::geteuid().is_root() {
@@ -378,7 +378,7 @@ fn the_tree_here_is_removed_up_to_a_mount() {
     assert_eq!(removal.failures[0].path, Path::new("tree/a/mount"));
 }
 
-/// The place of the tree that [`a_removal_in_a_process_of_its_own`] removes.
+/// The environment variable with the directory for [`a_removal_in_a_process_of_its_own`].
 const TREE_VARIABLE: &str = "ABIDE_TEST_TREE";
 
 /// Does nothing by itself: the next test runs it in a process that it kills.
@@ -389,7 +389,7 @@ fn a_removal_in_a_process_of_its_own() {
     assert!(remove(&directory, OsStr::new("tree"), Duration::from_secs(600)).is_complete());
 }
 
-/// Issue 14, item 3: what a killed process had not removed is removed by the next one, and nothing else is.
+/// Issue 14, item 3: the next process continues the removal of a killed one, and removes nothing else.
 #[test]
 #[expect(clippy::disallowed_methods, reason = "a test runs itself in a process that it kills")]
 fn a_removal_that_was_killed_is_continued_by_the_next_process() {
@@ -432,7 +432,7 @@ fn a_removal_that_was_killed_is_continued_by_the_next_process() {
     assert_eq!(fs::read_to_string(beside.join("file")).unwrap(), "kept");
 }
 
-/// How many entries a tree has. What vanishes meanwhile is not counted.
+/// Number of entries in a tree. Entries that vanish meanwhile are not counted.
 fn walk_count(path: &Path) -> usize {
     let entries = fs::read_dir(path).into_iter().flatten().flatten();
     entries

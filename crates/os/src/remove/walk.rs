@@ -17,46 +17,46 @@ use rustix::{
 use super::{MAX_DEPTH, RemovalStep, TreeRemoval, descend, descend::DirectoryIdentity, remove_one};
 use crate::{beneath::Directory, clock};
 
-/// How many names the walk holds in memory at most, over all levels.
+/// Maximum number of names in memory, over all levels.
 const MAX_NAMES: usize = 16_384;
-/// How many sub-directories one reading of a directory collects.
+/// Maximum number of subdirectories collected in one pass over a directory.
 const MAX_PENDING: usize = 1_024;
-/// How often the walk starts again at the top because a directory was moved away under it.
+/// Maximum number of restarts at the top because a directory was moved away.
 const MAX_RESTARTS: u32 = 1_000;
-/// How many components a reported path shows.
+/// Maximum number of components in a reported path.
 const MAX_SHOWN: usize = 16;
 
-/// A removal under way.
+/// A removal in progress.
 pub(super) struct RemovalWalk<'a> {
-    /// The directory in which the tree lies.
+    /// The parent of the tree.
     above: &'a Directory,
     removal: &'a mut TreeRemoval,
     deadline: Duration,
-    /// From the tree's top to the directory that is being emptied.
+    /// From the top of the tree to the current directory.
     levels: Vec<WalkLevel>,
     name: CString,
-    /// Names held in all levels.
+    /// Number of names in all levels.
     names: usize,
-    /// For the names of directories that were moved up.
+    /// Counter for the names of directories that were moved up.
     moved: u64,
     restarts: u32,
 }
 
-/// A directory on the way from the tree's top.
+/// A directory between the top of the tree and the current one.
 struct WalkLevel {
     name: CString,
     identity: DirectoryIdentity,
-    /// Sub-directories that have entries.
+    /// Subdirectories that have entries.
     pending: Vec<CString>,
-    /// Entries that cannot be removed. They are not tried again.
+    /// Entries that cannot be removed. They are not retried.
     stuck: HashSet<CString>,
-    /// Whether this directory cannot be removed, because an entry cannot.
+    /// True if an entry, and so this directory, cannot be removed.
     is_stuck: bool,
-    /// Whether the directory is not read again, because more entries are stuck than can be remembered.
+    /// True if the directory is not read again, because too many entries cannot be removed.
     is_last_reading: bool,
 }
 
-/// Whether the walk goes on.
+/// Whether the walk continues.
 enum WalkProgress {
     Continue,
     Finished,
@@ -102,7 +102,7 @@ impl<'a> RemovalWalk<'a> {
         }
     }
 
-    /// One reading of a directory, or one way down or up.
+    /// One pass over a directory, or one step down or up.
     fn step(&mut self, top: &OwnedFd, current: &mut OwnedFd) -> Result<WalkProgress, Errno> {
         let depth = self.levels.len();
         let Some(level) = self.levels.last_mut() else { return Ok(WalkProgress::Finished) };
@@ -121,7 +121,8 @@ impl<'a> RemovalWalk<'a> {
         self.leave(top, current)
     }
 
-    /// Removes what can be removed at once and collects the rest. Returns whether there was anything to do.
+    /// Removes the entries that can be removed at once and collects the others. Returns whether there was anything to
+    /// do.
     fn read(&mut self, current: &OwnedFd) -> bool {
         let mut is_busy = false;
         let mut entries = match Dir::read_from(current) {
@@ -171,7 +172,7 @@ impl<'a> RemovalWalk<'a> {
         level.is_last_reading = true;
     }
 
-    /// Goes down into a directory.
+    /// Descends into a directory.
     fn enter(&mut self, current: &mut OwnedFd, name: CString) {
         let opened = descend::open(&*current, &name)
             .and_then(|directory| Ok((DirectoryIdentity::of(&directory)?, directory)));
@@ -181,13 +182,13 @@ impl<'a> RemovalWalk<'a> {
                 self.levels.push(WalkLevel::new(name, identity));
             }
             Ok(_) => self.stuck(name, Errno::XDEV),
-            // Something else has its name by now. The next reading finds it.
+            // The entry was replaced meanwhile. The next pass finds it.
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {}
             Err(errno) => self.stuck(name, errno),
         }
     }
 
-    /// Moves a directory that lies too deep to the tree's top, where the walk finds it later.
+    /// Moves a directory that is too deep to the top of the tree, where the walk finds it later.
     fn move_up(&mut self, current: &OwnedFd, top: &OwnedFd, name: &CStr) {
         loop {
             self.moved += 1;
@@ -195,7 +196,7 @@ impl<'a> RemovalWalk<'a> {
             match rustix::fs::renameat_with(current, name, top, &target, RenameFlags::NOREPLACE) {
                 Ok(()) | Err(Errno::NOENT) => return,
                 Err(Errno::EXIST) => {}
-                // Its ".." cannot be changed by its owner. Opening it makes it accessible.
+                // The move must change `..` of the directory, which its mode forbids. Opening it makes it accessible.
                 Err(Errno::ACCESS) => {
                     let accessible = descend::open(current, name);
                     let moved = accessible.and_then(|_| {
@@ -211,7 +212,7 @@ impl<'a> RemovalWalk<'a> {
         }
     }
 
-    /// Goes up from a directory in which nothing is left to do, and removes it.
+    /// Leaves an empty directory and removes it.
     fn leave(&mut self, top: &OwnedFd, current: &mut OwnedFd) -> Result<WalkProgress, Errno> {
         let Some(level) = self.levels.pop() else { return Ok(WalkProgress::Finished) };
         self.names -= level.stuck.len();
@@ -231,7 +232,7 @@ impl<'a> RemovalWalk<'a> {
             .and_then(|directory| Ok((DirectoryIdentity::of(&directory)?, directory)));
         match up {
             Ok((identity, directory)) if identity == expected => *current = directory,
-            // The directory was moved away meanwhile, or its parent was.
+            // The directory or its parent was moved away meanwhile.
             Ok(_) | Err(_) => return self.restart(top, current),
         }
         if level.is_stuck {
@@ -240,14 +241,14 @@ impl<'a> RemovalWalk<'a> {
         }
         match rustix::fs::unlinkat(&*current, &level.name, AtFlags::REMOVEDIR) {
             Ok(()) => self.removal.removed += 1,
-            // Another entry has its name by now, or it got new entries. The next reading finds it.
+            // The directory was replaced or got new entries meanwhile. The next pass finds them.
             Err(Errno::NOENT | Errno::NOTDIR | Errno::NOTEMPTY | Errno::EXIST) => {}
             Err(errno) => self.stuck(level.name, errno),
         }
         Ok(WalkProgress::Continue)
     }
 
-    /// Starts again at the tree's top.
+    /// Restarts at the top of the tree.
     fn restart(&mut self, top: &OwnedFd, current: &mut OwnedFd) -> Result<WalkProgress, Errno> {
         self.restarts += 1;
         if self.restarts > MAX_RESTARTS {
@@ -267,7 +268,7 @@ impl<'a> RemovalWalk<'a> {
         rustix::fs::openat(directory, c".", flags, Mode::empty())
     }
 
-    /// The directory that is being emptied.
+    /// The current directory.
     fn level(&mut self) -> &mut WalkLevel {
         self.levels.last_mut().expect("the walk ends when it leaves the top")
     }
@@ -288,7 +289,7 @@ impl<'a> RemovalWalk<'a> {
         }
     }
 
-    /// Reports an entry of the directory that is being emptied, or that directory.
+    /// Reports an entry of the current directory, or the directory itself.
     fn fail(&mut self, entry: Option<&CStr>, error: impl Into<io::Error>) {
         let mut names: Vec<&CStr> = self.levels.iter().map(|level| &*level.name).collect();
         if names.is_empty() {

@@ -1,37 +1,37 @@
-//! What only some engines can do, as data, and what happens without each (E1).
+//! Optional abilities of engines, as data, with the behaviour without each (E1).
 //!
-//! Nobody asks which engine it is; they ask what it can do.
+//! Other code asks for an ability and never for the name of an engine.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Something that not every engine can do.
+/// An ability that only some engines have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EngineAbility {
-    /// A new process can go on with a session.
+    /// A new process can continue a session.
     Resume,
-    /// One process can be held and given one turn after the other.
+    /// One process can be kept for several consecutive turns.
     Hold,
-    /// We may choose the session's id before the first turn.
+    /// The caller can choose the session id before the first turn.
     NamedSessions,
-    /// It tells what it is doing while it does it.
+    /// The engine reports progress during a turn.
     Progress,
-    /// It can ask inside a turn and wait for the answer.
+    /// The engine can ask a question inside a turn and wait for the answer.
     Gates,
-    /// A message can be put into the running turn.
+    /// A message can be added to the running turn.
     Steer,
-    /// The result of a turn can be read back from it after contact was lost.
+    /// The result of a turn can be read back after contact was lost.
     Recover,
-    /// It tells when its own connection to its model comes and goes.
+    /// The engine reports when the connection to its model is lost or restored.
     ConnectionEvents,
-    /// It can be asked what it is doing at the moment.
+    /// The engine can report its current activity on request.
     ActiveFlags,
 }
 
 impl EngineAbility {
-    /// All of them, in the order in which tables show them.
+    /// All abilities, in display order.
     pub const ALL: [Self; 9] = [
         Self::Resume,
         Self::Hold,
@@ -44,7 +44,7 @@ impl EngineAbility {
         Self::ActiveFlags,
     ];
 
-    /// Its name on the wire and in tables.
+    /// The name on the wire and in tables.
     pub fn name(self) -> &'static str {
         match self {
             Self::Resume => "resume",
@@ -59,7 +59,7 @@ impl EngineAbility {
         }
     }
 
-    /// What happens with an engine that lacks it.
+    /// The behaviour with an engine that lacks the ability.
     pub fn without(self) -> &'static str {
         match self {
             Self::Resume => {
@@ -92,37 +92,31 @@ impl EngineAbility {
 pub struct AbilitySet(u16);
 
 impl AbilitySet {
-    /// None at all.
     pub const NONE: Self = Self(0);
 
-    /// Exactly these.
     pub fn of(abilities: &[EngineAbility]) -> Self {
         abilities.iter().fold(Self::NONE, |set, ability| set.with(*ability))
     }
 
-    /// These and that one.
     #[must_use]
     pub fn with(self, ability: EngineAbility) -> Self {
         Self(self.0 | ability.bit())
     }
 
-    /// These but not that one.
     #[must_use]
     pub fn except(self, ability: EngineAbility) -> Self {
         Self(self.0 & !ability.bit())
     }
 
-    /// Whether it is among them.
     pub fn has(self, ability: EngineAbility) -> bool {
         self.0 & ability.bit() != 0
     }
 
-    /// Each of them.
     pub fn iter(self) -> impl Iterator<Item = EngineAbility> {
         EngineAbility::ALL.into_iter().filter(move |ability| self.has(*ability))
     }
 
-    /// The part on which rules about a run's state depend.
+    /// The subset on which the state machine depends.
     pub fn for_domain(self) -> abide_domain::engine::RunAbilities {
         abide_domain::engine::RunAbilities {
             steer: self.has(EngineAbility::Steer),

@@ -1,4 +1,4 @@
-//! Whether an engine's program can be used, and how that is found out (A3).
+//! Health checks of an engine's program (A3).
 
 use abide_domain::{
     engine::{EngineResumeCapability, ProbeMethod, ProfileKind},
@@ -7,26 +7,27 @@ use abide_domain::{
 
 use super::AbilitySet;
 
-/// How long a command may take that only shows something about the program: a busy machine may need most of it.
+/// Timeout of a probe command. It is generous because a busy machine can need most of it.
 pub(super) const CHECK_PATIENCE_MS: u64 = 60_000;
 
-/// A command that shows something about the program.
+/// A command that probes an engine's program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProbeCommand {
     /// Program and arguments.
     pub argv: Vec<String>,
-    /// Set on top of the environment.
+    /// Variables that are added to the environment.
     pub env: Vec<(String, String)>,
-    /// What it reads; then its input ends once it has answered.
+    /// Standard input. It is closed when the command has answered.
     pub stdin: Vec<u8>,
-    /// It is answered, and ended, as soon as its output contains this; otherwise when it exits.
+    /// The command is finished, and terminated, when its output contains this text. Without a text, it is finished when
+    /// it exits.
     pub until: Option<String>,
-    /// How long it may take.
+    /// Timeout in milliseconds.
     pub patience_ms: u64,
 }
 
 impl ProbeCommand {
-    /// A command that is run to its end.
+    /// A command that runs until it exits.
     pub fn command(argv: impl IntoIterator<Item = String>) -> Self {
         Self {
             argv: argv.into_iter().collect(),
@@ -38,41 +39,39 @@ impl ProbeCommand {
     }
 }
 
-/// What a check showed.
+/// The result of a probe command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ProbeResult {
-    /// It ran.
+    /// The program ran.
     Ran {
-        /// Its exit code; none if it was ended after it had answered.
+        /// None if the program was terminated after it had answered.
         code: Option<i32>,
-        /// What it printed.
         stdout: String,
-        /// What it complained about.
         stderr: String,
     },
-    /// The program is not there or cannot be executed.
+    /// The program does not exist or cannot be executed.
     NotFound {
-        /// What the system said.
+        /// The error of the operating system.
         reason: String,
     },
-    /// It gave no answer in time.
+    /// The program did not answer before the timeout.
     TimedOut,
-    /// The system could not run it at that moment.
+    /// The operating system could not run it; a later try may succeed.
     Unavailable {
-        /// What the system said.
+        /// The error of the operating system.
         reason: String,
     },
 }
 
 impl ProbeResult {
-    /// The version that it told: the first word that looks like one.
+    /// The first word of the output that looks like a version.
     pub fn version(&self) -> Option<String> {
         let looks_like_one =
             |word: &&str| word.starts_with(|first: char| first.is_ascii_digit()) && word.contains('.');
         self.success()?.split_whitespace().find(looks_like_one).map(str::to_owned)
     }
 
-    /// What it printed, if it ran and did not fail.
+    /// Standard output if the program exited successfully.
     pub fn success(&self) -> Option<&str> {
         match self {
             Self::Ran { code: None | Some(0), stdout, .. } => Some(stdout),
@@ -81,21 +80,21 @@ impl ProbeResult {
     }
 }
 
-/// Whether a program can be used, and for what.
+/// The result of all checks of one program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EngineHealth {
-    /// Its version, as it says itself.
+    /// The version that the program reported.
     pub version: Option<String>,
-    /// Why it cannot be used, with what to do about it.
+    /// The reason why the program cannot be used, and the remedy. None if it can be used.
     pub trouble: Option<RunFailure>,
-    /// Whether it can resume, and how that was seen.
+    /// Whether sessions can be resumed, and how that was determined.
     pub resume: EngineResumeCapability,
-    /// What this program, as found, can do.
+    /// The abilities of the installed program.
     pub abilities: AbilitySet,
 }
 
 impl EngineHealth {
-    /// Nothing was seen of it.
+    /// The result if no check has run.
     pub fn unseen() -> Self {
         Self {
             version: None,
@@ -109,7 +108,7 @@ impl EngineHealth {
         }
     }
 
-    /// The way of waiting that follows (A3). A program that cannot resume is held; it is never a reason to refuse.
+    /// The wait mode that follows (A3). A program that cannot resume is kept running; it is not refused.
     pub fn profile_kind(&self) -> ProfileKind {
         if self.resume.supported { ProfileKind::Resumable } else { ProfileKind::StickyProcess }
     }

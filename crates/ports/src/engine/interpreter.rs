@@ -1,4 +1,4 @@
-//! One process and its language: its bytes become facts, our words become its bytes.
+//! The interpreter of one process: translates its output to facts, and prompts and answers to its input.
 
 use std::fmt::Debug;
 
@@ -6,134 +6,129 @@ use abide_domain::approval::ApprovalVerdict;
 
 use super::{EngineAbility, EngineFact, ProcessExit};
 
-/// The conversation with one process, from its first byte to its exit, over all turns that it is given.
+/// Interprets one process, from the first byte of its output to its exit, over all turns it is given.
 ///
-/// It is a pure function of what it was fed, so after a restart a new one that is fed the same bytes knows the same,
-/// without having been told what was said to the process in between. So does one that is restored from a checkpoint and
-/// fed what comes after it. Only standard output is fed: two streams have no
-/// order that could be repeated. Complaints on standard error are looked at when the process is over.
+/// The state is a pure function of the bytes that were fed. After a restart, a new interpreter that is fed the same
+/// bytes has the same state, although it was not told about input written in between. The same holds for an interpreter
+/// that is restored from a checkpoint and fed the output after it. Only standard output is fed, because two streams
+/// have no reproducible order. Standard error is examined when the process has exited.
 pub trait ProcessInterpreter: Debug + Send {
-    /// What these further bytes of standard output say. Cutting the bytes elsewhere changes nothing.
+    /// Interprets further bytes of standard output. The result does not depend on where the bytes are split.
     fn feed(&mut self, bytes: &[u8]) -> Vec<EngineFact>;
 
-    /// What remains to be said when the process is over, whatever it left unfinished.
+    /// The remaining facts when the process has exited, including those of unfinished output.
     fn end(&mut self, departure: &ProcessExit<'_>) -> Vec<EngineFact>;
 
-    /// How things stand, as far as has been fed.
+    /// The status according to the bytes fed so far.
     fn status(&self) -> EngineSessionStatus;
 
-    /// The bytes that begin the next turn of a held process.
+    /// The bytes that start the next turn of a held process.
     fn say(&mut self, prompt: &str) -> Result<Vec<u8>, UnsupportedOperation>;
 
     /// The bytes that answer a request inside the turn.
     fn answer(&mut self, answer: &GateAnswer<'_>) -> Result<Vec<u8>, UnsupportedOperation>;
 
-    /// The bytes that put a message into the running turn.
+    /// The bytes that add a message to the running turn.
     fn steer(&mut self, text: &str) -> Result<Vec<u8>, UnsupportedOperation>;
 
-    /// How the turn is stopped so that the session stays usable.
+    /// The way to stop the turn while keeping the session usable.
     fn interrupt(&mut self) -> InterruptMethod;
 
-    /// How the process is asked to go when nothing more is wanted of it. Who does not go is ended.
+    /// The way to ask the process to exit. A process that does not exit is terminated.
     fn leave(&mut self) -> ShutdownMethod;
 
-    /// What has been understood so far. None when the process is over.
+    /// The current state as a checkpoint. None after the process has exited.
     fn checkpoint(&self) -> Option<ReaderCheckpoint>;
 
-    /// Goes on from a checkpoint as if everything before it had been fed. For a new interpreter of the same order.
+    /// Restores a checkpoint, as if all output before it had been fed. The interpreter must be new and created from the
+    /// same launch context.
     fn restore(&mut self, checkpoint: &ReaderCheckpoint) -> Result<(), IncompatibleCheckpoint>;
 }
 
-/// What an interpreter has understood up to an offset of standard output.
+/// The state of an interpreter at an offset of standard output.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReaderCheckpoint {
-    /// The adapter and the version of its state. Another version is not read.
+    /// The adapter and the version of its state. Other versions are rejected.
     pub version: String,
-    /// Where to go on. Everything that was fed beyond it, such as half a line, is to be fed again.
+    /// The offset at which to continue. Bytes that were fed beyond it, such as half a line, must be fed again.
     pub offset: u64,
-    /// For the adapter alone. Stored only up to [`MAX_CHECKPOINT_BYTES`].
+    /// Opaque to all code but the adapter. Stored only up to [`MAX_CHECKPOINT_BYTES`].
     pub state: String,
 }
 
-/// The largest state that is stored.
+/// The size limit of a stored state.
 pub const MAX_CHECKPOINT_BYTES: usize = 64 << 10;
 
-/// A checkpoint was made by another version of the adapter, or is damaged.
+/// The checkpoint was written by another version of the adapter, or is damaged.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a checkpoint of {found} cannot be used by {expected}")]
 pub struct IncompatibleCheckpoint {
-    /// The version that it was made by.
+    /// The version in the checkpoint.
     pub found: String,
-    /// The version that was to use it.
+    /// The version of the adapter.
     pub expected: String,
 }
 
-/// How things stand with a session (E1).
+/// The status of a session (E1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EngineSessionStatus {
-    /// The process has not named its session yet.
+    /// The process has not announced its session yet.
     Starting,
-    /// A turn is at work.
+    /// A turn is running.
     Working,
     /// A turn waits for an answer.
     AtGate,
-    /// The last turn is over; the process lives.
+    /// The last turn has ended and the process is alive.
     BetweenTurns,
-    /// The process is over.
+    /// The process has exited.
     Over,
 }
 
 /// An answer to a request inside a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GateAnswer<'a> {
-    /// The engine's name for the request.
+    /// The engine's id of the request.
     pub gate: &'a str,
-    /// What was answered.
     pub text: &'a str,
-    /// What that means, if permission was asked for.
+    /// The decision, if the request was for permission.
     pub verdict: Option<ApprovalVerdict>,
 }
 
-/// How a turn is stopped.
+/// The way to stop a turn.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum InterruptMethod {
-    /// By telling it.
+    /// By writing these bytes to its standard input.
     Write(Vec<u8>),
     /// By a signal to its process group.
     Signal(ProcessSignal),
 }
 
-/// How a process is asked to go.
+/// The way to ask a process to exit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ShutdownMethod {
-    /// Its input ends.
+    /// By closing its standard input.
     CloseInput,
     /// By a signal to its process group.
     Signal(ProcessSignal),
 }
 
-/// A signal that asks.
+/// A signal that a process can handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProcessSignal {
-    /// SIGINT.
     Interrupt,
-    /// SIGTERM.
     Terminate,
 }
 
-/// The engine cannot do this.
+/// The engine does not support an operation.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UnsupportedOperation {
-    /// It lacks the ability.
+    /// The engine lacks the ability.
     #[error("the engine cannot do this: it lacks {}", ability.name())]
-    Lacks {
-        /// Which.
-        ability: EngineAbility,
-    },
-    /// It has the ability, but not for this.
+    Lacks { ability: EngineAbility },
+    /// The engine has the ability, but not for this request.
     #[error("the engine cannot do this: {reason}")]
     Refused {
-        /// Why not, and what to do instead.
+        /// The reason and an alternative.
         reason: String,
     },
 }

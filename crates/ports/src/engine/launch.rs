@@ -1,4 +1,4 @@
-//! How the process of a turn is started.
+//! The parameters of a launch: how the process of a turn is started.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -11,29 +11,28 @@ use abide_domain::{
 
 use crate::secret::masked;
 
-/// How a program is called on this machine.
+/// The command, environment and isolation of an engine's program on this machine.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct EngineInstallation {
-    /// The program and the arguments that always come first.
+    /// The program and its leading arguments.
     pub command: Vec<String>,
-    /// Arguments that the owner wants in every turn; they come where the adapter's own options stand.
+    /// Arguments that the owner configured for every turn. They are inserted at the place of the adapter's own options.
     pub args: Vec<String>,
-    /// Set on top of the environment.
+    /// Variables that are added to the environment.
     pub env: BTreeMap<String, String>,
-    /// Which variables of the environment it gets besides those that every process gets: names, or beginnings followed by
-    /// `*`.
+    /// Variables that are inherited besides those that every process inherits: names, or prefixes followed by `*`.
     pub pass_env: Vec<String>,
-    /// How it is isolated unless a run says so itself.
+    /// The isolation for runs that do not set their own.
     pub isolation: IsolationMode,
 }
 
 impl EngineInstallation {
-    /// A program that is found by its name.
+    /// A program that is looked up in `PATH`.
     pub fn named(program: &str) -> Self {
         Self { command: vec![program.to_owned()], ..Self::default() }
     }
 
-    /// The same program with these variables of the environment.
+    /// The same program with these inherited variables.
     #[must_use]
     pub fn passing(mut self, pass_env: &[&str]) -> Self {
         self.pass_env = pass_env.iter().map(|name| (*name).to_owned()).collect();
@@ -41,65 +40,60 @@ impl EngineInstallation {
     }
 }
 
-/// Everything on which the start of a process depends. All of it is durable but the values of variables, so that turn 2 is
-/// started as turn 1 was (A9) and a restarted daemon can interpret what an earlier one started.
+/// All parameters of a launch. They are durable, except the values of variables. Turn 2 is therefore started as turn 1
+/// was (A9), and a restarted daemon can interpret a process that an earlier one started.
 #[derive(Clone, Copy, Debug)]
 pub struct LaunchContext<'a> {
-    /// How the program is called.
     pub installation: &'a EngineInstallation,
-    /// How the run waits.
+    /// The wait mode of the run.
     pub kind: ProfileKind,
-    /// The session that the turn belongs to.
     pub session: &'a LaunchSession,
-    /// What the engine is told.
     pub prompt: &'a str,
-    /// The directory that every turn of the run works in.
+    /// The working directory of all turns of the run.
     pub workspace: &'a str,
-    /// A directory of this run's own outside the workspace, where [`ProcessSpec::files`] are put.
+    /// A directory of this run outside the workspace, for [`ProcessSpec::files`].
     pub private: &'a str,
-    /// Whether and how the run may ask.
+    /// Whether and how the run may ask questions.
     pub mode: ExecutionMode,
-    /// The model, if not the engine's own choice.
+    /// None selects the engine's default.
     pub model: Option<&'a str>,
-    /// What the engine may do to the machine, if not as its own configuration says.
+    /// None leaves the sandbox to the engine's own configuration.
     pub sandbox: Option<SandboxMode>,
-    /// How what it starts is isolated, for engines that see to that themselves ([`IsolationScope::Tools`]).
+    /// The isolation of child processes, for engines that isolate them themselves ([`IsolationScope::Tools`]).
     pub isolation: IsolationMode,
-    /// The run's copy of its skill, as a folder from the workspace.
+    /// The run's copy of its skill: a folder relative to the workspace.
     pub skill: Option<&'a str>,
-    /// When the session was begun, if it is not new.
+    /// The time at which the session began. None for a new session.
     pub session_since: Option<Timestamp>,
-    /// What the probe found out about resuming, in the adapter's own words, as the run's profile keeps it.
+    /// The result of the resume probe, in a format of the adapter, as stored in the run's profile.
     pub resume_detail: &'a str,
-    /// How the prompt came about.
     pub prompted: PromptSource,
 }
 
-/// How a prompt came about.
+/// The origin of a prompt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PromptSource {
-    /// Somebody said something.
+    /// A message to the run.
     ByMessage,
-    /// It is the answer to a question: the engine's own, or one of Abide's about how to go on.
+    /// The answer to a question, either the engine's or one of Abide's about how to continue.
     ByReply,
 }
 
-/// What an engine may do to the machine. Carried over to every turn, never widened (A4).
+/// The engine's permissions on the machine. They apply to every turn and are never widened (A4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum SandboxMode {
-    /// Look, change nothing.
+    /// Reading only.
     ReadOnly,
-    /// Change files in the workspace.
+    /// Writing files in the workspace.
     WorkspaceWrite,
-    /// Anything.
+    /// No restrictions.
     FullAccess,
 }
 
 impl SandboxMode {
-    /// The names of [`RunSettings::sandbox`], as people write them.
+    /// The values of [`RunSettings::sandbox`].
     pub const NAMES: [&'static str; 3] = ["read-only", "workspace-write", "danger-full-access"];
 
-    /// The sandbox of that name.
     pub fn named(name: &str) -> Option<Self> {
         match name {
             "read-only" => Some(Self::ReadOnly),
@@ -109,7 +103,6 @@ impl SandboxMode {
         }
     }
 
-    /// Its name.
     pub fn name(self) -> &'static str {
         match self {
             Self::ReadOnly => "read-only",
@@ -118,32 +111,30 @@ impl SandboxMode {
         }
     }
 
-    /// The sandbox of a run; none if its settings leave that to the engine's own configuration. A name that is not
-    /// known must be refused when the run is created: here it is the narrowest.
+    /// The sandbox of a run. None if its settings leave it to the engine's own configuration. Unknown names must be
+    /// refused when the run is created; here they select the narrowest sandbox.
     pub fn of(settings: &RunSettings) -> Option<Self> {
         settings.sandbox.as_deref().map(|name| Self::named(name).unwrap_or(Self::ReadOnly))
     }
 }
 
-/// How an agent is kept from Abide's own files: its token, its database, the keepers of other runs.
+/// The isolation of an agent from Abide's own files: its token, its database and the keepers of other runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum IsolationMode {
-    /// A namespace where the machine allows one; otherwise none, with a warning.
+    /// A namespace if the machine supports one, otherwise no isolation, with a warning.
     #[default]
     Auto,
-    /// A namespace in which they do not exist.
+    /// A mount namespace in which the files do not exist.
     Namespace,
-    /// Landlock, which forbids to open them.
+    /// Landlock rules that forbid opening the files.
     Landlock,
-    /// None.
     Off,
 }
 
 impl IsolationMode {
-    /// The names of [`RunSettings::isolation`], as people write them.
+    /// The values of [`RunSettings::isolation`].
     pub const NAMES: [&'static str; 4] = ["auto", "namespace", "landlock", "off"];
 
-    /// The isolation of that name.
     pub fn named(name: &str) -> Option<Self> {
         match name {
             "auto" => Some(Self::Auto),
@@ -154,7 +145,6 @@ impl IsolationMode {
         }
     }
 
-    /// Its name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Auto => "auto",
@@ -164,67 +154,66 @@ impl IsolationMode {
         }
     }
 
-    /// The isolation of a run that is called like this: its own, or that of the configuration when it began. A name that is
-    /// not known must be refused when the run is created: here it is the strictest.
+    /// The isolation of a run: its own setting, or the one configured when it began. Unknown names must be refused when
+    /// the run is created; here they select the strictest isolation.
     pub fn of(settings: &RunSettings, configured: Self) -> Self {
         settings.isolation.as_deref().map_or(configured, |name| Self::named(name).unwrap_or(Self::Namespace))
     }
 }
 
-/// What of an engine is isolated.
+/// The part of an engine to which isolation applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IsolationScope {
-    /// Its process, and with it everything that this starts.
+    /// The engine's process and all its descendants.
     Process,
-    /// What it starts. The process itself is Abide's own code, needs its files, and sees to the rest.
+    /// The processes that the engine starts. The engine itself is part of Abide, needs Abide's files, and isolates its
+    /// child processes.
     Tools,
-    /// Nothing: it is Abide's own code and starts nothing.
+    /// Nothing. The engine is part of Abide and starts no processes.
     Nothing,
 }
 
-/// A process to be started.
+/// The process that an engine adapter wants to be started.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ProcessSpec {
     /// Program and arguments.
     pub argv: Vec<String>,
-    /// Set on top of the environment.
+    /// Variables that are added to the environment.
     pub env: Vec<(String, String)>,
-    /// Taken out of the environment.
+    /// Variables that are removed from the environment.
     pub without_env: Vec<String>,
-    /// Added, after a blank, to what these variables hold by then: for lists of options such as `NODE_OPTIONS`, which may
-    /// be the owner's.
+    /// Appended, after a space, to the final values of these variables. For lists of options such as `NODE_OPTIONS`,
+    /// which the owner may have set.
     pub appended_env: Vec<(String, String)>,
-    /// Written before the start.
+    /// Files that are written before the start.
     pub files: Vec<PrivateFile>,
-    /// What it reads.
     pub stdin: ProcessStdin,
-    /// Not to be started before then.
+    /// The earliest start time.
     pub not_before: Option<Timestamp>,
-    /// A directory of keepers that the process has of its own, below the home: `agents/ID/sessions`. They outlive it,
-    /// because the next turn goes on with them, and are ended with the run, when `agents/ID` is deleted. Everything else
-    /// that it started ends with it.
+    /// A directory with keepers of the process itself, relative to the home: `agents/ID/sessions`. These keepers
+    /// survive the process, because the next turn uses them. They end with the run, when `agents/ID` is deleted. All
+    /// other descendants end with the process.
     pub outliving: Option<String>,
 }
 
 /// A file in the run's private directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PrivateFile {
-    /// Its path below [`LaunchContext::private`].
+    /// Relative to [`LaunchContext::private`].
     pub path: String,
-    /// What it holds.
     pub contents: String,
 }
 
-/// What a process reads on its standard input.
+/// The standard input of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ProcessStdin {
-    /// This, and then the end of file.
+    /// These bytes, followed by end of file.
     Whole(Vec<u8>),
-    /// This first, and later what the interpreter wants to be written.
+    /// These bytes. The input stays open for later writes of the interpreter.
     Open(Vec<u8>),
 }
 
-// The values of variables are secrets: where these are printed, only the names are shown.
+// Values of variables are secrets, so `Debug` shows only their names.
 
 impl fmt::Debug for EngineInstallation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

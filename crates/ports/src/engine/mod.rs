@@ -1,10 +1,10 @@
-//! The contract of an agent program: how it is started, what its bytes mean, how it is answered (E1).
+//! The contract of an agent program: how it is started, what its output means, and how it is answered (E1).
 //!
-//! An adapter translates and does not run: every method here is a pure function of its arguments or of the bytes that
-//! came before. Starting, holding and reading processes is the daemon's trade. What belongs to the engine (its
-//! session ids, its request ids, its words) does not leave the adapter except as an opaque handle or gate (E2).
+//! An adapter translates and performs no IO. Every method is a pure function of its arguments or of the bytes fed so
+//! far. The daemon starts, supervises and reads processes. Engine-specific values (session ids, request ids, wording)
+//! leave the adapter only as opaque handles and gates (E2).
 //!
-//! | operation that every engine has | here |
+//! | operation that every engine has | method |
 //! |---|---|
 //! | healthcheck | [`Engine::checks`], [`Engine::judge`] |
 //! | start session | [`Engine::launch`] with [`LaunchSession::New`] or [`LaunchSession::Named`] |
@@ -13,7 +13,7 @@
 //! | read session status | [`ProcessInterpreter::status`] |
 //! | disconnect | [`ProcessInterpreter::leave`] |
 //!
-//! What only some engines can do is an [`EngineAbility`], and each ability says what happens without it.
+//! Optional operations are described by [`EngineAbility`], which also defines the behaviour without them.
 //!
 //! [`LaunchSession::New`]: abide_domain::effect::LaunchSession::New
 //! [`LaunchSession::Named`]: abide_domain::effect::LaunchSession::Named
@@ -40,84 +40,85 @@ pub use launch::{
 };
 pub use said::{EngineFact, ExitCause, FactKind, ProcessExit};
 
-/// An agent program.
+/// Translates between Abide and one agent program.
 pub trait Engine: Debug + Send + Sync {
-    /// Its name in the registry and in settings.
+    /// The name in the registry and in settings.
     fn name(&self) -> &str;
 
-    /// What it can do beyond what every engine can, if the program is one that we know. What the program at hand
-    /// can really do is found out by [`Engine::judge`].
+    /// The optional abilities of the program version that the adapter was written for. [`Engine::judge`] determines the
+    /// abilities of the installed program.
     fn abilities(&self) -> AbilitySet;
 
-    /// How it speaks when it is given one turn.
+    /// The format of the output of one turn.
     fn speech(&self) -> OutputFormat {
         OutputFormat::Lines
     }
 
-    /// How it asks the person something at the end of a turn.
+    /// The way in which the engine asks a question at the end of a turn.
     fn asking(&self) -> QuestionStyle {
         QuestionStyle::InText
     }
 
-    /// What the adapter was made and tested from.
+    /// The evidence that the adapter was written and tested with.
     fn evidence(&self) -> AdapterBasis {
         AdapterBasis::Recorded
     }
 
-    /// How it is called where nobody configured anything.
+    /// The default installation, used where none is configured.
     fn installation(&self) -> EngineInstallation;
 
-    /// The commands that tell whether the program is there, which version it is and whether it can resume (A3).
-    /// They are cheap, start no model call and change nothing.
+    /// The commands that determine presence, version and resume support of the program (A3). They are cheap, call no
+    /// model and change nothing.
     fn checks(&self, installation: &EngineInstallation) -> Vec<ProbeCommand>;
 
-    /// What those commands showed, in the same order.
+    /// Evaluates the results of those commands, in the same order.
     fn judge(&self, observed: &[ProbeResult]) -> EngineHealth;
 
-    /// The handle of a session that will be called `fresh` (a new UUID), for engines that let us choose (A6).
-    /// Then the handle is durable before the process starts.
+    /// The handle of a new session with the id `fresh` (a new UUID), for engines that accept a chosen id (A6). The
+    /// handle is then durable before the process starts.
     fn name_session(&self, fresh: &str) -> Option<EngineSessionHandle>;
 
-    /// How the process of a turn is started. The same order gives the same launch.
+    /// The process that runs a turn. The same context gives the same process.
     fn launch(&self, order: &LaunchContext<'_>) -> Result<ProcessSpec, UnsupportedOperation>;
 
-    /// What a process that was started by this order says, and how it is spoken to.
+    /// Creates the interpreter of a process that was started with this context.
     ///
-    /// After a restart a new one is made and fed everything from the first byte.
+    /// After a restart a new interpreter is created and fed all output from the first byte.
     fn interpreter(&self, order: &LaunchContext<'_>) -> Box<dyn ProcessInterpreter>;
 
-    /// What of it is isolated from Abide's own files.
+    /// The part of the engine that is isolated from Abide's own files.
     fn isolation_scope(&self) -> IsolationScope {
         IsolationScope::Process
     }
 
-    /// Where in a workspace this engine looks for skills: a relative folder in which each skill is a folder.
+    /// The folder of the workspace, as a relative path, in which the engine looks for skills. Each skill is a folder.
     fn skills_folder(&self) -> &str;
 }
 
-/// How an engine speaks.
+/// The format of an engine's output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OutputFormat {
-    /// In lines that each mean something: what is no such line is unknown, and kept.
+    /// Structured lines. Lines that cannot be parsed are kept as unknown.
     Lines,
-    /// In plain text: whatever it prints is its answer.
+    /// Plain text. The whole output is the answer.
     Prose,
 }
 
-/// How an engine asks the person something at the end of a turn.
+/// The way in which an engine asks a question at the end of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QuestionStyle {
-    /// In its answer, in a form that it has to be told in its prompt.
+    /// In its answer, in a format that its prompt has to describe.
     InText,
-    /// By a way of its own that it knows. What the person says reaches it word for word.
+    /// By a mechanism of its own. The person's answer is passed to it verbatim.
     ByItself,
 }
 
-/// What an adapter was made and tested from.
+/// The evidence that an adapter was written and tested with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AdapterBasis {
-    /// The bytes of the real program.
+    /// Recorded output of the real program.
     Recorded,
-    /// What is documented of it. No program was at hand, so nothing is known for certain, and people are told.
+    /// The program's documentation only. The program was not available, so users are warned that the adapter is
+    /// untested.
     Documented,
 }

@@ -1,4 +1,4 @@
-//! What an engine's process said, in words that mean the same for every engine.
+//! The facts that an engine's output conveys, in terms that are the same for all engines.
 
 use abide_domain::{
     engine::HandleType,
@@ -7,93 +7,84 @@ use abide_domain::{
     process::{ExitStatus, OutputPosition},
 };
 
-/// Something that was said, and where.
+/// A fact and its position in the output.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EngineFact {
-    /// Where: it grows with every fact of a process and depends on its bytes alone, so that facts which were
-    /// committed before a restart are known by it. See [`EngineFact::position`].
+    /// Increases with every fact of a process and depends on its output only. Facts that were committed before a
+    /// restart are recognised by their position. See [`EngineFact::position`].
     pub at: OutputPosition,
-    /// What.
     pub what: FactKind,
 }
 
-/// What was said.
+/// The content of a fact.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FactKind {
-    /// The session's name. Said before any question, again in every process, and as the engine says it, even if it is
-    /// not the one that was asked for: comparing is for the domain (A4).
-    Session {
-        /// What kind of thing the name is.
-        handle_type: HandleType,
-        /// The name.
-        value: String,
-    },
-    /// A piece of the answer as it is being made, for people who watch.
+    /// The session id. Reported before any question and again in every process. It is the id that the engine announced,
+    /// even if another one was requested; the domain compares them (A4).
+    Session { handle_type: HandleType, value: String },
+    /// A part of the answer while it is generated, for live display.
     Text(String),
-    /// What it is doing, for people who watch.
+    /// The current activity, for live display.
     Progress(String),
-    /// Something is odd but not fatal.
+    /// A problem that does not end the turn.
     Warning(String),
-    /// It asks inside its turn and waits.
+    /// The engine asks inside its turn and waits.
     Gate {
-        /// Its name for the request, unique within the process.
+        /// The engine's id of the request, unique within the process.
         gate: String,
-        /// What it wants.
         purpose: GatePurpose,
-        /// What it asks.
         question: Question,
     },
-    /// It no longer wants that answer.
+    /// The engine no longer needs the answer.
     Withdrawn {
-        /// Its name for the request.
+        /// The engine's id of the request.
         gate: String,
     },
-    /// Its protocol wants these bytes on its standard input, once: the position is the key.
+    /// Bytes that the protocol requires on standard input. They are written once; the position is the idempotency key.
     Write(Vec<u8>),
-    /// It has said the last word of a one-shot turn and should exit by itself; how the turn ended is known then.
+    /// A one-shot turn has printed its last output and the process should exit. The exit determines how the turn ended.
     Finishing,
-    /// A turn is over. Said exactly once for each turn, after everything else of that turn.
+    /// A turn has ended. Reported exactly once per turn, after all other facts of the turn.
     Ended {
-        /// Which prompt of this process, counted from 1.
+        /// The number of the prompt within this process, counted from 1.
         turn: u32,
-        /// How.
         ending: TurnOutcome,
     },
-    /// Something that this adapter does not know, whole.
+    /// A complete line that the adapter does not know.
     Unknown(String),
 }
 
-/// How a process went.
+/// The exit of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProcessExit<'a> {
-    /// With which code.
     pub exit: ExitStatus,
-    /// The last of what it complained about on standard error.
+    /// The end of its standard error.
     pub stderr: &'a [u8],
-    /// Why it went, as far as we had a hand in it.
+    /// The daemon's part in the exit.
     pub cause: ExitCause,
 }
 
-/// Who made a process go.
+/// The cause of a process's exit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExitCause {
-    /// It went by itself.
+    /// The process exited by itself.
     Itself,
-    /// It had said its last word and did not go, so it was ended.
+    /// The process had finished its output but did not exit, so it was terminated.
     Dismissed,
-    /// Its turn was interrupted on somebody's order.
+    /// The turn was interrupted by request.
     Interrupted,
 }
 
 impl EngineFact {
-    /// The position of the `index`-th fact that follows from the line which ends at byte `offset` of the output.
+    /// The position of the `index`-th fact of the line that ends at byte `offset` of the output.
     ///
-    /// Offsets, not counts: a later version may read more out of the same line without moving what comes after it.
+    /// Positions are offsets and not counts. A later version can therefore derive more facts from a line without moving
+    /// the positions after it.
     pub fn position(offset: u64, index: u8) -> OutputPosition {
         OutputPosition((offset << 8) | u64::from(index))
     }
 
-    /// The byte of the output at which the line ends that said something at this position.
+    /// The byte offset at which the line with this position ends.
     pub fn offset(at: OutputPosition) -> u64 {
         at.0 >> 8
     }

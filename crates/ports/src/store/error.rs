@@ -1,115 +1,100 @@
-//! What can go wrong with a store, by what the caller can do next.
+//! Errors of a store, grouped by the reaction of the caller.
 
 use abide_domain::id::RunId;
 
 use super::ClaimHolder;
 
-/// A store's refusal or failure. Unless it says otherwise, nothing was written.
+/// A refusal or failure of a store. Unless stated otherwise, nothing was written.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// Somebody else changed the run meanwhile: load it again and apply the event anew.
+    /// The run was changed by another commit. Load it again and reapply the event.
     #[error("run {run_id} is at revision {found}, not at {expected} as this change assumes")]
     Conflict {
-        /// The run.
         run_id: RunId,
-        /// The revision that the change was made from.
+        /// The revision on which the change is based.
         expected: u64,
-        /// The revision that the store has.
+        /// The revision in the store.
         found: u64,
     },
-    /// The key was used before: this is a repetition, or a mistake of the sender.
+    /// The key is already claimed. The request is a repetition, or the sender reused a key.
     #[error("key {key} of {scope} was used before, for run {}", holder.run_id)]
     Taken {
-        /// Among which keys.
+        /// The namespace of the key.
         scope: String,
-        /// The key.
         key: String,
-        /// Who has it.
+        /// The run and request that claimed it.
         holder: ClaimHolder,
     },
-    /// The store cannot be reached or is busy. Try again.
+    /// The store cannot be reached or is busy. Retry.
     #[error("the store is not available: {reason}")]
-    Unavailable {
-        /// Why.
-        reason: String,
-    },
-    /// Contact was lost while committing: it may have been written. Read before trying again.
+    Unavailable { reason: String },
+    /// Contact was lost during the commit, so it may have been written. Read before retrying.
     #[error("whether the commit was written is not known: {reason}")]
-    OutcomeUnknown {
-        /// Why.
-        reason: String,
-    },
-    /// There is no room. Nothing that was acknowledged is lost.
+    OutcomeUnknown { reason: String },
+    /// There is no space left. Acknowledged input is not lost.
     #[error("the store is full: {reason}; free some space, nothing acknowledged is lost")]
-    Full {
-        /// What is full.
-        reason: String,
-    },
-    /// What is stored cannot be right.
+    Full { reason: String },
+    /// The stored data is invalid.
     #[error(
         "the store is damaged: {what}; restore a backup with `abide restore FILE`, or run `abide verify` to see how far \
          it reaches"
     )]
     Damaged {
-        /// What was found.
+        /// The finding.
         what: String,
     },
-    /// Acknowledged input is missing: the store is older than its witness, or another one.
+    /// Acknowledged input is missing: the store is older than its witness, or is another store.
     #[error(
         "acknowledged input is missing: {what}. Either put a backup in place with `abide restore FILE`, or continue \
          without what is missing with `abide up --accept-loss`"
     )]
     Lost {
-        /// What was found, and what probably happened.
+        /// The finding and its probable cause.
         what: String,
     },
-    /// The store's files were deleted or replaced while it was open. Nothing is accepted any more.
+    /// The store's files were deleted or replaced while it was open. All further commits are refused.
     #[error(
         "the store is gone: {what}; nothing is accepted until the daemon is restarted on an intact store"
     )]
     Gone {
-        /// What was found.
+        /// The finding.
         what: String,
     },
-    /// Another daemon has the store. Nothing is accepted for as long as this process lives.
+    /// Another daemon uses the store. This process will not accept commits again.
     #[error("another daemon uses this store: {what}")]
     InUse {
-        /// Which one, and what to do.
+        /// The other daemon and the remedy.
         what: String,
     },
-    /// The store was written by a newer program, or its history was edited.
+    /// The store was written by a newer program, or its migrations were edited.
     #[error("the store does not fit this program: {reason}")]
     Mismatched {
-        /// How not.
+        /// The difference.
         reason: String,
     },
-    /// This kind of store cannot do that.
+    /// This kind of store does not support the operation.
     #[error("this store cannot do that: {hint}")]
     Unsupported {
-        /// What to do instead.
+        /// The alternative.
         hint: String,
     },
-    /// A bad cursor or the like.
+    /// The request is invalid, for example because of a malformed cursor.
     #[error("{what} is not valid")]
-    Invalid {
-        /// What.
-        what: String,
-    },
+    Invalid { what: String },
 }
 
-/// What the caller can do about an error.
+/// The reaction to an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoreErrorKind {
-    /// Try again.
+    /// Retry the same request.
     Retry,
-    /// Ask for something else.
+    /// Change the request.
     FixRequest,
-    /// Tell the operator.
+    /// Report the error to the operator.
     CallOperator,
 }
 
 impl StoreError {
-    /// What the caller can do about it.
     pub fn kind(&self) -> StoreErrorKind {
         match self {
             Self::Conflict { .. } | Self::Unavailable { .. } | Self::OutcomeUnknown { .. } => {

@@ -1,30 +1,18 @@
-//! What a store finds wrong with itself, beyond what the rows of single runs say.
+//! Flaws of a store as a whole, beyond the rows of single runs.
 
-/// A finding of [`super::StoreMaintenance::inspect`], by what can be done about it.
+/// A finding of [`super::StoreMaintenance::inspect`], grouped by the possible remedy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StoreFlaw {
     /// Acknowledged input is missing.
     #[error("acknowledged input is missing: {what}")]
-    Lost {
-        /// What was found.
-        what: String,
-    },
+    Lost { what: String },
     /// The journal, or the file that holds it, is damaged.
     #[error("{what}")]
-    Journal {
-        /// What was found.
-        what: String,
-    },
-    /// Something that is derived from the journal is wrong and can be derived anew.
+    Journal { what: String },
+    /// Data derived from the journal is wrong and can be rebuilt.
     #[error("{what}")]
-    Derived {
-        /// What was found.
-        what: String,
-    },
-    /// Nothing is wrong, but an operator should know.
+    Derived { what: String },
+    /// Information for the operator; the store is intact.
     #[error("{what}")]
-    Note {
-        /// What.
-        what: String,
-    },
+    Note { what: String },
 }

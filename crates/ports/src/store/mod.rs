@@ -1,7 +1,7 @@
-//! Where everything is kept: one append-only journal, and tables derived from it in the same transaction.
+//! The contract of the store: one append-only journal, and tables derived from it in the same transaction.
 //!
-//! The journal is the truth. The tables are there to be asked quickly, and can be rebuilt from it at any time.
-//! One small trait for each ledger; [`Store`] is all of them together. How they are kept is not here.
+//! The journal is authoritative. The tables serve queries and can be rebuilt from the journal at any time. Each ledger
+//! has one small trait; [`Store`] combines them. Storage formats are not defined here.
 
 mod commit;
 mod error;
@@ -30,102 +30,98 @@ use abide_domain::{
     turn::Turn,
 };
 
-/// An answer that is on its way.
+/// The pending result of a store call.
 pub type StoreFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;
 
-/// The append-only record, with one global sequence whose order is the order of commits.
+/// The append-only journal. Its global sequence is the order of commits.
 pub trait Journal {
-    /// Writes all changes or none, durably, before it answers. Many commits may share one sync.
+    /// Writes all changes atomically. They are durable before the result is returned. Several commits may share one
+    /// sync.
     fn commit(&self, commit: JournalCommit) -> StoreFuture<'_, CommitReceipt>;
 
-    /// Entries after a position, in order. A position stays valid for ever, across restarts and rebuilds.
+    /// Entries after a position, in order. Positions remain valid across restarts and rebuilds.
     fn entries(&self, after: JournalSeq, limit: usize) -> StoreFuture<'_, Vec<JournalEntry>>;
 
-    /// The same for one run.
+    /// Like [`Journal::entries`], for one run.
     fn entries_of(&self, run: RunId, after: JournalSeq, limit: usize) -> StoreFuture<'_, Vec<JournalEntry>>;
 
-    /// The position of the latest entry, 0 before the first.
+    /// The position of the latest entry, 0 for an empty journal.
     fn head(&self) -> StoreFuture<'_, JournalSeq>;
 }
 
-/// A run whose row cannot be read, so that nothing can be done for it.
+/// A run whose row cannot be read, so that it cannot be continued.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DamagedRun {
-    /// Its id, as the row has it.
+    /// The id in the row, which may be invalid.
     pub run_id: String,
-    /// What is wrong.
+    /// The cause.
     pub what: String,
 }
 
-/// Runs as they stand. A row that cannot be read hides no other: lists leave it out, and [`RunQueries::damaged`] names it.
+/// Queries for the current state of runs. Lists omit rows that cannot be read; [`RunQueries::damaged`] reports them.
 pub trait RunQueries {
-    /// One run.
     fn run(&self, id: RunId) -> StoreFuture<'_, Option<Run>>;
 
-    /// Runs, the newest first, of one status or of all.
+    /// Runs with this status, or all runs, newest first.
     fn runs(&self, status: Option<RunStatus>, page: PageRequest) -> StoreFuture<'_, ListPage<Run>>;
 
-    /// Runs whose deadline is at or before `until`, the earliest first.
+    /// Runs whose deadline is at or before `until`, earliest first.
     fn due(&self, until: Timestamp, limit: usize) -> StoreFuture<'_, Vec<(RunId, Deadline)>>;
 
-    /// Every run that holds a slot or waits for one.
+    /// All runs that hold a slot or wait for one.
     fn occupying(&self) -> StoreFuture<'_, Vec<(RunId, SlotOccupancy)>>;
 
-    /// Runs that hold a slot, wait for one, owe an order or wait for a deadline, and whose row cannot be read. Reads every
-    /// such run.
+    /// Runs whose row cannot be read and which hold a slot, wait for one, have a pending effect or have a deadline.
+    /// Reads all such runs.
     fn damaged(&self) -> StoreFuture<'_, Vec<DamagedRun>> {
         Box::pin(async { Ok(Vec::new()) })
     }
 
-    /// How many runs there are of each status; a status that no run has is left out. No run is read for that.
+    /// The number of runs per status, without statuses that have no runs. Does not read any run.
     fn tally(&self) -> StoreFuture<'_, BTreeMap<RunStatus, u64>>;
 }
 
-/// The ledger of turns.
+/// Queries for turns.
 pub trait TurnQueries {
-    /// One turn.
     fn turn(&self, id: TurnId) -> StoreFuture<'_, Option<Turn>>;
 
-    /// A run's turns, the first first.
+    /// A run's turns, oldest first.
     fn turns_of(&self, run: RunId, page: PageRequest) -> StoreFuture<'_, ListPage<Turn>>;
 }
 
-/// The ledger of messages that reached us.
+/// Queries for received messages.
 pub trait InboundQueries {
-    /// One message.
     fn inbound(&self, key: MessageKey) -> StoreFuture<'_, Option<Inbound>>;
 }
 
-/// The ledger of questions.
+/// Queries for questions.
 pub trait InteractionQueries {
-    /// One question.
     fn interaction(&self, id: InteractionId) -> StoreFuture<'_, Option<Interaction>>;
 
-    /// A run's questions, the first first.
+    /// A run's questions, oldest first.
     fn interactions_of(&self, run: RunId, page: PageRequest) -> StoreFuture<'_, ListPage<Interaction>>;
 
-    /// The inbox: every question that can be answered, the oldest first.
+    /// The inbox: all open questions, oldest first.
     fn open_interactions(&self, page: PageRequest) -> StoreFuture<'_, ListPage<Interaction>>;
 
-    /// How many those are. No question is read for that.
+    /// The number of open questions. Does not read any question.
     fn count_open(&self) -> StoreFuture<'_, u64>;
 }
 
-/// The ledger of deliveries.
+/// Queries for deliveries.
 pub trait DeliveryQueries {
-    /// One delivery.
     fn delivery(&self, id: DeliveryId) -> StoreFuture<'_, Option<Delivery>>;
 
-    /// A run's deliveries, the first first.
+    /// A run's deliveries, oldest first.
     fn deliveries_of(&self, run: RunId, page: PageRequest) -> StoreFuture<'_, ListPage<Delivery>>;
 
-    /// Runs that have something for this conversation which could not be brought and may be tried once more.
+    /// Runs that have a failed delivery to this conversation which may be retried once.
     fn undelivered_to(&self, conversation_ref: &str) -> StoreFuture<'_, Vec<RunId>>;
 }
 
-/// What is owed to the world. It stands in the runs and nowhere else.
+/// Queries for pending effects. They are stored in the runs only.
 pub trait EffectQueries {
-    /// Orders after this one, by run and number.
+    /// Pending effects after this one, ordered by run and number.
     fn owed(
         &self,
         after: Option<(RunId, EffectNumber)>,
@@ -133,74 +129,74 @@ pub trait EffectQueries {
     ) -> StoreFuture<'_, Vec<(RunId, PendingEffect)>>;
 }
 
-/// Keys that can be used once, for ever.
+/// Queries for claimed keys. A key can be claimed only once.
 pub trait ClaimQueries {
-    /// Who used a key, and for what.
+    /// The run and request that claimed a key.
     fn claimed(&self, scope: &str, key: &str) -> StoreFuture<'_, Option<ClaimHolder>>;
 }
 
-/// A key in use.
+/// The run and request that claimed a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClaimHolder {
-    /// The run that it led to.
+    /// The run that the request created or reached.
     pub run_id: RunId,
-    /// What it was used for.
+    /// A digest of the request, to distinguish a repetition from another request with the same key.
     pub fingerprint: String,
 }
 
-/// How far each reader of the journal has got.
+/// Stores the positions of the journal's readers.
 pub trait CursorStore {
-    /// A reader's position, 0 for one that has never been heard of.
+    /// A reader's position, 0 for an unknown reader.
     fn cursor(&self, reader: &str) -> StoreFuture<'_, JournalSeq>;
 
-    /// Moves a reader on. It never moves back.
+    /// Advances a reader's position. It never moves backwards.
     fn advance(&self, reader: &str, to: JournalSeq) -> StoreFuture<'_, ()>;
 }
 
-/// What an operator needs.
+/// Maintenance operations for operators.
 pub trait StoreMaintenance {
-    /// Runs that the journal or any table knows, after this one, by id.
+    /// Runs that appear in the journal or in any table, after this one, ordered by id.
     fn known_runs(&self, after: Option<RunId>, limit: usize) -> StoreFuture<'_, Vec<RunId>>;
 
-    /// Everything that the tables hold of a run.
+    /// All rows of a run.
     fn tables_of(&self, run: RunId) -> StoreFuture<'_, RunTables>;
 
-    /// Puts these in the place of what the tables hold of a run.
+    /// Replaces all rows of a run.
     fn replace_tables(&self, run: RunId, tables: RunTables) -> StoreFuture<'_, ()>;
 
-    /// What is wrong with the store as a whole: lost input, a broken chain, rows that an index does not find, and every
-    /// derived column that is not part of a run's tables. Reads everything.
+    /// Checks the store as a whole for lost input, a broken checksum chain, rows that are missing in an index, and
+    /// wrong derived columns that are not part of a run's tables. Reads everything.
     fn inspect(&self) -> StoreFuture<'_, Vec<StoreFlaw>> {
         Box::pin(async { Ok(vec![]) })
     }
 
-    /// Makes everything anew that [`StoreFlaw::Derived`] can be about. Nobody else may write meanwhile.
+    /// Rebuilds all data that [`StoreFlaw::Derived`] can refer to. No other process may write at the same time.
     fn reindex(&self) -> StoreFuture<'_, ()> {
         Box::pin(async { Ok(()) })
     }
 
-    /// Writes a consistent copy to a new file while work goes on. `Unsupported` where a server does that.
+    /// Writes a consistent copy to a new file, concurrently with commits. `Unsupported` for stores on a server.
     fn backup(&self, to: &Path) -> StoreFuture<'_, ()>;
 
-    /// Whether the store can still be written to, without asking it: [`StoreError::Gone`] once its files were found
-    /// deleted or replaced.
+    /// Whether commits are possible, without IO. Returns [`StoreError::Gone`] once the files were found deleted or
+    /// replaced.
     fn health(&self) -> Result<(), StoreError> {
         Ok(())
     }
 
-    /// Something that an operator should look at, though work goes on.
+    /// A problem that the operator should examine, while commits remain possible.
     fn concern(&self) -> Option<String> {
         None
     }
 
-    /// Leaves the store in order, whoever else still holds it: what was asked for is written, and nothing is after it.
-    /// A store that nobody can leave otherwise than in order does nothing.
+    /// Closes the store, even if other handles to it exist: pending writes are completed and later ones are refused.
+    /// The default does nothing, for stores that need no closing.
     fn close(&self) -> StoreFuture<'_, ()> {
         Box::pin(async { Ok(()) })
     }
 }
 
-/// All ledgers of one place.
+/// All ledgers of one store.
 pub trait Store:
     Journal
     + RunQueries

@@ -1,39 +1,37 @@
-//! Lists in pages, which are bounded in items and in bytes.
+//! Paginated lists, bounded in items and in bytes.
 
-/// Which part of a list is wanted.
+/// The requested part of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PageRequest {
-    /// Where the page before ended; none for the first.
+    /// The `next_cursor` of the previous page; none for the first page.
     pub cursor: Option<String>,
-    /// How many items at the most.
+    /// The maximum number of items.
     pub limit: usize,
-    /// The page ends with the item that reaches this many bytes, as they are stored. It has at least one item if there
-    /// is one, so it is larger by one item at the most.
+    /// The page ends with the item at which the stored size reaches this many bytes. A non-empty list gives at least
+    /// one item, so the limit is exceeded by at most one item.
     pub max_bytes: usize,
 }
 
 impl PageRequest {
-    /// The first so many, however large they are.
+    /// The first `limit` items, without a limit in bytes.
     pub fn first(limit: usize) -> Self {
         Self { cursor: None, limit, max_bytes: usize::MAX }
     }
 
-    /// The same page, ended by the item that reaches this many bytes.
+    /// The same page with a limit in bytes.
     pub fn within(self, max_bytes: usize) -> Self {
         Self { max_bytes, ..self }
     }
 
-    /// The page of the same size that starts here.
+    /// The page of the same size after this cursor.
     pub fn at(self, cursor: String) -> Self {
         Self { cursor: Some(cursor), ..self }
     }
 }
 
-/// A page of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListPage<T> {
-    /// The items.
     pub items: Vec<T>,
-    /// Where the next page starts; none if there is none.
+    /// The cursor of the next page; none on the last page.
     pub next_cursor: Option<String>,
 }

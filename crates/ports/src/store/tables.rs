@@ -1,6 +1,6 @@
-//! What the tables hold of one run: the meaning of a change, free of any database.
+//! The rows of one run, derived from its journal entries independently of any database.
 //!
-//! A store that keeps these and nothing else is the memory store; a database is right if it holds the same.
+//! The memory store stores exactly these rows. A database is correct if it contains the same rows.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -20,22 +20,17 @@ use super::{JournalEntry, RunChange};
 /// All rows of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RunTables {
-    /// The run as it stands.
     pub run: Option<Run>,
-    /// Its messages.
     pub inbound: BTreeMap<MessageKey, Inbound>,
-    /// Its turns.
     pub turns: BTreeMap<TurnId, Turn>,
-    /// Its questions.
     pub interactions: BTreeMap<InteractionId, Interaction>,
-    /// Its deliveries.
     pub deliveries: BTreeMap<DeliveryId, Delivery>,
-    /// The keys that it has used up.
+    /// The keys that the run has claimed.
     pub claims: Vec<KeyClaim>,
 }
 
 impl RunTables {
-    /// The tables that a run's entries add up to, all of them from the first on.
+    /// Derives the tables from all entries of a run, beginning with the first.
     pub fn derive<'a>(entries: impl IntoIterator<Item = &'a JournalEntry>) -> Result<Self, JournalMismatch> {
         let mut tables = Self::default();
         for entry in entries {
@@ -44,7 +39,7 @@ impl RunTables {
         Ok(tables)
     }
 
-    /// Adds the run's next entry to the tables that the entries before it add up to.
+    /// Applies the run's next entry to the tables derived from the entries before it.
     pub fn follow(&mut self, entry: &JournalEntry) -> Result<(), JournalMismatch> {
         let step = run::apply(self.run.as_ref(), &entry.stamp, &entry.event)
             .map_err(|refused| JournalMismatch::Refused { entry: Box::new(entry.clone()), refused })?;
@@ -60,7 +55,7 @@ impl RunTables {
         Ok(())
     }
 
-    /// Writes what a change says.
+    /// Writes the rows of a change.
     pub fn write(&mut self, change: RunChange) {
         self.claims.extend(change.claims());
         self.claims.sort();
@@ -89,33 +84,26 @@ impl RunTables {
     }
 }
 
-/// How a run's tables and its journal disagree.
+/// A difference between a run's tables and its journal.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum JournalMismatch {
-    /// Rows differ from what the journal adds up to.
+    /// The rows differ from those derived from the journal.
     #[error("run {run_id}: the journal adds up to something else in {}", tables.join(", "))]
     Rows {
-        /// The run.
         run_id: RunId,
-        /// In which tables.
+        /// The tables that differ.
         tables: Vec<&'static str>,
     },
-    /// The journal holds an event that the domain refuses at that place.
+    /// The journal contains an event that the domain refuses at that position.
     #[error("run {}: entry {} cannot follow what is before it: {refused}", entry.run_id, entry.seq.0)]
-    Refused {
-        /// The entry.
-        entry: Box<JournalEntry>,
-        /// Why not.
-        refused: RequestRefused,
-    },
-    /// An entry is missing or doubled.
+    Refused { entry: Box<JournalEntry>, refused: RequestRefused },
+    /// An entry is missing or duplicated.
     #[error("run {run_id}: an entry says revision {found} where {derived} is due")]
     Revision {
-        /// The run.
         run_id: RunId,
-        /// What the journal says.
+        /// The revision in the journal.
         found: u64,
-        /// What it should say.
+        /// The expected revision.
         derived: u64,
     },
 }

@@ -1,4 +1,4 @@
-//! What must be true of a home in which every story has ended.
+//! The invariants of a home in which every scenario has ended.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -10,12 +10,12 @@ use abide_testkit::daemon::{DaemonExit, EventReader, SeenEvent, TestDaemon, Test
 use super::scene::nap;
 use crate::tally::CrashCounters;
 
-/// How often it is looked whether everything is gone that should be, 50 ms apart.
+/// The maximum number of polls for a condition, 50 ms apart.
 const LOOKS: usize = 600;
-/// How often in a row nothing must have happened.
+/// The number of consecutive checks without a change after which the home is quiet.
 const QUIET_LOOKS: usize = 6;
 
-/// Looks at everything. What is not right is told in words.
+/// Checks all invariants and returns the violations.
 pub(crate) fn look(
     home: &TestHome,
     feed: &EventReader,
@@ -39,7 +39,8 @@ pub(crate) fn look(
     if !comes(|| home.processes().is_empty()) {
         wrong.push(format!("processes are left: {:?}", home.processes()));
     }
-    // On a busy machine the last order's report may have come too late for the last daemon. The next one owes it.
+    // On a busy machine the report of the last effect may be too late for the last daemon. The next daemon must process
+    // it.
     if owes(home).unwrap_or(false) {
         tally.late += 1;
         let daemon = home.start();
@@ -56,7 +57,7 @@ pub(crate) fn look(
     wrong
 }
 
-/// Whether anything is owed to the world.
+/// Whether effects are pending.
 fn owes(home: &TestHome) -> Result<bool, StoreError> {
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime can be made");
     runtime.block_on(async { Ok(!registry::open(&url(home)).await?.owed(None, 1).await?.is_empty()) })
@@ -71,7 +72,7 @@ fn slots_held(home: &TestHome) -> Option<u64> {
     status.body["slots_held"].as_u64()
 }
 
-/// Whether nothing more happens: the last report of the last order may come after everything that people see.
+/// Whether the home is quiet. The report of the last effect may come after all visible events.
 fn is_quiet(home: &TestHome, feed: &EventReader) -> bool {
     let seen = feed.seen().len();
     (0..QUIET_LOOKS).all(|_| {
@@ -96,7 +97,7 @@ fn comes(wanted: impl Fn() -> bool) -> bool {
     false
 }
 
-/// The journal by itself, against its tables, and against what was read while it was written.
+/// Checks the journal itself, against its tables, and against the events read while it was written.
 fn journal(
     home: &TestHome,
     feed: &EventReader,
@@ -116,7 +117,7 @@ fn journal(
     })
 }
 
-/// Nothing is held, owed or asked any more.
+/// No slot is held, no effect is pending and no question is open.
 async fn settled(store: &dyn Store) -> Result<Vec<String>, StoreError> {
     let mut wrong = vec![];
     let held = store.occupying().await?;
@@ -134,7 +135,7 @@ async fn settled(store: &dyn Store) -> Result<Vec<String>, StoreError> {
     Ok(wrong)
 }
 
-/// Every run, every turn and every process that was launched has an end in the ledger.
+/// Each run, turn and launched process has a recorded end.
 async fn ended(store: &dyn Store) -> Result<Vec<String>, StoreError> {
     let mut wrong = vec![];
     for run in store.runs(None, PageRequest::first(usize::MAX >> 8)).await?.items {
@@ -144,7 +145,7 @@ async fn ended(store: &dyn Store) -> Result<Vec<String>, StoreError> {
                 wrong.push(format!("{} is still {:?}", run.run_id, run.status()));
             }
         }
-        // A held process is an attempt of several turns, and its end stands in the last of them.
+        // A sticky process is one attempt of several turns; its end is recorded in the last of them.
         let mut last = BTreeMap::new();
         for turn in store.turns_of(run.run_id, PageRequest::first(1_000)).await?.items {
             if turn.result_persisted_at.is_none() {
@@ -161,7 +162,7 @@ async fn ended(store: &dyn Store) -> Result<Vec<String>, StoreError> {
     Ok(wrong)
 }
 
-/// What a reader saw, across all restarts, is the journal without a gap or a repetition.
+/// The events that a reader received across all restarts equal the journal, without gaps or repetitions.
 async fn read_once(store: &dyn Store, seen: &[SeenEvent]) -> Result<Vec<String>, StoreError> {
     let entries = store.entries(JournalSeq(0), usize::MAX).await?;
     let written: Vec<(u64, String)> =

@@ -1,5 +1,5 @@
-//! Kill -9 of the real daemon, of keepers and of what they hold, at every commit point and at random times under load, and
-//! what must still be true after.
+//! Kills the real daemon, keepers and their children with SIGKILL at each commit point and at random times under load,
+//! and checks the invariants afterwards.
 
 pub(crate) mod audit;
 pub(crate) mod scene;
@@ -20,27 +20,27 @@ use abide_testkit::dice::SeededRng;
 
 use crate::{tally::CrashCounters, watch::SlowStopwatch};
 
-/// What is wanted.
+/// The options of the kill test.
 #[derive(Clone, Debug)]
 pub(crate) struct KillOptions {
-    /// The daemon, built with its places to die.
+    /// The daemon, built with the feature `failpoints`.
     pub(crate) program: PathBuf,
-    /// How often it is to die at least.
+    /// The minimum number of kills.
     pub(crate) kills: u64,
-    /// What chance is made of.
+    /// The seed of the random numbers.
     pub(crate) seed: u64,
-    /// How many homes are besieged at a time.
+    /// The number of homes that are tested at a time.
     pub(crate) jobs: usize,
-    /// Only these deaths, such as `after_commit:7` or `after_commit:7:keepers`, one daemon after the other, in the first
-    /// story: to look at something again.
+    /// Only these kills, such as `after_commit:7` or `after_commit:7:keepers`, one daemon after the other, in the first
+    /// scenario group. Used to reproduce a failure.
     pub(crate) at: Vec<String>,
 }
 
-/// From this many kills on every story is swept with all kinds of victims; below it the first, which has all kinds of
-/// points, with one kind besides the daemon at each point.
+/// From this number of kills on, each scenario group is swept with all kinds of victims. Below it, only the first group
+/// is swept, which has all kinds of points, with one kind of victim besides the daemon at each point.
 const MANY: u64 = 500;
 
-/// Kills the daemon as often as wished, and tells what was seen.
+/// Runs the crash test until the requested number of kills is reached, and returns the counters.
 pub(crate) fn run(wish: &KillOptions) -> CrashCounters {
     let mut tally = CrashCounters::default();
     let program = wish.program.as_path();
@@ -65,7 +65,8 @@ pub(crate) fn run(wish: &KillOptions) -> CrashCounters {
     }
     tally.add(all(wish, &plans, |plan| sweep::play(program, plan)));
     eprintln!("swept: {tally}");
-    // How many of the planned deaths came about is known only now. A quarter of the wish always comes at random.
+    // The number of planned kills that happened is known only now. At least a quarter of the requested kills are
+    // random.
     let least = wish.kills.max(tally.kills() + wish.kills / 4);
     while tally.kills() < least && tally.problems.is_empty() {
         let missing = least - tally.kills();
@@ -77,7 +78,7 @@ pub(crate) fn run(wish: &KillOptions) -> CrashCounters {
     tally
 }
 
-/// Does something with each of these, several at a time.
+/// Processes each item, several at a time.
 fn all<T: Sync + fmt::Debug>(
     wish: &KillOptions,
     among: &[T],
@@ -99,7 +100,7 @@ fn all<T: Sync + fmt::Debug>(
     sum.into_inner().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The feed and the runs of a home, for whoever wants to know where it was.
+/// Returns the name of the home, which identifies it in a report.
 fn place(home: &Path) -> String {
     home.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! A home under siege: people live their stories in it while its daemon dies and is started again and again.
+//! A home under test: scenarios are played in it while its daemon is killed and restarted repeatedly.
 
 use std::{
     collections::BTreeMap,
@@ -17,19 +17,19 @@ use abide_testkit::daemon::{
 use super::{audit, stories::SLOTS};
 use crate::tally::CrashCounters;
 
-/// A home, and somebody who reads all its events from the first to the last.
+/// A home, and a reader of all its events.
 pub(super) struct CrashFixture {
     pub(super) home: Arc<TestHome>,
     feed: EventReader,
     played: Mutex<Vec<(TestScenario, ScenarioRecord)>>,
-    /// The runs whose processes were killed, and which of them.
+    /// The killed processes, by run.
     killed: Mutex<BTreeMap<String, Vec<CrashVictim>>>,
 }
 
-/// How often anything is tried: a minute and more.
+/// The retry limits of requests: 60 s in total.
 const PATIENCE: RetryLimits = RetryLimits { tries: 3_000, pause: Duration::from_millis(20) };
 
-/// How long the crash guard sets something aside, which is a minute and more outside of crash tests.
+/// The pause of the crash guard in milliseconds. Outside of crash tests it is at least one minute.
 const GUARD_PAUSE_MS: &str = "200";
 
 impl CrashFixture {
@@ -40,19 +40,19 @@ impl CrashFixture {
         Self { home, feed, played: Mutex::default(), killed: Mutex::default() }
     }
 
-    /// Lives a story to its end.
+    /// Plays a scenario to its end.
     pub(super) fn live(&self, story: TestScenario) {
         let account = ScenarioPlayer::new(self.home.finder(), PATIENCE).tell(&story);
         self.played.lock().unwrap_or_else(PoisonError::into_inner).push((story, account));
     }
 
-    /// Notes that a process of a run is about to be killed.
+    /// Records that a process of a run is about to be killed.
     pub(super) fn note(&self, run: &str, victim: CrashVictim) {
         let mut killed = self.killed.lock().unwrap_or_else(PoisonError::into_inner);
         killed.entry(run.to_owned()).or_default().push(victim);
     }
 
-    /// What the daemon itself has killed at a failpoint, as it wrote down.
+    /// Returns the processes that the daemon killed at failpoints, from its own record.
     pub(super) fn killed_at_failpoints(&self) -> Vec<(String, CrashVictim)> {
         let told = fs::read_to_string(self.home.path().join("failpoints")).unwrap_or_default();
         let killed = |line: &str| {
@@ -65,7 +65,7 @@ impl CrashFixture {
         told.lines().filter_map(killed).collect()
     }
 
-    /// Waits for a daemon's death, or until nobody lives a story any more: then it is given back.
+    /// Waits until the daemon dies. Returns the daemon if all scenarios end first.
     pub(super) fn watch(
         mut daemon: TestDaemon,
         people: &[ScopedJoinHandle<'_, ()>],
@@ -81,7 +81,7 @@ impl CrashFixture {
         }
     }
 
-    /// Everything is over: is everything right?
+    /// Checks the invariants after the last scenario.
     pub(super) fn end(mut self, daemon: TestDaemon, mut tally: CrashCounters) -> CrashCounters {
         for (run, victim) in self.killed_at_failpoints() {
             self.note(&run, victim);
@@ -98,7 +98,7 @@ impl CrashFixture {
         tally.reconnections += self.feed.reconnections();
         let found = audit::look(&self.home, &self.feed, daemon, &mut tally);
         tally.problems.extend(found);
-        // The home goes with its last holder, and the reader is one.
+        // The home is deleted with its last reference, and the reader holds one.
         self.feed.stop();
         if !tally.problems.is_empty() {
             let place = super::place(self.home.path());
@@ -112,7 +112,7 @@ impl CrashFixture {
     }
 }
 
-/// Keeps a home for whoever wants to look at it.
+/// Copies a home, so that it can be inspected after a failure.
 fn copy(from: &Path, to: &Path) -> std::io::Result<()> {
     std::fs::create_dir_all(to)?;
     for entry in std::fs::read_dir(from)? {
@@ -127,7 +127,6 @@ fn copy(from: &Path, to: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Lets time pass.
 #[expect(clippy::disallowed_methods, reason = "a death comes at its own time, and chance decides when")]
 pub(crate) fn nap(time: Duration) {
     std::thread::sleep(time);

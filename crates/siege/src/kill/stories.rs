@@ -1,30 +1,28 @@
-//! What the besieged daemon is asked to do: runs on both parrots that append lines, ask, wait at gates and chat.
+//! The scenarios of the crash test: runs on both parrots that append lines, ask questions, wait for approvals and chat.
 
 use abide_testkit::daemon::{TestHome, TestScenario};
 
-/// Stories that are lived at the same time.
+/// Scenarios that are played at the same time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ScenarioGroup {
-    /// A question and a gate on each parrot.
+    /// A question and an approval on each parrot.
     Asking,
     /// A chat of several messages on each parrot.
     Chatting,
-    /// Runs that never ask, and more of them than there are slots.
+    /// Runs without questions; more runs than slots.
     Queueing,
 }
 
-/// All of them.
 pub(crate) fn acts() -> Vec<ScenarioGroup> {
     vec![ScenarioGroup::Asking, ScenarioGroup::Chatting, ScenarioGroup::Queueing]
 }
 
-/// How many turns may work at a time.
+/// The maximum number of concurrent turns.
 pub(crate) const SLOTS: &str = "4";
 
 const PARROTS: [&str; 2] = ["parrot", "parrot-sticky"];
 
 impl ScenarioGroup {
-    /// Its stories.
     pub(crate) fn stories(self, home: &TestHome) -> Vec<TestScenario> {
         let story = |name: &str, engine: &str| TestScenario::new(name, engine, home.workspace(name));
         match self {
@@ -48,7 +46,7 @@ impl ScenarioGroup {
     }
 }
 
-/// One story of any kind, by number.
+/// Returns a scenario whose kind is chosen by its number.
 pub(crate) fn any(home: &TestHome, number: usize) -> TestScenario {
     let name = format!("story-{number}");
     let engine = PARROTS[number / 4 % PARROTS.len()];

@@ -1,5 +1,5 @@
-//! Deaths at random times while many people live many stories in one home: of the daemon, of it with all keepers and
-//! children, of a keeper, of a child.
+//! Kills at random times while many scenarios are played in one home. The victims are the daemon, the daemon with all
+//! keepers and children, one keeper, or one child.
 
 use std::{
     path::Path,
@@ -21,11 +21,11 @@ use super::{
 };
 use crate::tally::CrashCounters;
 
-/// How many deaths one storm has.
+/// The number of kills in one storm.
 pub(super) const KILLS: u64 = 20;
-/// How many people there are.
+/// The number of concurrent players.
 const PEOPLE: usize = 8;
-/// The longest life of a daemon, in milliseconds from its being ready. Many lives are much shorter.
+/// The maximum lifetime of a daemon after it is ready, in milliseconds. Many lifetimes are much shorter.
 const LONGEST: usize = 600;
 const AT_RANDOM: &str = "at random, ready";
 const STARTING: &str = "at random, starting";
@@ -40,7 +40,7 @@ fn count(tally: &mut CrashCounters, point: Option<&str>) {
     }
 }
 
-/// Kills one keeper or what one holds, whichever chance picks; false if there is none.
+/// Kills a random keeper or its children; returns false if there is none.
 fn lonely(scene: &CrashFixture, home: &TestHome, dice: &mut SeededRng, victim: CrashVictim) -> bool {
     let held: Vec<LiveKeeper> = home.held().into_iter().filter(|one| !one.children.is_empty()).collect();
     if held.is_empty() {
@@ -55,7 +55,7 @@ fn lonely(scene: &CrashFixture, home: &TestHome, dice: &mut SeededRng, victim: C
     true
 }
 
-/// A storm of this seed.
+/// Runs a storm with this seed.
 pub(super) fn play(program: &Path, seed: u64) -> CrashCounters {
     let mut tally = CrashCounters::default();
     let mut dice = SeededRng::new(seed);
@@ -74,7 +74,7 @@ pub(super) fn play(program: &Path, seed: u64) -> CrashCounters {
             .collect();
         for _ in 0..KILLS {
             let daemon = if dice.chance(25) {
-                // It may not even get as far as to be ready.
+                // The daemon may be killed before it is ready.
                 home.start_unseen()
             } else {
                 home.start()
@@ -86,7 +86,7 @@ pub(super) fn play(program: &Path, seed: u64) -> CrashCounters {
             let (daemon, point) = match dice.below(100) {
                 0..60 => (daemon, point),
                 60..75 => {
-                    // It cannot start anything more while the others die.
+                    // A stopped daemon cannot start further processes while the others are killed.
                     daemon.signal("STOP");
                     let held = home.held();
                     held.iter().for_each(|one| scene.note(&one.run_id, CrashVictim::Keeper));

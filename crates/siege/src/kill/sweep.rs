@@ -1,7 +1,7 @@
-//! One death at every point that a story has: a first run counts them, then each is hit in a home of its own. The daemon
-//! dies, or it with all keepers and what they hold, or keepers or children alone.
+//! Kills at each failpoint of a scenario group. A first run counts the failpoints; then each is triggered in a separate
+//! home. The victims are the daemon, the daemon with all keepers and children, or keepers or children alone.
 //!
-//! The daemon that comes next dies too, at one of its first points, so that taking things up is killed as well.
+//! The next daemon is killed too, at one of its first failpoints, so that recovery is also tested.
 
 use std::{collections::BTreeMap, fmt, fs, path::Path, sync::Arc};
 
@@ -13,18 +13,18 @@ use abide_testkit::{
 use super::{scene::CrashFixture, stories::ScenarioGroup};
 use crate::tally::CrashCounters;
 
-/// How many points of each kind there are.
+/// The number of failpoints of each kind.
 #[derive(Clone, Debug, Default)]
 pub(super) struct FailpointCounts(BTreeMap<String, u64>);
 
-/// Where successive daemons die, or let others die.
+/// The failpoints at which successive daemons, or other processes, are killed.
 #[derive(Clone, Debug)]
 pub(super) struct KillPlan {
     act: ScenarioGroup,
     deaths: Vec<PlannedKill>,
 }
 
-/// What happens when a point is reached for that time.
+/// One kill: the failpoint, its count, and the victims.
 #[derive(Clone, Debug)]
 struct PlannedKill {
     point: String,
@@ -32,24 +32,24 @@ struct PlannedKill {
     victims: KillVictims,
 }
 
-/// Who dies at a point.
+/// The processes killed at a failpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum KillVictims {
-    /// The daemon alone.
+    /// Only the daemon.
     Daemon,
-    /// The daemon, every keeper and every child: a power failure.
+    /// The daemon, all keepers and all children, as in a power failure.
     All,
-    /// Every keeper, and nobody else.
+    /// All keepers, and no other process.
     Keepers,
-    /// Every child, and nobody else.
+    /// All children, and no other process.
     Children,
 }
 
 impl KillVictims {
-    /// Those who are killed with the daemon or instead of it.
+    /// The victims that include other processes than the daemon.
     pub(super) const OTHERS: [Self; 3] = [Self::All, Self::Keepers, Self::Children];
 
-    /// As the daemon is told; none if it is the only one.
+    /// Returns the name that the daemon's failpoint setting uses; `None` for the daemon alone.
     fn name(self) -> Option<&'static str> {
         match self {
             Self::Daemon => None,
@@ -63,7 +63,7 @@ impl KillVictims {
         Self::OTHERS.into_iter().find(|victims| victims.name() == Some(name))
     }
 
-    /// For the figures.
+    /// Returns the text for the figures.
     fn told(self) -> &'static str {
         match self {
             Self::Daemon => "",
@@ -75,7 +75,7 @@ impl KillVictims {
 }
 
 impl KillPlan {
-    /// These deaths, written as `after_commit:7`, or `after_commit:7:keepers` where others die.
+    /// Parses kills of the form `after_commit:7`, or `after_commit:7:keepers` for other victims.
     pub(super) fn given(act: ScenarioGroup, deaths: &[String]) -> Self {
         let parse = |death: &String| {
             let mut parts = death.split(':');
@@ -87,10 +87,10 @@ impl KillPlan {
     }
 }
 
-/// The second daemon dies at one of so many points.
+/// The second daemon is killed at one of its first 8 failpoints.
 const EARLY: usize = 8;
 
-/// Lives the stories of an act without any death, and counts the points.
+/// Plays a scenario group without kills, and counts the failpoints.
 pub(super) fn count(program: &Path, act: ScenarioGroup) -> (FailpointCounts, CrashCounters) {
     let mut points = FailpointCounts::default();
     let scene = CrashFixture::new(program);
@@ -104,8 +104,8 @@ pub(super) fn count(program: &Path, act: ScenarioGroup) -> (FailpointCounts, Cra
     (points, tally)
 }
 
-/// A plan for each point in which the daemon dies, and more in which others die: with each kind of victims at each point,
-/// or with one kind at each point in turn.
+/// Creates a plan for each failpoint at which the daemon dies, and plans for the other victims: each kind at each
+/// failpoint, or one kind at each failpoint in turn.
 pub(super) fn plans(
     act: ScenarioGroup,
     points: &FailpointCounts,
@@ -132,18 +132,17 @@ pub(super) fn plans(
     plans
 }
 
-/// For each kind of point, a plan in which daemon after daemon dies at the first of them. The crash guard sets aside what they
-/// die of, and all the same nothing may be lost or fail.
+/// Creates, for each kind of failpoint, a plan in which successive daemons die at the first of them. The crash guard
+/// sets the affected run aside. Nothing may be lost or fail nevertheless.
 pub(super) fn repeated(act: ScenarioGroup, points: &FailpointCounts) -> Vec<KillPlan> {
     let death =
         |point: &String| PlannedKill { point: point.clone(), number: 1, victims: KillVictims::Daemon };
     points.0.keys().map(|point| KillPlan { act, deaths: vec![death(point); IN_A_ROW] }).collect()
 }
 
-/// How many daemons in a row die at the same point.
+/// The number of successive daemons that die at the same failpoint.
 const IN_A_ROW: usize = 20;
 
-/// Carries a plan out.
 pub(super) fn play(program: &Path, plan: &KillPlan) -> CrashCounters {
     besiege(CrashFixture::new(program), plan)
 }
@@ -173,7 +172,7 @@ fn besiege(scene: CrashFixture, plan: &KillPlan) -> CrashCounters {
                     } else {
                         tally.without_victim += 1;
                     }
-                    // Whatever was to come must not come while everything is looked at.
+                    // The remaining kills of the plan must not happen during the final checks.
                     alive.kill();
                     break;
                 }

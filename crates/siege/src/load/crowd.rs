@@ -1,4 +1,4 @@
-//! Many runs at once on both parrots, with many readers of events, one of whom does not read.
+//! Many concurrent runs on both parrots with many readers of events, one of which is stalled.
 
 use std::{path::Path, time::Duration};
 
@@ -7,7 +7,7 @@ use abide_testkit::daemon::{EventReader, RetryLimits, ScenarioPlayer, TestHome, 
 use super::{LoadOptions, LoadResults};
 use crate::{kill::audit, tally::CrashCounters, watch::SlowStopwatch};
 
-/// How often anything is tried. People who ask all the time would be the load, not the runs.
+/// The retry limits of requests. The pause is long, so that polling does not dominate the load.
 const PATIENCE: RetryLimits = RetryLimits { tries: 2_000, pause: Duration::from_millis(300) };
 
 pub(super) fn besiege(wish: &LoadOptions, seen: &mut LoadResults) {
@@ -15,7 +15,7 @@ pub(super) fn besiege(wish: &LoadOptions, seen: &mut LoadResults) {
     let daemon = home.start();
     let open = || EventReader::open("/v1/events", home.finder());
     let feeds: Vec<EventReader> = (1..wish.readers).map(|_| open()).collect();
-    // It has its connection and never reads a byte of it.
+    // This connection stays open and is never read.
     let stalled = home.client().and_then(|client| client.stream("/v1/events", &[]));
     let watch = SlowStopwatch::start();
     let mut tally = CrashCounters::default();
@@ -60,7 +60,7 @@ pub(super) fn besiege(wish: &LoadOptions, seen: &mut LoadResults) {
 fn house(program: &Path, runs: usize) -> TestHome {
     TestHome::new(program)
         .with("ABIDE_SLOTS_MAX_RUNNING", &runs.to_string())
-        // Everybody comes from one address here.
+        // All clients share one address.
         .with("ABIDE_HTTP_REQUESTS_PER_SECOND", "0")
 }
 

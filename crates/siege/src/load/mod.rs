@@ -1,4 +1,5 @@
-//! Many waiting runs, and many at work with many readers: what that costs, and that nobody is lost or held up.
+//! Load tests: many waiting runs, and many concurrent runs with many readers. They measure the cost and check that no
+//! run is lost or delayed.
 
 mod crowd;
 mod output;
@@ -6,29 +7,27 @@ mod waiting;
 
 use std::{fs, path::PathBuf};
 
-/// What is wanted.
+/// The options of the load test.
 #[derive(Clone, Debug)]
 pub(crate) struct LoadOptions {
-    /// The daemon.
     pub(crate) program: PathBuf,
-    /// How many runs wait.
+    /// The number of waiting runs.
     pub(crate) waiting: usize,
-    /// How many runs work at once.
+    /// The number of concurrent runs.
     pub(crate) runs: usize,
-    /// How many readers there are meanwhile, one of them stalled.
+    /// The number of concurrent readers, one of which is stalled.
     pub(crate) readers: usize,
-    /// How many bytes one turn prints.
+    /// The number of bytes that one turn prints.
     pub(crate) output: u64,
 }
 
-/// What was seen.
 #[derive(Debug, Default)]
 pub(crate) struct LoadResults {
     pub(crate) figures: Vec<(String, String)>,
     pub(crate) problems: Vec<String>,
 }
 
-/// The most memory that a daemon with all its waiting runs may hold, in MiB.
+/// The maximum memory of a daemon with all its waiting runs, in MiB.
 const MOST_MEMORY: u64 = 200;
 
 pub(crate) fn run(wish: &LoadOptions) -> LoadResults {
@@ -43,7 +42,7 @@ pub(crate) fn run(wish: &LoadOptions) -> LoadResults {
     seen
 }
 
-/// The most memory that a process has held, in MiB; 0 if it is gone.
+/// Returns the peak memory of a process in MiB; 0 if it has exited.
 fn peak_memory(pid: u32) -> u64 {
     mebibytes(pid, "VmHWM")
 }
@@ -61,7 +60,7 @@ impl LoadResults {
         self.figures.push((name, figure));
     }
 
-    /// The memory that a process holds and has held, in MiB.
+    /// Records the current and the peak memory of a process, in MiB.
     fn memory(&mut self, what: &str, pid: u32) {
         let (now, most) = (mebibytes(pid, "VmRSS"), peak_memory(pid));
         self.figure(format!("{what}: resident memory, MiB"), format!("{now} (peak {most})"));

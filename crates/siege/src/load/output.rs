@@ -1,5 +1,5 @@
-//! One turn that prints very much, with a restart after each third of it: the result is right, and neither memory nor
-//! disk grows with the output.
+//! One turn with a very large output and a restart after each third of it. The result must be correct, and memory and
+//! disk usage must not grow with the output.
 
 use std::{fs, path::Path, time::Duration};
 
@@ -10,13 +10,13 @@ use serde_json::{Value, json};
 use super::{LoadOptions, LoadResults, peak_memory};
 use crate::{kill::scene::nap, watch::SlowStopwatch};
 
-/// The most memory that a daemon or a keeper may have held, in MiB.
+/// The maximum memory of a daemon or a keeper, in MiB.
 const MAX_MEMORY_MIB: u64 = 100;
-/// The most that may lie on disk, in MiB: what is kept of a process's output, and some segments.
+/// The maximum disk usage, in MiB: the retained output of a process, and some segments.
 const MAX_DISK_MIB: u64 = 1024 + 64;
-/// How often it is looked at what lies on disk.
+/// The interval between checks of the disk usage.
 const LOOK: Duration = Duration::from_millis(50);
-/// After how many looks without any progress it is given up.
+/// The number of checks without progress after which the test fails.
 const MAX_IDLE_LOOKS: u32 = 2_400;
 
 pub(super) fn besiege(wish: &LoadOptions, seen: &mut LoadResults) -> Result<()> {
@@ -87,14 +87,14 @@ fn restarted(home: &TestHome, daemon: TestDaemon) -> Result<TestDaemon> {
     Ok(next)
 }
 
-/// How many bytes the last checkpoint vouches for.
+/// Returns the output offset of the last checkpoint.
 fn offset(place: &Path) -> u64 {
     let stored = fs::read(place.join("checkpoint")).unwrap_or_default();
     let checkpoint: Value = serde_json::from_slice(&stored).unwrap_or_default();
     checkpoint["stdout"].as_u64().unwrap_or(0)
 }
 
-/// The bytes of all files in a folder.
+/// Returns the total size of all files in a folder.
 fn size(folder: &Path) -> u64 {
     let files = fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok);
     files.filter_map(|file| Some(file.metadata().ok()?.len())).sum()

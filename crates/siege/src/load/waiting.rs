@@ -1,5 +1,5 @@
-//! Thousands of waiting runs. One of them really came to its question; the others are told to the store as copies of its
-//! story, each with its own ids and its own session of the parrot, so that any of them can be answered.
+//! Thousands of waiting runs. One real run reaches its question; the others are copies of its history in the store.
+//! Each copy has its own ids and its own session of the parrot, so that it can be answered.
 
 use std::{fs, time::Duration};
 
@@ -21,9 +21,9 @@ use serde_json::{Value, json};
 use super::{LoadOptions, LoadResults};
 use crate::{kill::scene::nap, watch::SlowStopwatch};
 
-/// How many of them are answered.
+/// The number of runs that are answered.
 const ANSWERED: usize = 40;
-/// How many runs go into one commit.
+/// The number of runs in one commit.
 const AT_ONCE: usize = 100;
 
 pub(super) fn besiege(wish: &LoadOptions, seen: &mut LoadResults) -> Result<()> {
@@ -67,7 +67,7 @@ pub(super) fn besiege(wish: &LoadOptions, seen: &mut LoadResults) -> Result<()> 
     Ok(())
 }
 
-/// A run that really waits.
+/// Creates a real run and waits until it has asked its question.
 fn first(home: &TestHome) -> Result<RunId> {
     let daemon = home.start();
     let body = json!({
@@ -111,7 +111,7 @@ async fn session(store: &dyn Store, run: &RunId) -> Result<String> {
     Ok(run.handle.context("it has a session")?.handle_value)
 }
 
-/// One more run with the same story.
+/// A copy of the first run's history.
 struct CopiedRun {
     number: u128,
     session: String,
@@ -133,7 +133,7 @@ impl CopiedRun {
         run.context("the first run has a story")
     }
 
-    /// The same time, and numbers that nobody else has.
+    /// Returns an id with the same time and a number that is unique to this copy.
     fn fresh(&self, of: IdSeed, step: usize) -> IdSeed {
         IdSeed((of.0 >> 64 << 64) | (self.number << 24) | ((step as u128) << 8))
     }
@@ -154,7 +154,7 @@ impl CopiedRun {
     }
 }
 
-/// Answers a run, and tells how long it took until its turn was at work; nothing if it was answered before.
+/// Answers a run and returns the time until its turn started; `None` if it was answered before.
 fn answer(client: &TestHttpClient, run: &str, number: usize) -> Result<Option<Duration>> {
     let path = format!("/v1/runs/{run}");
     let state = client.get(&path)?.body;

@@ -1,8 +1,8 @@
-//! Another binary takes over a home with open questions, held processes, running turns, native agents that wait and terminal
-//! sessions: everything goes on.
+//! Replaces the binary in a home with open questions, sticky processes, running turns, waiting native agents and
+//! terminal sessions. All of them must continue.
 //!
-//! What is begun by the old daemon is lived to its end with the new one: asking again for the same run, under the same
-//! key, gives the same run.
+//! Scenarios begun with the old daemon are played to their end with the new one. A repeated creation with the same
+//! idempotency key returns the same run.
 
 mod native;
 mod terminal;
@@ -25,7 +25,7 @@ use crate::{
 const PARROTS: [&str; 2] = ["parrot", "parrot-sticky"];
 const PATIENCE: RetryLimits = RetryLimits { tries: 3_000, pause: Duration::from_millis(20) };
 
-/// Replaces `old` by `new`, once in order and once by force.
+/// Replaces `old` by `new`, once with a regular stop and once with SIGKILL.
 pub(crate) fn run(old: &Path, new: &Path) -> CrashCounters {
     let mut tally = CrashCounters::default();
     for by_force in [false, true] {
@@ -88,7 +88,7 @@ fn replace(old: &Path, new: &Path, by_force: bool) -> CrashCounters {
     tally
 }
 
-/// A question, a gate, a turn at work and a chat on each parrot.
+/// Returns the scenarios: a question, an approval, a running turn and a chat on each parrot.
 fn stories(home: &TestHome) -> Vec<TestScenario> {
     PARROTS
         .iter()
@@ -107,7 +107,7 @@ fn stories(home: &TestHome) -> Vec<TestScenario> {
         .collect()
 }
 
-/// Creates a run and waits until it is where the upgrade should find it.
+/// Creates a run and waits until it is in the state that the upgrade must preserve.
 fn begin(home: &TestHome, story: &TestScenario) -> std::result::Result<(), String> {
     let client: TestHttpClient = home.client().map_err(|error| error.to_string())?;
     let created = client

@@ -1,5 +1,5 @@
-//! The native agent across an upgrade: a session that the old binary started lives on while the agent waits for a person,
-//! and the new binary goes on in it. Once from the command line, once as an engine of the daemon.
+//! The native agent across an upgrade. A session that the old binary started is kept while the agent waits for a
+//! person, and the new binary continues in it. Tested from the command line and as an engine of the daemon.
 
 use std::{fs, path::PathBuf};
 
@@ -12,11 +12,11 @@ use serde_json::json;
 
 use super::reaches;
 
-/// An agent with its model, and what it has begun.
+/// A native agent with its model, and its state before the upgrade.
 pub(super) struct NativeAgentFixture {
     model: ModelServer,
     folder: PathBuf,
-    /// Where the one from the command line works.
+    /// The working directory of the agent on the command line.
     work: PathBuf,
     engine_model: ModelServer,
     run: String,
@@ -36,7 +36,7 @@ tools:
       - { name: command, type: string, description: The command., inject_as: stdin, required: false }
 "#;
 
-/// It sets something in its shell and asks; after the answer it looks whether that is still there.
+/// Sets a variable in the shell and asks; after the answer it checks the variable.
 fn script() -> ModelScript {
     let shell = |command: &str| ScriptedAnswer::call("shell", json!({ "command": command }));
     [
@@ -51,7 +51,7 @@ fn script() -> ModelScript {
 }
 
 impl NativeAgentFixture {
-    /// Writes the agents, before the daemon reads its configuration.
+    /// Writes the agent definitions; called before the daemon reads its configuration.
     pub(super) fn prepare(home: &TestHome) -> Result<Self> {
         let (model, engine_model) = (ModelServer::start(script()), ModelServer::start(script()));
         let [folder, engine] = [("agent", &model), ("engine-agent", &engine_model)].map(|(name, model)| {
@@ -70,7 +70,7 @@ impl NativeAgentFixture {
         Ok(Self { model, folder: folder?, work, engine_model, run: String::new() })
     }
 
-    /// Brings both to their question, with the old binary.
+    /// Runs both agents up to their question, with the old binary.
     pub(super) fn begin(&mut self, home: &TestHome) -> Result<()> {
         let asked = self.command(home, &["--message", "go"]);
         ensure!(asked.code == Some(101), "the agent does not wait: {asked:?}");
@@ -85,7 +85,7 @@ impl NativeAgentFixture {
         reaches(home, &self.run, "waiting_user").map(drop)
     }
 
-    /// Answers both, with the new binary.
+    /// Answers both questions, with the new binary.
     pub(super) fn finish(&self, home: &TestHome) -> Result<()> {
         let done = self.command(home, &["--answer", "this"]);
         ensure!(done.code == Some(0) && done.stdout == "done\n", "the agent does not go on: {done:?}");
@@ -113,7 +113,7 @@ impl NativeAgentFixture {
     }
 }
 
-/// The model has seen what was set in the shell before the upgrade.
+/// Checks that the model received the variable set in the shell before the upgrade.
 fn went_on(model: &ModelServer) -> Result<()> {
     let heard = model.heard().pop().context("the model was asked")?;
     let results: Vec<String> = heard.tool_results().into_iter().map(|result| result.text).collect();

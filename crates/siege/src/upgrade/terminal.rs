@@ -1,5 +1,5 @@
-//! Terminal sessions across an upgrade: shells that the old binary started are found by the new one, with their variables
-//! and their directory, and a command that was running is read to its end.
+//! Terminal sessions across an upgrade. The new binary adopts the shells of the old one with their variables and
+//! directory, and reads a running command to its end.
 
 use std::{
     io::{BufRead, BufReader, Write},
@@ -14,10 +14,10 @@ use serde_json::{Value, json};
 
 use crate::kill::scene::nap;
 
-/// A session for people, in the home of the daemon that is replaced.
+/// The name of a session in the home whose daemon is replaced.
 const NAME: &str = "kept";
 
-/// Begins it with the old binary.
+/// Creates the session with the old binary.
 pub(super) fn begin(home: &TestHome) -> Result<()> {
     let made = home.run(&["sessions", "new", "--name", NAME, "--shell", "bash"]);
     ensure!(made.code == Some(0), "{made:?}");
@@ -26,7 +26,7 @@ pub(super) fn begin(home: &TestHome) -> Result<()> {
     Ok(())
 }
 
-/// Goes on in it with the new one, and ends it.
+/// Continues the session with the new binary, and ends it.
 pub(super) fn finish(home: &TestHome) -> Result<()> {
     let listed = home.run(&["sessions", "ls", "--json"]);
     ensure!(listed.code == Some(0) && listed.stdout.contains(NAME), "{listed:?}");
@@ -38,7 +38,7 @@ pub(super) fn finish(home: &TestHome) -> Result<()> {
     Ok(())
 }
 
-/// A runtime of the old binary is killed while a command runs; one of the new binary adopts its session.
+/// Kills a runtime of the old binary while a command runs; one of the new binary adopts its session.
 pub(super) fn adopt(old: &Path, new: &Path) -> Result<()> {
     let home = TestHome::new(old);
     let mut runtime = RpcProcess::start(old, home.path())?;
@@ -70,7 +70,7 @@ pub(super) fn adopt(old: &Path, new: &Path) -> Result<()> {
     Ok(())
 }
 
-/// `abide rpc`.
+/// A running `abide rpc`.
 struct RpcProcess {
     child: Child,
     input: ChildStdin,
@@ -108,7 +108,7 @@ impl RpcProcess {
     }
 
     fn kill(mut self) {
-        // It is our own child and lives.
+        // The child is alive and not yet reaped.
         self.child.kill().ok();
         self.child.wait().ok();
     }

@@ -1,7 +1,7 @@
-//! Several commits as one set of rows: judged one by one, written together.
+//! Combines several commits to one set of rows. They are checked one by one and written together.
 //!
-//! Judging needs no savepoints: whoever holds the head row is the only one who writes, so what was read after taking
-//! it stays true until the commit.
+//! Checks need no savepoints. The writer holds the lock on the head row, so rows that were read under the lock stay
+//! valid until the commit.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -13,7 +13,7 @@ use crate::{
     record::{CommitRow, DeliveryKeys, EntryRow, InteractionKeys, RunKeys, TableRows},
 };
 
-/// What the database holds of the runs and keys that a batch is about.
+/// The present rows of the runs and keys that a batch concerns.
 #[derive(Debug, Default)]
 pub(super) struct BatchBaseline {
     pub(super) head: JournalHead,
@@ -21,7 +21,7 @@ pub(super) struct BatchBaseline {
     pub(super) claims: HashMap<(String, String), ClaimHolder>,
 }
 
-/// The rows of all commits that were found good. Of rows that were written twice, the last remains.
+/// The rows of all accepted commits. If a row is written several times, the last version remains.
 #[derive(Debug, Default)]
 pub(super) struct CommitBatch<'a> {
     pub(super) entries: Vec<PlacedEntry<'a>>,
@@ -34,18 +34,18 @@ pub(super) struct CommitBatch<'a> {
     pub(super) cursors: BTreeMap<&'a str, i64>,
 }
 
-/// An entry at its place in the journal.
+/// An entry with its position in the journal.
 #[derive(Debug)]
 pub(super) struct PlacedEntry<'a> {
     pub(super) rows: &'a TableRows,
     pub(super) entry: &'a EntryRow,
     pub(super) checksum: i64,
-    /// The journal's end once this entry is there.
+    /// The head of the journal after this entry.
     pub(super) head: JournalHead,
 }
 
 impl<'a> CommitBatch<'a> {
-    /// Takes a commit in, or says why not and leaves everything as it was.
+    /// Adds a commit, or returns the reason for its refusal and changes nothing.
     pub(super) fn take(
         &mut self,
         known: &mut BatchBaseline,
@@ -68,7 +68,7 @@ impl<'a> CommitBatch<'a> {
         Ok(CommitReceipt { last: JournalSeq(known.head.seq as u64) })
     }
 
-    /// Takes rows in, whatever was there before.
+    /// Adds rows without checks.
     pub(super) fn replace(&mut self, rows: &'a TableRows) {
         let (run, text) = (rows.run(), &rows.text);
         self.claims.extend(rows.claims.iter().map(|claim| (claim, run)));

@@ -1,4 +1,4 @@
-//! Reaching a server: the address, the schema in which a store lives, and bringing it up to date.
+//! Connections to a server: the address, the schema of a store, and its migrations.
 
 use std::{
     collections::HashMap,
@@ -17,19 +17,19 @@ use super::{
 };
 use crate::migration::{AppliedMigration, SchemaMigration, pending};
 
-/// The steps that make a schema. A released one is never edited.
+/// The migrations of a schema. A released migration is never edited.
 const MIGRATIONS: &[SchemaMigration] = &[
     SchemaMigration { number: 1, name: "ledgers", sql: include_str!("migrations/0001_ledgers.sql") },
     SchemaMigration { number: 2, name: "chain", sql: include_str!("migrations/0002_chain.sql") },
 ];
 
-/// Where a store lives if its URL does not say.
+/// The schema if the URL names none.
 const DEFAULT_SCHEMA: &str = "abide";
-/// The first pause between two tries to connect; each later one is twice as long.
+/// The delay after the first failed try to connect; it doubles after each further try.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
-/// How often to try before saying that the server cannot be reached, in all about three seconds.
+/// The number of tries before the server is reported as unavailable, about three seconds in total.
 const TRIES: u32 = 7;
-/// How long one try may take, with the TLS handshake and the sign-in.
+/// The timeout of one try, including the TLS handshake and authentication.
 const TRY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A schema on a server.
@@ -40,7 +40,7 @@ pub(super) struct PostgresTarget {
     tls: TlsSettings,
 }
 
-/// A connection, with the statements that were prepared on it.
+/// A connection with its prepared statements.
 #[derive(Debug)]
 pub(super) struct PostgresConnection {
     pub(super) client: Client,
@@ -52,7 +52,7 @@ pub(super) struct PostgresConnection {
 pub(super) type SqlParams<'a> = &'a [&'a (dyn ToSql + Sync)];
 
 impl PostgresTarget {
-    /// Reads a URL. `schema`, `sslmode` and `sslrootcert` among its parameters are ours, the others are the driver's.
+    /// Parses a URL. The parameters `schema`, `sslmode` and `sslrootcert` are handled here, the others by the driver.
     pub(super) fn parse(url: &str) -> Result<Self, StoreError> {
         let (address, parameters) = url.split_once('?').unwrap_or((url, ""));
         let mut own: HashMap<&str, String> = HashMap::new();
@@ -74,12 +74,12 @@ impl PostgresTarget {
             let what = "the schema's name, which should be of lower-case letters, digits and _,".to_owned();
             return Err(StoreError::Invalid { what });
         }
-        // The URL itself may hold a password, so it is not repeated.
+        // The URL is not included in the message, because it may contain a password.
         let mut config: Config = format!("{address}?{}", rest.join("&"))
             .parse()
             .map_err(|error| StoreError::Invalid { what: format!("the store's URL ({error})") })?;
         config.application_name("abide").connect_timeout(TRY_TIMEOUT);
-        // A connection that is cut without notice is found within half a minute, not after two hours.
+        // Keepalives detect an interrupted connection within 30 seconds. The default of the system is two hours.
         config
             .keepalives_idle(Duration::from_secs(10))
             .keepalives_interval(Duration::from_secs(5))
@@ -93,12 +93,12 @@ impl PostgresTarget {
         &self.schema
     }
 
-    /// Connects, and tries again for a bounded time.
+    /// Connects, with a bounded number of retries.
     pub(super) async fn connect(&self) -> Result<PostgresConnection, StoreError> {
         self.connect_within(TRIES).await
     }
 
-    /// Connects, with one try.
+    /// Connects without retries.
     pub(super) async fn connect_once(&self) -> Result<PostgresConnection, StoreError> {
         self.connect_within(1).await
     }
@@ -113,7 +113,7 @@ impl PostgresTarget {
                 Ok(Ok(session)) => return Ok(session),
                 Ok(Err(error)) => match tls::refusal(&error) {
                     Some(refusal) => return Err(refusal),
-                    // A server that answers with a refusal will not think better of it; one that starts up will.
+                    // A refusal by the server is final. Class 57P (for example, the server is starting) is retried.
                     None if error.code().is_some_and(|code| !code.code().starts_with("57P")) => {
                         return Err(failed(&error));
                     }
@@ -137,7 +137,7 @@ impl PostgresTarget {
 
     async fn try_connect(&self, tls: MakeRustlsConnect) -> Result<PostgresConnection, tokio_postgres::Error> {
         let (client, connection) = self.config.connect(tls).await?;
-        // It ends when the client is dropped; failures are reported to the requests that wait for an answer.
+        // The task ends when the client is dropped. Failures are reported to the pending requests.
         let (end, ended) = watch::channel(());
         tokio::spawn(async move {
             drop(connection.await);
@@ -145,11 +145,11 @@ impl PostgresTarget {
         });
         let schema = &self.schema;
         client.batch_execute(&format!("SET search_path TO \"{schema}\"")).await?;
-        // An acknowledged commit is on disk, whatever the server's default is.
+        // Acknowledged commits are on disk, independent of the server's default.
         let durable = "SELECT set_config('synchronous_commit', 'on', false)
                        WHERE current_setting('synchronous_commit') = 'off'";
         client.batch_execute(durable).await?;
-        // A client that is cut off without notice loses its locks within half a minute.
+        // The server releases the locks of an interrupted client within 30 seconds.
         let keepalive =
             "SET tcp_keepalives_idle = 10; SET tcp_keepalives_interval = 5; SET tcp_keepalives_count = 3";
         client.batch_execute(keepalive).await?;
@@ -160,7 +160,7 @@ impl PostgresTarget {
 impl PostgresConnection {
     /// Waits for the end of the connection.
     pub(super) async fn ended(&self) {
-        // Nothing is ever sent: the only news is that the sender is gone.
+        // No value is ever sent. The wait ends when the sender is dropped.
         self.ended.clone().changed().await.ok();
     }
 
@@ -193,7 +193,7 @@ impl PostgresConnection {
         self.client.execute(&statement, values).await
     }
 
-    /// Takes the steps that are missing. Of several daemons that start at once, one does and the others wait.
+    /// Applies missing migrations. If several daemons start at once, one of them migrates and the others wait.
     pub(super) async fn migrate(&mut self, target: &PostgresTarget) -> Result<(), StoreError> {
         let schema = target.schema();
         let transaction = self.client.transaction().await.map_err(|error| failed(&error))?;
@@ -215,7 +215,7 @@ impl PostgresConnection {
         transaction.commit().await.map_err(|error| failed(&error))
     }
 
-    /// Refuses a schema that is not there or not up to date. Nothing is changed.
+    /// Refuses a missing or outdated schema. Changes nothing.
     pub(super) async fn check_migrations(&self, target: &PostgresTarget) -> Result<(), StoreError> {
         let schema = target.schema();
         let exists = "SELECT to_regclass($1) IS NOT NULL";
@@ -234,7 +234,7 @@ impl PostgresConnection {
         Ok(())
     }
 
-    /// The journal has no gap. The rest is for `verify`.
+    /// Checks that the journal has no gap. `verify` checks the rest.
     pub(super) async fn check_journal(&self) -> Result<(), StoreError> {
         let sql = "SELECT count(*), coalesce(min(journal.seq), 1), coalesce(max(journal.seq), 0),
                        (SELECT seq FROM head) FROM journal";

@@ -1,9 +1,9 @@
-//! What the server's failures mean to a caller.
+//! Translates errors of the server to store errors.
 
 use abide_ports::store::StoreError;
 use tokio_postgres::{Error, error::SqlState};
 
-/// A failure outside of a commit's last moment: nothing was written.
+/// An error before the COMMIT. Nothing was written.
 pub(super) fn failed(error: &Error) -> StoreError {
     let reason = told(error);
     let Some(code) = error.code() else { return StoreError::Unavailable { reason } };
@@ -15,19 +15,20 @@ pub(super) fn failed(error: &Error) -> StoreError {
         long if *long == SqlState::PROGRAM_LIMIT_EXCEEDED => {
             StoreError::Invalid { what: format!("a key as long as this ({reason})") }
         }
-        // Everything else is the server's state or configuration, and may be otherwise the next time.
+        // All other errors depend on the server's state or configuration, so a retry may succeed.
         _ => StoreError::Unavailable { reason },
     }
 }
 
-/// A failure of the COMMIT itself. A server that answers has not written; one that is gone may have.
+/// An error of the COMMIT. If the server reports it, nothing was written. If the connection was lost, the outcome is
+/// unknown.
 pub(super) fn commit_failed(error: &Error) -> StoreError {
     let answered =
         error.code().is_some_and(|code| !code.code().starts_with("57P") && !code.code().starts_with("08"));
     if answered { failed(error) } else { StoreError::OutcomeUnknown { reason: told(error) } }
 }
 
-/// The driver's own words are only "db error"; the server's are in the source.
+/// The driver's message is only "db error". The server's message is in the source.
 fn told(error: &Error) -> String {
     match error.as_db_error() {
         Some(server) => format!("{} ({})", server.message(), server.code().code()),

@@ -1,8 +1,9 @@
-//! One daemon per schema: a session lock of the server, held by the connection that writes.
+//! One daemon per schema: an advisory lock of the server, held by the writing connection.
 //!
-//! The server drops the lock together with the connection, so a commit on a connection that has taken it is a commit under
-//! the lock. A new connection takes it again before its first commit. The holder's name is a row of `meta`, which also tells
-//! whether another daemon had the schema in between. How commits are ordered is not decided here (`write.rs`).
+//! The server releases the lock when the connection ends, so a commit on the connection that took the lock is a commit
+//! under the lock. A new connection takes the lock again before its first commit. The holder is recorded in a row of
+//! `meta`, which also shows whether another daemon held the lock in between. The order of commits is determined in
+//! `write.rs`.
 
 use std::{fmt, path::PathBuf, time::Duration};
 
@@ -12,38 +13,38 @@ use tokio_postgres::error::SqlState;
 
 use super::{connect::PostgresConnection, error::failed, testimony::WriteHealth};
 
-/// How many daemons may write to one schema.
+/// The number of daemons that may write to one schema.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WriterPolicy {
-    /// One. Another one is refused with the name of the first.
+    /// One daemon. A second one is refused with the name of the first.
     #[default]
     One,
-    /// Any number. Commits stay in one order, but each daemon would perform the effects of all runs.
+    /// Any number. Commits are still ordered, but each daemon would perform the effects of all runs.
     Many,
 }
 
 /// The first half of the lock's key, `abid` as a number. The second half is a checksum of the schema's name.
 const LOCK_CLASS: i32 = 0x6162_6964;
-/// How often, and how many times, a lock that is held is asked for again: five seconds in all. The server may not have
-/// noticed yet that its last holder is gone.
+/// The delay between tries to take a lock that is held, for five seconds in total. The server may not have noticed yet
+/// that the last holder is gone.
 const PAUSE: Duration = Duration::from_millis(100);
 const TRIES: u32 = 50;
 
-/// The right to write to a schema.
+/// The exclusive right to write to a schema.
 #[derive(Debug)]
 pub(super) struct SchemaLock {
     writers: WriterPolicy,
     schema: String,
     home: Option<PathBuf>,
-    /// Our entry, from the first time that the lock was ours.
+    /// The entry of this daemon, set when it first took the lock.
     ours: Option<SchemaHolder>,
     state: WriteHealth,
 }
 
-/// The daemon that holds a schema, as it describes itself.
+/// The daemon that holds a schema, as recorded by itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct SchemaHolder {
-    /// Random, the same for the life of a process.
+    /// Random; constant for the lifetime of a process.
     id: String,
     host: String,
     pid: u32,
@@ -70,17 +71,18 @@ impl SchemaLock {
         Self { writers, schema: schema.to_owned(), home, ours: None, state }
     }
 
-    /// Whether the lock was ours and should be ours for as long as the store is open.
+    /// Whether the lock was taken and must be kept while the store is open.
     pub(super) fn is_kept(&self) -> bool {
         self.ours.is_some() && !self.state.is_taken_over()
     }
 
-    /// Takes the lock on a new connection, or says who holds it. [`Self::sign`] comes next, as soon as the tables are there.
+    /// Takes the lock on a new connection, or returns an error with its holder. Call [`Self::sign`] next, as soon as
+    /// the tables exist.
     pub(super) async fn take(&self, session: &PostgresConnection) -> Result<(), StoreError> {
         if self.writers == WriterPolicy::Many {
             return Ok(());
         }
-        // A daemon whose schema was used by another one knows too little of its runs to go on.
+        // If another daemon used the schema, this daemon's knowledge of its runs is outdated.
         self.state.taken_over()?;
         let key = crc32fast::hash(self.schema.as_bytes());
         let mut tries = 0;
@@ -94,7 +96,7 @@ impl SchemaLock {
             let backend = self.holding_backend(session, key).await?;
             let holder = read(session).await?.filter(|holder| Some(holder.backend) == backend);
             match (&holder, &self.ours) {
-                // Our own connection, which the server does not yet know to be lost.
+                // The holder is this daemon's own connection. The server has not noticed its loss yet.
                 (Some(holder), Some(ours)) if holder.id == ours.id => {
                     let ended = session.query("SELECT pg_terminate_backend($1)", &[&holder.backend]).await;
                     ended.map_err(|error| failed(&error))?;
@@ -124,7 +126,7 @@ impl SchemaLock {
         }
     }
 
-    /// The lock is ours again. Whether another daemon had it in between is told by its entry.
+    /// Checks, after the lock was taken again, whether another daemon held it in between.
     async fn compare(&self, session: &PostgresConnection) -> Result<(), StoreError> {
         let Some(ours) = &self.ours else { return Ok(()) };
         match read(session).await? {
@@ -134,7 +136,7 @@ impl SchemaLock {
         }
     }
 
-    /// Remembers that the schema belongs to another daemon now, and says so.
+    /// Records that another daemon took over the schema, and returns the error.
     fn lost_to(&self, name: &str) -> StoreError {
         let what = format!(
             "the schema {} was taken by {name} while the connection was lost; this daemon accepts nothing more: stop one \
@@ -145,7 +147,7 @@ impl SchemaLock {
         StoreError::InUse { what }
     }
 
-    /// Writes our entry.
+    /// Writes the entry of this daemon.
     pub(super) async fn sign(&mut self, session: &PostgresConnection) -> Result<(), StoreError> {
         if self.writers == WriterPolicy::Many {
             return Ok(());
@@ -175,7 +177,7 @@ impl SchemaLock {
         Ok(())
     }
 
-    /// The process id of the connection that has the lock.
+    /// The process id of the connection that holds the lock.
     async fn holding_backend(
         &self,
         session: &PostgresConnection,
@@ -190,7 +192,7 @@ impl SchemaLock {
     }
 }
 
-/// The entry of the last holder. None if there is none, as in a schema that is not made yet, or none that can be read.
+/// The entry of the last holder. None if it is missing or unreadable, or if the schema does not exist yet.
 async fn read(session: &PostgresConnection) -> Result<Option<SchemaHolder>, StoreError> {
     let missing = [SqlState::UNDEFINED_TABLE, SqlState::INVALID_SCHEMA_NAME];
     let rows = match session.query("SELECT value FROM meta WHERE key = 'holder'", &[]).await {
@@ -201,7 +203,7 @@ async fn read(session: &PostgresConnection) -> Result<Option<SchemaHolder>, Stor
     Ok(rows.first().and_then(|row| serde_json::from_str(row.get(0)).ok()))
 }
 
-/// The name of this machine.
+/// The host name.
 fn host() -> String {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     if name.trim().is_empty() { "an unknown host".to_owned() } else { name.trim().to_owned() }

@@ -1,4 +1,4 @@
-//! What is wrong with a schema as a whole: the witness, the chain, rows that an index does not find, and derived columns
+//! Inspection of a schema as a whole: the witness, the chain, rows that are missing in an index, and derived columns
 //! that belong to no single run.
 
 use abide_domain::id::RunId;
@@ -8,12 +8,12 @@ use tokio_postgres::{Error, SimpleQueryMessage};
 use super::{PostgresStore, connect::PostgresConnection, error::failed, testimony, writer::PostgresWriteJob};
 use crate::{assembly::TABLES, chain::ChainCheck};
 
-/// How many entries are read at once.
+/// The number of entries per query.
 const PAGE: i64 = 10_000;
-/// How many findings of one kind are told.
+/// The maximum number of reported findings per kind.
 const MOST_FINDINGS: usize = 100;
 
-/// Looks at everything, on a connection of its own.
+/// Inspects everything, on a separate connection.
 pub(super) async fn inspect(store: &PostgresStore) -> Result<Vec<StoreFlaw>, StoreError> {
     let session = store.reader.connect().await?;
     let mut flaws = Vec::new();
@@ -30,7 +30,7 @@ pub(super) async fn inspect(store: &PostgresStore) -> Result<Vec<StoreFlaw>, Sto
 }
 
 async fn look(session: &PostgresConnection, schema: &str, flaws: &mut Vec<StoreFlaw>) -> Result<(), Error> {
-    // One moment for everything that follows.
+    // All following queries read one snapshot.
     session.client.batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ").await?;
     for row in session.query("SELECT value FROM meta WHERE key = 'accepted_loss'", &[]).await? {
         flaws.push(StoreFlaw::Note { what: format!("a loss was accepted at {}", row.get::<_, String>(0)) });
@@ -48,9 +48,9 @@ async fn look(session: &PostgresConnection, schema: &str, flaws: &mut Vec<StoreF
     session.client.batch_execute("ROLLBACK").await
 }
 
-/// Makes anew what belongs to no single run.
+/// Rebuilds derived data that belongs to no single run.
 pub(super) async fn reindex(store: &PostgresStore) -> Result<(), StoreError> {
-    // No daemon may be at work meanwhile.
+    // Takes the lock, because no daemon may run at the same time.
     store.writer.order(PostgresWriteJob::Hold).await?;
     let session = store.reader.connect().await?;
     make_anew(&session).await.map_err(|error| failed(&error))
@@ -101,7 +101,7 @@ async fn chain(session: &PostgresConnection, flaws: &mut Vec<StoreFlaw>) -> Resu
     Ok(())
 }
 
-/// Counts the rows of each table once without its indexes and once by each index.
+/// Counts the rows of each table, once without its indexes and once with each index.
 async fn indexes(
     session: &PostgresConnection,
     schema: &str,
@@ -138,7 +138,7 @@ async fn indexes(
     Ok(())
 }
 
-/// Has tables read by their indexes, or without them.
+/// Makes the server read tables only by their indexes, or only without them.
 async fn scan_by(session: &PostgresConnection, index: &str) -> Result<(), Error> {
     let table = if index == "on" { "off" } else { "on" };
     let settings = format!(
@@ -149,7 +149,7 @@ async fn scan_by(session: &PostgresConnection, index: &str) -> Result<(), Error>
 }
 
 async fn count(session: &PostgresConnection, sql: &str) -> Result<i64, Error> {
-    // Not prepared: a plan that was made under other settings must not be used again.
+    // Not prepared, because a cached plan may have been made under other settings.
     let rows = session.client.simple_query(sql).await?;
     let number = rows.iter().find_map(|message| {
         let SimpleQueryMessage::Row(row) = message else { return None };
@@ -158,7 +158,7 @@ async fn count(session: &PostgresConnection, sql: &str) -> Result<i64, Error> {
     Ok(number.unwrap_or(-1))
 }
 
-/// Ids in tables that no run can have.
+/// Ids in tables that are not valid run ids.
 async fn strangers(session: &PostgresConnection) -> Result<Vec<(&'static str, String)>, Error> {
     let mut found = Vec::new();
     for table in TABLES {

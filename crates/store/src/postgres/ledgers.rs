@@ -1,4 +1,4 @@
-//! The contract, word for word: who reads asks the reader, who writes orders from the writer.
+//! Implements the store's traits: queries go to the reader, changes to the writer.
 
 use std::{collections::BTreeMap, path::Path};
 
@@ -100,7 +100,7 @@ impl RunQueries for PostgresStore {
                 let read = found.len();
                 let runs = found.into_iter().filter_map(|(_, run)| run.ok());
                 let mut due: Vec<_> = runs.filter_map(|run| Some((run.run_id, run.deadline()?))).collect();
-                // Rows that cannot be read must not hide those behind them.
+                // Unreadable rows are skipped, so that they do not hide later rows.
                 if due.len() >= most || read < wanted {
                     due.truncate(most);
                     return Ok(due);
@@ -214,7 +214,7 @@ impl EffectQueries for PostgresStore {
         most: usize,
     ) -> StoreFuture<'_, Vec<(RunId, PendingEffect)>> {
         Box::pin(async move {
-            // Every run among these has an order at least, so as many runs as orders are enough.
+            // Each of these runs has at least one pending effect, so the limit of effects is also sufficient for runs.
             let sql = "SELECT run_id, body FROM runs WHERE astir IN ($1, $2) AND run_id >= $3
                        ORDER BY run_id LIMIT $4";
             let first = after.map_or(String::new(), |(run, _)| run.to_string());
@@ -223,7 +223,7 @@ impl EffectQueries for PostgresStore {
                 let found = self.reader.runs(sql, &[&OWES, &BOTH, &first, &limit(wanted)]).await?;
                 let read = found.len();
                 let runs: Vec<Run> = found.into_iter().filter_map(|(_, run)| run.ok()).collect();
-                // Rows that cannot be read must not hide those behind them.
+                // Unreadable rows are skipped, so that they do not hide later rows.
                 if runs.len() > most || read < wanted {
                     return Ok(owed_after(runs, after, most));
                 }

@@ -1,7 +1,7 @@
-//! Everything in one schema of a Postgres server, where a server is at hand.
+//! A store in one schema of a Postgres server.
 //!
-//! The order of the journal is the order of commits: whoever writes takes the head row first (`write.rs`). One task
-//! writes for each daemon (`writer.rs`), and commits that queue up share a transaction (`batch.rs`).
+//! The order of the journal is the order of commits, because each writer locks the head row first (`write.rs`). Each
+//! daemon has one writing task (`writer.rs`), and queued commits share a transaction (`batch.rs`).
 
 mod batch;
 mod connect;
@@ -34,35 +34,34 @@ use writer::{PostgresWriter, WriterConnection};
 pub struct PostgresStore {
     writer: PostgresWriter,
     reader: PostgresReader,
-    /// Where its witness is, if there is a folder for it.
+    /// The path of the witness file; none without a folder for it.
     witness: Option<PathBuf>,
     state: WriteHealth,
     notes: Vec<String>,
 }
 
-/// How to open a store on a server.
+/// Options for opening a store on a server.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct PostgresOptions {
-    /// The folder on this machine for the witness. Without one, a server that lost acknowledged input is not noticed.
+    /// The local folder for the witness. Without one, a loss of acknowledged input on the server is not detected.
     pub witness_folder: Option<PathBuf>,
-    /// What to do if acknowledged input is missing.
+    /// The reaction to missing acknowledged input.
     pub loss: LossPolicy,
-    /// Whether the store is opened to be looked at. Nothing is made or changed, and a daemon may have it; a repair takes
+    /// Opens the store for inspection. Nothing is created or changed, and a daemon may use the store. A repair takes
     /// the schema's lock first.
     pub only_looks: bool,
-    /// How many daemons may write to the schema.
+    /// The number of daemons that may write to the schema.
     pub writers: WriterPolicy,
 }
 
 impl PostgresStore {
-    /// Opens the store that a URL names, and makes it if there is none. `schema` among the URL's parameters says
-    /// where on the server it lives. Needs a tokio runtime for as long as it is used.
+    /// Opens the store with this URL, and creates it if it does not exist. The URL parameter `schema` selects the
+    /// schema. Requires a tokio runtime while the store is used.
     pub async fn open(url: &str) -> Result<Self, StoreError> {
         Self::open_with(url, &PostgresOptions::default()).await
     }
 
-    /// The same with options.
     pub async fn open_with(url: &str, options: &PostgresOptions) -> Result<Self, StoreError> {
         let target = PostgresTarget::parse(url)?;
         let mut session = target.connect().await?;
@@ -72,7 +71,7 @@ impl PostgresStore {
         if options.only_looks {
             session.check_migrations(&target).await?;
         } else {
-            // Before anything is changed that another daemon may be using.
+            // The lock is taken before changes, because another daemon may use the schema.
             lock.take(&session).await?;
             session.migrate(&target).await?;
         }
@@ -98,7 +97,7 @@ impl PostgresStore {
         Ok(Self { writer, reader, witness, state, notes })
     }
 
-    /// What an operator should know of how it was opened.
+    /// Notes for the operator about the opening.
     pub fn notes(&self) -> &[String] {
         &self.notes
     }

@@ -1,6 +1,6 @@
-//! The questions that a server answers, in SQL, and the connection that they share.
+//! The SQL queries, and their shared connection.
 //!
-//! Every question is one statement, so each sees one moment, and many can be on their way at once.
+//! Every query is one statement, so each reads one snapshot. Queries are pipelined.
 
 use std::{str::FromStr, sync::Arc};
 
@@ -19,10 +19,9 @@ use crate::{
     record::{StoredEntry, id, limit, value},
 };
 
-/// The columns of an entry.
 pub(super) const ENTRY: &str = "SELECT seq, run_id, revision, at, fresh, event, checksum FROM journal";
 
-/// The connection that reads, made again when it was lost.
+/// The connection for queries, reestablished after a loss.
 #[derive(Debug)]
 pub(super) struct PostgresReader {
     target: PostgresTarget,
@@ -38,12 +37,12 @@ impl PostgresReader {
         self.target.schema()
     }
 
-    /// A connection of one's own.
+    /// A separate connection.
     pub(super) async fn connect(&self) -> Result<PostgresConnection, StoreError> {
         self.target.connect().await
     }
 
-    /// Asks, and asks once more if the connection was lost: reading twice does no harm.
+    /// Runs a query, and retries it once if the connection was lost. Repeating a query is harmless.
     pub(super) async fn rows(&self, sql: &str, values: SqlParams<'_>) -> Result<Vec<Row>, StoreError> {
         let session = self.session().await?;
         match session.query(sql, values).await {
@@ -72,7 +71,7 @@ impl PostgresReader {
         self.rows(sql, values).await?.iter().map(entry).collect()
     }
 
-    /// Values of a table whose query gives a name and a body.
+    /// Values of a query that returns a name and a body.
     pub(super) async fn bodies<T: DeserializeOwned>(
         &self,
         table: &str,
@@ -83,8 +82,8 @@ impl PostgresReader {
         rows.iter().map(|row| Ok((row.get(0), value(table, row.get(0), row.get(1))?))).collect()
     }
 
-    /// A page of a query that gives the key of a table and a body, in this order and one row more than the page may have.
-    /// What does not fit into the page is not sent by the server.
+    /// A page of a query that returns a table's key and a body. The query requests one row more than the page may have.
+    /// The server does not send rows that do not fit into the page.
     pub(super) async fn page<T>(
         &self,
         table: PostgresLedgerTable,
@@ -113,7 +112,7 @@ impl PostgresReader {
         Ok(ListPage { items, next_cursor })
     }
 
-    /// Runs of a query that gives a name and a body, each of them read or not.
+    /// Runs of a query that returns a name and a body. Unreadable rows are errors of their own.
     pub(super) async fn runs(
         &self,
         sql: &str,
@@ -123,7 +122,7 @@ impl PostgresReader {
         Ok(rows.iter().map(|row| (row.get(0), value("runs", row.get(0), row.get(1)))).collect())
     }
 
-    /// The value that has this name.
+    /// The value with this name.
     pub(super) async fn one<T: DeserializeOwned>(
         &self,
         table: &str,
@@ -134,7 +133,7 @@ impl PostgresReader {
         Ok(self.bodies(table, &sql, &[&name]).await?.pop().map(|(_, value)| value))
     }
 
-    /// A run's rows of one table, the first first.
+    /// A run's rows of one table, oldest first.
     pub(super) async fn of_run<Id: FromStr + ToString, T: DeserializeOwned>(
         &self,
         table: PostgresLedgerTable,
@@ -150,12 +149,12 @@ impl PostgresReader {
         self.page(table, &sql, vec![&run, &after, &more], page, |row| table.value(row)).await
     }
 
-    /// Runs by name.
+    /// Runs by id.
     pub(super) async fn run_ids(&self, sql: &str, values: SqlParams<'_>) -> Result<Vec<RunId>, StoreError> {
         self.rows(sql, values).await?.iter().map(|row| id("the journal", row.get(0))).collect()
     }
 
-    /// The same, without what is no run.
+    /// Like `run_ids`, but without invalid ids.
     pub(super) async fn known_runs(
         &self,
         sql: &str,
@@ -166,12 +165,12 @@ impl PostgresReader {
     }
 }
 
-/// One row more than asked for is looked up, to know whether there is another page.
+/// The limit plus one row, which shows whether there is another page.
 pub(super) fn one_more(page: &PageRequest) -> i64 {
     limit(page.limit).saturating_add(1)
 }
 
-/// A table that is listed, the column that names its rows, and the order of its lists.
+/// A listed table, its key column, and the order of its lists.
 #[derive(Clone, Copy)]
 pub(super) struct PostgresLedgerTable {
     pub(super) name: &'static str,

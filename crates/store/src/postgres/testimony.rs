@@ -1,8 +1,8 @@
-//! A schema and its witness: a file in the daemon's home that notices a server which was restored from an older backup,
-//! or failed over to one that had not received everything.
+//! The witness of a schema: a file in the daemon's home that detects a server which was restored from an older backup,
+//! or failed over to a replica that lacked entries.
 //!
-//! The file is named after the store's id, so each schema has its own. Daemons that write to one schema in turn have a
-//! witness each, which the others' commits leave behind.
+//! The file is named after the store's id, so each schema has its own. Daemons that use one schema in turn have
+//! separate witnesses, which do not follow the commits of the others.
 
 use std::{
     path::{Path, PathBuf},
@@ -18,18 +18,18 @@ use crate::{
     witness::{self, LossPolicy, SyncedFile, WitnessReading, WitnessWriter},
 };
 
-/// How often a witness that was written to is synced.
+/// The interval between syncs of a changed witness.
 const SYNC_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What keeps the store from being written to, shared with those who ask for its health.
+/// The reasons why the store cannot be written, shared with health checks.
 #[derive(Clone, Debug, Default)]
 pub(super) struct WriteHealth(Arc<Mutex<WriteBlockers>>);
 
 #[derive(Debug, Default)]
 struct WriteBlockers {
-    /// The server has less than was acknowledged. Gone when it has that again.
+    /// The server lacks acknowledged entries. Cleared when it has them again.
     gone: Option<String>,
-    /// Another daemon uses the schema. Stays for the life of this one.
+    /// Another daemon took over the schema. Never cleared.
     taken_over: Option<String>,
 }
 
@@ -42,7 +42,7 @@ impl WriteHealth {
         }
     }
 
-    /// Refuses if another daemon has used the schema since.
+    /// Returns an error if another daemon took over the schema.
     pub(super) fn taken_over(&self) -> Result<(), StoreError> {
         match &self.lock().taken_over {
             Some(what) => Err(StoreError::InUse { what: what.clone() }),
@@ -67,7 +67,7 @@ impl WriteHealth {
     }
 }
 
-/// Follows the commits of this daemon.
+/// Records the commits of this daemon in its witness.
 #[derive(Debug)]
 pub(super) struct WitnessTracker {
     witness: Option<WitnessWriter>,
@@ -77,16 +77,16 @@ pub(super) struct WitnessTracker {
 }
 
 impl WitnessTracker {
-    /// One without a witness: only what is seen from now on is compared.
+    /// A tracker without a witness. It compares only with commits seen since its creation.
     pub(super) fn without_witness(state: WriteHealth) -> Self {
         Self { witness: None, seen: JournalHead::default(), state }
     }
 
-    /// Refuses to write to a server that has less than was acknowledged.
+    /// Returns an error if the server lacks acknowledged entries.
     pub(super) fn check(&mut self, head: JournalHead) -> Result<(), StoreError> {
         let chain = (head.seq == self.seen.seq).then_some(head.chain);
         let compared = match (head.seq > self.seen.seq, self.seen.seq) {
-            // What others wrote since cannot be told from here; the next start looks at it.
+            // Commits of other daemons cannot be checked here. The next start checks them.
             (true, _) | (false, 0) => Ok(()),
             (false, _) => witness::compare("the store on the server", self.seen, head, chain),
         };
@@ -94,20 +94,20 @@ impl WitnessTracker {
         compared
     }
 
-    /// Notes a commit, before it is acknowledged.
+    /// Records a commit, before it is acknowledged.
     pub(super) fn committed(&mut self, head: JournalHead) {
         if head == self.seen {
             return;
         }
         self.seen = head;
         if let Some(witness) = &mut self.witness {
-            // The commit itself is durable; a witness that lags behind proves less and harms nothing.
+            // The commit is durable. A witness that lags behind detects less, but is not wrong.
             witness.write(head).ok();
         }
     }
 }
 
-/// Where the witness of this schema is.
+/// The path of this schema's witness.
 pub(super) async fn path_in(folder: &Path, session: &PostgresConnection) -> Result<PathBuf, StoreError> {
     let rows = session.query("SELECT value FROM meta WHERE key = 'id'", &[]).await;
     let rows = rows.map_err(|error| failed(&error))?;
@@ -121,7 +121,7 @@ pub(super) async fn path_in(folder: &Path, session: &PostgresConnection) -> Resu
     Ok(folder.join(format!("postgres-{id}.witness")))
 }
 
-/// Compares a schema with its witness, and starts the witness anew from there.
+/// Compares a schema with its witness, and restarts the witness at the schema's head.
 pub(super) async fn open(
     session: &PostgresConnection,
     path: &Path,
@@ -147,9 +147,9 @@ pub(super) async fn open(
     Ok(WitnessTracker { witness: Some(witness), seen: head, state })
 }
 
-/// Compares a schema with its witness. A note for the operator if the witness cannot be read.
+/// Compares a schema with its witness. Returns a note for the operator if the witness cannot be read.
 pub(super) async fn judge(session: &PostgresConnection, path: &Path) -> Result<Option<String>, StoreError> {
-    // The witness is read first: whoever commits meanwhile only makes the journal longer.
+    // The witness is read first, because concurrent commits can only make the journal longer.
     let seen = match witness::read(path) {
         WitnessReading::Head(seen) => seen,
         WitnessReading::Missing => return Ok(None),
@@ -171,12 +171,12 @@ async fn head(session: &PostgresConnection) -> Result<JournalHead, StoreError> {
     Ok(rows.first().map_or(JournalHead::default(), |row| JournalHead { seq: row.get(0), chain: row.get(1) }))
 }
 
-/// Syncs the witness for as long as it is written.
+/// Syncs the witness periodically while it is in use.
 async fn keep_synced(file: Weak<SyncedFile>) {
     loop {
         tokio::time::sleep(SYNC_INTERVAL).await;
         let Some(file) = file.upgrade() else { return };
-        // A sync that fails is tried again the next time.
+        // A failed sync is retried after the next interval.
         tokio::task::spawn_blocking(move || file.sync().ok()).await.ok();
     }
 }

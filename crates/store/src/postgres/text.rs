@@ -1,8 +1,8 @@
-//! Text that Postgres can hold: it takes everything but the zero character, so that one is written as `\0`.
+//! Escapes texts for Postgres, which does not accept the zero character: it is written as `\0`.
 
 use std::borrow::Cow;
 
-/// A text as a column holds it.
+/// The form in which a column stores a text.
 pub(super) fn plain(text: &str) -> Cow<'_, str> {
     if text.contains(['\0', '\\']) {
         Cow::Owned(text.replace('\\', "\\\\").replace('\0', "\\0"))
@@ -11,7 +11,7 @@ pub(super) fn plain(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// The text that a column holds.
+/// The text that a column stores.
 pub(super) fn original(column: String) -> String {
     if !column.contains('\\') {
         return column;

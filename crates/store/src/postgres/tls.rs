@@ -1,7 +1,7 @@
-//! TLS to a server: which mode a URL asks for, and which certificates are accepted.
+//! TLS to a server: the mode that a URL requests, and the accepted certificates.
 //!
-//! The driver knows neither `verify-ca` nor `verify-full`, so `sslmode` and `sslrootcert` are read here. Passwords and
-//! client certificates are not handled here.
+//! The driver does not support `verify-ca` and `verify-full`, so `sslmode` and `sslrootcert` are handled here.
+//! Passwords and client certificates are handled elsewhere.
 
 use std::{
     error::Error as _,
@@ -24,12 +24,12 @@ use rustls::{
 use tokio_postgres::config::{Config, Host, SslMode};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-/// How a connection is protected.
+/// The protection of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TlsMode {
-    /// Clear text.
+    /// Plain text.
     Disable,
-    /// TLS if the server offers it, with any certificate. Only a local connection falls back to clear text.
+    /// TLS if the server supports it, with any certificate. Only a local connection falls back to plain text.
     Prefer,
     /// TLS with any certificate.
     Require,
@@ -39,7 +39,7 @@ pub(super) enum TlsMode {
     VerifyFull,
 }
 
-/// The authorities that are trusted.
+/// The trusted certificate authorities.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum TrustedAuthorities {
     /// Those of the system, or of `SSL_CERT_FILE` and `SSL_CERT_DIR`.
@@ -48,7 +48,7 @@ enum TrustedAuthorities {
     File(PathBuf),
 }
 
-/// What a URL says about TLS.
+/// The TLS parameters of a URL.
 #[derive(Clone, Debug)]
 pub(super) struct TlsSettings {
     mode: TlsMode,
@@ -72,8 +72,8 @@ impl TlsMode {
 }
 
 impl TlsSettings {
-    /// Decides the mode from the URL's parameters and hosts, and tells the driver. A connection that leaves the machine
-    /// is verified unless the URL says otherwise.
+    /// Determines the mode from the URL's parameters and hosts, and configures the driver. A connection that leaves the
+    /// machine is verified unless the URL says otherwise.
     pub(super) fn decide(
         config: &mut Config,
         sslmode: Option<&str>,
@@ -83,9 +83,9 @@ impl TlsSettings {
         let is_local = is_local(config);
         let sockets = config.get_hosts().iter().filter(|host| matches!(host, Host::Unix(_))).count();
         let mode = match (written, sslrootcert) {
-            // A socket of this machine has no TLS.
+            // Unix sockets do not support TLS.
             _ if sockets > 0 && sockets == config.get_hosts().len() => TlsMode::Disable,
-            // As in libpq: an authority that is named is also used.
+            // As in libpq, `sslrootcert` implies verification.
             (Some(TlsMode::Require), Some(_)) => TlsMode::VerifyCa,
             (Some(TlsMode::Prefer), _) if !is_local => TlsMode::Require,
             (Some(mode), _) => mode,
@@ -116,7 +116,7 @@ impl TlsSettings {
         Ok(Self { mode, authorities })
     }
 
-    /// What the driver needs for a connection. Certificates are read anew each time, so a renewed authority needs no
+    /// The connector for the driver. Certificates are read again for each connection, so a renewed authority needs no
     /// restart.
     pub(super) fn connector(&self) -> Result<MakeRustlsConnect, StoreError> {
         let provider = Arc::new(ring::default_provider());
@@ -186,7 +186,7 @@ fn roots_of(path: &Path) -> Result<RootCertStore, StoreError> {
     Ok(roots)
 }
 
-/// Whether nothing of a connection leaves this machine: Unix sockets, loopback addresses and `localhost`.
+/// Whether a connection stays on this machine: Unix sockets, loopback addresses and `localhost`.
 fn is_local(config: &Config) -> bool {
     let is_loopback = |address: IpAddr| address.to_canonical().is_loopback();
     let names = config.get_hosts().iter().all(|host| match host {
@@ -198,8 +198,8 @@ fn is_local(config: &Config) -> bool {
     names && config.get_hostaddrs().iter().copied().all(is_loopback)
 }
 
-/// Why a server was refused before anything was said to it. None if the failure has nothing to do with TLS, or may be
-/// gone with the next try.
+/// The error for a connection that was refused during the TLS handshake. None if the failure is not caused by TLS, or
+/// if a retry may succeed.
 pub(super) fn refusal(error: &tokio_postgres::Error) -> Option<StoreError> {
     let source = error.source()?;
     if source.to_string() == NO_TLS {
@@ -231,10 +231,10 @@ fn is_wrong_name(error: &Error) -> bool {
     )
 }
 
-/// The driver's words for a server that answers no to TLS.
+/// The driver's message for a server that does not support TLS.
 const NO_TLS: &str = "server does not support TLS";
 
-/// Accepts every certificate whose key the server has.
+/// Accepts every certificate for which the server has the key.
 #[derive(Debug)]
 struct AnyCertificate(Arc<CryptoProvider>);
 
@@ -273,7 +273,7 @@ impl ServerCertVerifier for AnyCertificate {
     }
 }
 
-/// Verifies everything but the host name, which is checked last.
+/// Verifies everything except the host name, which is checked last.
 #[derive(Debug)]
 struct AnyName(Arc<WebPkiServerVerifier>);
 
@@ -347,11 +347,11 @@ mod tests {
             "postgres://u@localhost.example/d",
             "postgres://u@127.0.0.1.example/d",
             "postgres://u@localhost,db.example/d",
-            // Neither a name nor an address alone makes a connection local.
+            // Both the name and the address must be local.
             "postgres://u@db.example/d?hostaddr=127.0.0.1",
             "postgres://u@localhost/d?hostaddr=10.0.0.1",
             "postgres:///d?hostaddr=10.0.0.1",
-            // What the driver reads from the URL does not count.
+            // The `sslmode` that the driver parses is ignored.
             "postgres://u@db.example/d?sslmode=disable",
         ] {
             assert_eq!(mode_of(remote, None, None), (TlsMode::VerifyFull, SslMode::Require), "{remote}");

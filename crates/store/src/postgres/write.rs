@@ -1,4 +1,4 @@
-//! What a batch says to the server: one statement for each table, all sent at once, and then the COMMIT.
+//! Writes a batch: one statement per table, sent together, followed by the COMMIT.
 
 use abide_domain::event::KeyClaim;
 use abide_ports::store::{ClaimHolder, StoreError};
@@ -18,7 +18,7 @@ use crate::{
     record::{CommitRow, EntryRow, TableRows, id},
 };
 
-/// Takes the head row, and reads what the server holds of these runs and keys. One round trip.
+/// Locks the head row, and reads the present rows of these runs and keys. One round trip.
 pub(super) async fn begin(
     session: &PostgresConnection,
     records: &[&CommitRow],
@@ -53,7 +53,7 @@ pub(super) async fn begin(
     Ok(known)
 }
 
-/// Sends the rows of a batch. One round trip, once the statements are prepared.
+/// Sends the rows of a batch. One round trip after the statements are prepared.
 pub(super) async fn rows(
     session: &PostgresConnection,
     head: JournalHead,
@@ -187,7 +187,7 @@ fn keys_and_readers<'a>(statements: &mut StatementBatch<'a>, batch: &'a CommitBa
     }
 }
 
-/// Removes all rows of a run, and rows of the same names that are filed under another one.
+/// Deletes all rows of a run, and rows with the same keys that are stored under another run.
 pub(super) async fn clear(session: &PostgresConnection, rows: &TableRows) -> Result<(), Error> {
     for table in TABLES {
         session.execute(&format!("DELETE FROM {table} WHERE run_id = $1"), &[&rows.run()]).await?;
@@ -216,7 +216,7 @@ fn column<'a, T: ToSql + Sync + Send + 'a>(values: impl Iterator<Item = T>) -> S
     Box::new(values.collect::<Vec<_>>())
 }
 
-/// Statements that are on their way together.
+/// Statements that are sent together.
 #[derive(Default)]
 struct StatementBatch<'a> {
     statements: Vec<(&'static str, Vec<SqlColumn<'a>>)>,
@@ -228,7 +228,7 @@ impl<'a> StatementBatch<'a> {
     }
 
     async fn send(&self, session: &PostgresConnection) -> Result<(), Error> {
-        // Each is sent when first polled, so all must be prepared before.
+        // A statement is sent when its future is first polled, so all statements must be prepared before.
         for (sql, _) in &self.statements {
             session.prepared(sql).await?;
         }

@@ -1,7 +1,8 @@
-//! The one task that writes for this daemon: whatever has queued up while it was busy shares the next transaction.
+//! The single writing task of this daemon. Requests that queue up while it is busy share the next transaction.
 //!
-//! The connection holds the schema's lock (`holder.rs`), so no other daemon writes meanwhile. An order is answered only after
-//! the COMMIT in which it is, and after the witness has seen it. Contact lost before that COMMIT was sent is tried again; lost after, it is unknown.
+//! The connection holds the schema's lock (`holder.rs`), so no other daemon writes at the same time. A request is
+//! acknowledged only after its COMMIT and after the witness has recorded it. If contact is lost before the COMMIT was
+//! sent, the transaction is retried. If it is lost later, the outcome is unknown.
 
 use std::time::Duration;
 
@@ -21,14 +22,14 @@ use crate::{
     record::{CommitRow, TableRows, number},
 };
 
-/// How many orders may wait. Who comes later waits for a place, asynchronously.
+/// The maximum number of queued requests. Further callers wait asynchronously.
 const QUEUE: usize = 1024;
-/// How many orders may share a transaction.
+/// The maximum number of requests per transaction.
 const BATCH: usize = 512;
-/// How long to wait before a server that is away is tried again, if nothing is to be written meanwhile.
+/// The delay before a reconnect while no request is pending.
 const RESTORE_PAUSE: Duration = Duration::from_secs(1);
 
-/// Something to be written.
+/// One unit of work for the writer.
 #[derive(Debug)]
 pub(super) enum PostgresWriteJob {
     Commit(Vec<CommitRow>),
@@ -37,7 +38,7 @@ pub(super) enum PostgresWriteJob {
         to: JournalSeq,
     },
     Replace(Box<TableRows>),
-    /// Nothing, under the schema's lock.
+    /// Takes the schema's lock and writes nothing.
     Hold,
 }
 
@@ -48,7 +49,7 @@ struct PostgresWriteRequest {
     reply: oneshot::Sender<PostgresWriteResult>,
 }
 
-/// The task, as its customers see it. It ends when they are gone and everything is written.
+/// The handle of the writing task. The task ends when all handles are dropped and all requests are written.
 #[derive(Debug)]
 pub(super) struct PostgresWriter {
     orders: mpsc::Sender<PostgresWriteRequest>,
@@ -61,7 +62,7 @@ impl PostgresWriter {
         Self { orders }
     }
 
-    /// Has something written. Whoever stops waiting for the answer does not stop the writing.
+    /// Performs a write. It is performed even if the returned future is dropped.
     pub(super) async fn order(&self, job: PostgresWriteJob) -> PostgresWriteResult {
         let (reply, answer) = oneshot::channel();
         let stopped = |_| StoreError::Unavailable { reason: "the writer has stopped".to_owned() };
@@ -77,7 +78,8 @@ async fn serve(mut contact: WriterConnection, mut queue: mpsc::Receiver<Postgres
         tokio::select! {
             biased;
             taken = queue.recv_many(&mut orders, BATCH) => if taken == 0 { return },
-            // Also without orders: another daemon that takes the lock is found out at once.
+            // The connection is also restored without requests, so that a takeover by another daemon is detected
+            // immediately.
             () = contact.lost() => {
                 contact.restore().await;
                 continue;
@@ -87,14 +89,14 @@ async fn serve(mut contact: WriterConnection, mut queue: mpsc::Receiver<Postgres
             orders.drain(..).map(|order| (order.job, order.reply)).unzip();
         let outcomes = write_all(&mut contact, &jobs).await;
         for (reply, outcome) in replies.into_iter().zip(outcomes) {
-            // Nobody may be waiting any more; that is their affair.
+            // The caller may have stopped waiting; its request is performed anyway.
             let _ = reply.send(outcome);
         }
     }
 }
 
-/// All jobs in one transaction if that works. If the server refuses something, each on its own, so that only the bad
-/// one fails.
+/// Performs all jobs in one transaction if possible. If the server reports an error, each job is performed separately,
+/// so that only the faulty one fails.
 async fn write_all(contact: &mut WriterConnection, jobs: &[PostgresWriteJob]) -> Vec<PostgresWriteResult> {
     if jobs.len() > 1 && !jobs.iter().any(|job| matches!(job, PostgresWriteJob::Replace(_))) {
         match contact.transaction(jobs).await {
@@ -118,7 +120,7 @@ async fn write_all(contact: &mut WriterConnection, jobs: &[PostgresWriteJob]) ->
     outcomes
 }
 
-/// What went wrong with a whole transaction.
+/// The failure of a whole transaction.
 enum TransactionFailure {
     NotWritten(StoreError),
     Unknown(String),
@@ -143,7 +145,7 @@ impl From<StoreError> for TransactionFailure {
     }
 }
 
-/// The connection, made again when it was lost.
+/// The writing connection, reestablished after a loss.
 #[derive(Debug)]
 pub(super) struct WriterConnection {
     pub(super) target: PostgresTarget,
@@ -153,7 +155,7 @@ pub(super) struct WriterConnection {
 }
 
 impl WriterConnection {
-    /// Waits until the connection should be made again although nothing is to be written.
+    /// Waits until the connection must be restored while no request is pending.
     async fn lost(&self) {
         match &self.session {
             _ if !self.lock.is_kept() => std::future::pending().await,
@@ -162,7 +164,7 @@ impl WriterConnection {
         }
     }
 
-    /// Makes the connection again, and takes the lock. A server that is away is tried again later.
+    /// Reconnects and takes the lock. If the server is unavailable, this is retried later.
     async fn restore(&mut self) {
         self.session = None;
         if let Ok(session) = self.target.connect_once().await {
@@ -170,7 +172,7 @@ impl WriterConnection {
         }
     }
 
-    /// A new connection that has the schema's lock.
+    /// Takes the schema's lock on a new connection.
     async fn locked(&mut self, session: PostgresConnection) -> Result<PostgresConnection, StoreError> {
         self.lock.take(&session).await?;
         self.lock.sign(&session).await?;
@@ -185,7 +187,7 @@ impl WriterConnection {
         let first = self.attempt(jobs).await;
         let lost = self.session.as_ref().is_none_or(|session| session.client.is_closed());
         match first {
-            // The server was gone before anything could have been committed, as after its restart.
+            // The connection was lost before the COMMIT, for example by a restart of the server, so a retry is safe.
             Err(TransactionFailure::NotWritten(_)) if lost && !fresh => self.attempt(jobs).await,
             other => other,
         }

@@ -1,4 +1,4 @@
-//! A consistent copy in one file, while work goes on.
+//! Writes a consistent copy to one file, concurrently with commits.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -16,7 +16,7 @@ use super::{
 };
 use crate::witness::{sync_folder, unwritable};
 
-/// Copies the database to a file that must not exist. It appears there when it is complete, and not before.
+/// Copies the database to a file that must not exist. The file appears when it is complete.
 pub(super) fn copy(database: &Path, to: &Path) -> Result<(), StoreError> {
     if to.exists() {
         return Err(StoreError::Invalid { what: format!("{} exists already and", to.display()) });
@@ -24,7 +24,7 @@ pub(super) fn copy(database: &Path, to: &Path) -> Result<(), StoreError> {
     let part = beside(to, "part");
     let _ = fs::remove_file(&part);
     let copied = write(database, &part).and_then(|()| {
-        // A link never replaces a file that somebody else has put there meanwhile.
+        // A hard link does not replace a file that another process created in the meantime.
         fs::hard_link(&part, to).map_err(|error| unwritable(to, &error))?;
         sync_folder(to).map_err(|error| unwritable(to, &error))
     });
@@ -38,10 +38,10 @@ fn write(database: &Path, part: &Path) -> Result<(), StoreError> {
     let source = connect::reader(database)?;
     let name = part.to_str().ok_or_else(|| StoreError::Invalid { what: part.display().to_string() })?;
     source.execute("VACUUM INTO ?1", [name]).map_err(|error| failed(&error))?;
-    // The copy is complete without a log, so it says so.
+    // The copy is complete without a log, so it is marked accordingly.
     let copy = Connection::open(part).map_err(|error| failed(&error))?;
     connect::mark(&copy, InUseMark::No)?;
-    // A copy has no witness until it is opened as a store of its own.
+    // A copy has no witness until it is opened as a store.
     connect::forget(&copy, "witness")?;
     connect::check_copy(&copy)?;
     copy.close().map_err(|(_, error)| failed(&error))?;

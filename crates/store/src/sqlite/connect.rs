@@ -1,6 +1,6 @@
-//! Opening a database: ours and nobody else's, whole, and brought up to date.
+//! Opens a database: checks that the file is a complete Abide database, and applies migrations.
 //!
-//! Each thing that can be wrong with a file has its own message here, because this is where people meet them.
+//! Each possible problem of a file has its own message here, because users see these messages.
 
 use std::{
     fs::{self, OpenOptions},
@@ -25,50 +25,50 @@ use crate::{
     witness::{LossPolicy, WitnessWriter},
 };
 
-/// The steps that make a database. A released one is never edited.
+/// The migrations of a database. A released migration is never edited.
 pub(super) const MIGRATIONS: &[SchemaMigration] = &[
     SchemaMigration { number: 1, name: "ledgers", sql: include_str!("migrations/0001_ledgers.sql") },
     SchemaMigration { number: 2, name: "chain", sql: include_str!("migrations/0002_chain.sql") },
 ];
 
-/// "Abid" in the file's header, for `file` and for us.
+/// The application id in the file's header, "Abid", which `file` and this program recognise.
 const APPLICATION_ID: i32 = 0x4162_6964;
-/// How long to wait for a tool that has the database open, before giving up.
+/// The time to wait for another program that has locked the database.
 const BUSY: Duration = Duration::from_secs(5);
-/// How many pages the log may hold before it is written back.
+/// The number of pages in the log at which it is checkpointed.
 const CHECKPOINT_PAGES: u32 = 4000;
-/// How many of the latest entries are checked at every start, and among how many a gap is looked for.
+/// The number of latest entries whose checksums are verified at every start, and among which gaps are detected.
 const TAIL: i64 = 16;
 const NO_GAP: i64 = 4096;
-/// What SQLite answers where every commit is synced.
+/// The value of `PRAGMA synchronous` at which every commit is synced.
 const SYNCHRONOUS_FULL: i64 = 2;
-/// How long the header of a database is.
+/// The length of a database header in bytes.
 const HEADER: u64 = 100;
-/// How much of the database a reader may remember. It takes no more than it has read.
+/// The page cache of a reader in KiB. Memory is used only for pages that were read.
 const READER_CACHE_KIB: i32 = 8 << 10;
-/// More than the number of different statements.
+/// The capacity of the statement cache; larger than the number of different statements.
 const STATEMENTS: usize = 64;
 
-/// What a database is opened for.
+/// The purpose of opening a database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OpenPurpose {
     /// To commit to it.
     Serve,
-    /// To look at it. Its witness is left as it is.
+    /// To inspect it. Its witness is not changed.
     Look,
 }
 
-/// A connection that writes, and what was found on the way to it.
+/// The writing connection and the results of the checks.
 pub(super) struct OpenedDatabase {
     pub(super) connection: Connection,
     pub(super) head: JournalHead,
-    /// None for whoever only looks.
+    /// None if the database is opened for inspection.
     pub(super) witness: Option<WitnessWriter>,
-    /// What an operator should know.
+    /// Notes for the operator.
     pub(super) notes: Vec<String>,
 }
 
-/// Opens the connection that writes, after looking at everything that can be seen at a glance.
+/// Opens the writing connection, after all checks that do not depend on the size of the database.
 pub(super) fn writer(
     path: &Path,
     lock: &DatabaseLock,
@@ -79,14 +79,14 @@ pub(super) fn writer(
     let had_log = prepare_file(path, lock, options.loss, &mut notes)?;
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(path, flags).map_err(|error| named(path, &error))?;
-    // Until the file says that it is complete without its log, the log must stay. A database that is refused is left
-    // as it was found.
+    // The log must stay until the file is marked as complete without it. A refused database is left unchanged.
     connection
         .set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)
         .map_err(|error| named(path, &error))?;
     check_ours(&connection, path)?;
     let verdict = testimony::judge(&connection, path)?;
-    // Another program that opened the database may have moved the whole log into it. The witness tells.
+    // Another program may have checkpointed the whole log into the database. The witness shows whether the database is
+    // complete.
     let is_whole = had_log || verdict == WitnessVerdict::Agrees;
     let mut missing = if is_whole { None } else { check_log(&connection, path, options.loss)? };
     match verdict {
@@ -104,7 +104,7 @@ pub(super) fn writer(
             format!("{} is on a file system without shared memory; use a local disk", path.display());
         return Err(StoreError::Unavailable { reason });
     }
-    // The witness speaks of commits that are on disk.
+    // The witness refers to commits that are on disk.
     let synced: i64 = connection
         .query_row("PRAGMA synchronous", [], |row| row.get(0))
         .map_err(|error| named(path, &error))?;
@@ -127,10 +127,10 @@ pub(super) fn writer(
     Ok(OpenedDatabase { connection, head, witness, notes })
 }
 
-/// Whether a database that somebody else has can be looked at: it is ours, and of this program's version.
+/// Whether a database that another process uses can be inspected: it must be an Abide database of this version.
 pub(super) fn check_beside(path: &Path) -> Result<(), StoreError> {
     let connection = reader(path)?;
-    // Who has it keeps the log.
+    // The process that uses the database keeps its log.
     check_ours(&connection, path)?;
     let missing = pending(MIGRATIONS, &applied(&connection).map_err(|error| named(path, &error))?)?;
     match missing.first() {
@@ -144,18 +144,19 @@ pub(super) fn check_beside(path: &Path) -> Result<(), StoreError> {
     }
 }
 
-/// Opens a connection that only reads.
+/// Opens a read-only connection.
 pub(super) fn reader(path: &Path) -> Result<Connection, StoreError> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(path, flags).map_err(|error| named(path, &error))?;
     connection.busy_timeout(BUSY).map_err(|error| failed(&error))?;
     connection.set_prepared_statement_cache_capacity(STATEMENTS);
-    // The upper pages of every tree stay in memory, also when there are a hundred thousand runs.
+    // The upper pages of every B-tree stay in memory, even with a hundred thousand runs.
     connection.pragma_update(None, "cache_size", -READER_CACHE_KIB).map_err(|error| failed(&error))?;
     Ok(connection)
 }
 
-/// Leaves a database that is one file and says so. Whatever fails here is made up for at the next start.
+/// Closes a database so that it is one file, and marks it accordingly. Errors are ignored, because the next start
+/// repairs the state.
 pub(super) fn close(connection: Connection) {
     if mark(&connection, InUseMark::No).is_ok() {
         let _ = connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false);
@@ -163,15 +164,14 @@ pub(super) fn close(connection: Connection) {
     let _ = connection.close();
 }
 
-/// Whether the main file may be read without its log.
+/// Whether the main file is valid without its log.
 #[derive(Clone, Copy)]
 pub(super) enum InUseMark {
     Yes,
     No,
 }
 
-/// Notes in the main file itself whether it is in use: a copy of it that was made meanwhile is then known to lack
-/// its log.
+/// Marks in the main file whether it is in use. A copy of a file in use is thereby known to lack its log.
 pub(super) fn mark(connection: &Connection, in_use: InUseMark) -> Result<(), StoreError> {
     let value = match in_use {
         InUseMark::Yes => "yes",
@@ -181,19 +181,19 @@ pub(super) fn mark(connection: &Connection, in_use: InUseMark) -> Result<(), Sto
     connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())).map_err(|error| failed(&error))
 }
 
-/// Keeps a fact about the database in it.
+/// Stores a property of the database in it.
 pub(super) fn note(connection: &Connection, key: &str, value: &str) -> Result<(), StoreError> {
     let sql = "INSERT INTO meta (key, value) VALUES (?1, ?2)
                ON CONFLICT (key) DO UPDATE SET value = excluded.value";
     connection.execute(sql, [key, value]).map(drop).map_err(|error| failed(&error))
 }
 
-/// Forgets a fact about the database.
+/// Removes a property of the database.
 pub(super) fn forget(connection: &Connection, key: &str) -> Result<(), StoreError> {
     connection.execute("DELETE FROM meta WHERE key = ?1", [key]).map(drop).map_err(|error| failed(&error))
 }
 
-/// A fact about the database that is kept in it. A database whose first migration was not done has none.
+/// A stored property of the database. None before the first migration.
 pub(super) fn noted(connection: &Connection, key: &str) -> rusqlite::Result<Option<String>> {
     let has_meta = "SELECT count(*) FROM sqlite_schema WHERE name = 'meta'";
     if connection.query_row(has_meta, [], |row| row.get::<_, i64>(0))? == 0 {
@@ -202,7 +202,7 @@ pub(super) fn noted(connection: &Connection, key: &str) -> rusqlite::Result<Opti
     connection.query_row("SELECT value FROM meta WHERE key = ?1", [key], |row| row.get(0)).optional()
 }
 
-/// Looks at the files before SQLite does, and says whether there is a log.
+/// Checks the files before SQLite opens them, and returns whether there is a log.
 fn prepare_file(
     path: &Path,
     lock: &DatabaseLock,
@@ -213,7 +213,7 @@ fn prepare_file(
     let log_says_something = had_log.as_ref().is_ok_and(|length| *length > 0);
     let length = fs::metadata(path).map_or(0, |file| file.len());
     let is_empty = length == 0;
-    // SQLite would take this for an empty database and write over it.
+    // SQLite would treat such a file as an empty database and overwrite it.
     if !is_empty && length < HEADER {
         return Err(StoreError::Damaged {
             what: format!("{} is too short to be a database", path.display()),
@@ -241,14 +241,14 @@ fn prepare_file(
     let cannot =
         |error| StoreError::Unavailable { reason: format!("{} cannot be opened: {error}", path.display()) };
     let file = options.open(path).map_err(cannot)?;
-    // With a log, the last page may be half written and will be made whole.
+    // With a log, the last page may be incomplete, because the log repairs it.
     if !log_says_something && ends_within_a_page(&file).map_err(cannot)? {
         return Err(StoreError::Damaged { what: format!("{} was cut short", path.display()) });
     }
     Ok(had_log.is_ok())
 }
 
-/// SQLite itself takes what is missing of the last page for zeros.
+/// Whether the last page is incomplete. SQLite would read the missing bytes as zeros.
 fn ends_within_a_page(file: &fs::File) -> std::io::Result<bool> {
     let mut header = [0; 18];
     let length = file.metadata()?.len();
@@ -264,7 +264,7 @@ fn ends_within_a_page(file: &fs::File) -> std::io::Result<bool> {
     Ok(header.starts_with(b"SQLite format 3") && page.is_power_of_two() && !length.is_multiple_of(page))
 }
 
-/// Refuses a file that is not ours.
+/// Refuses a file that is not an Abide database.
 fn check_ours(connection: &Connection, path: &Path) -> Result<(), StoreError> {
     let ask = |sql: &str| connection.query_row(sql, [], |row| row.get::<_, i64>(0));
     let tables = ask("SELECT count(*) FROM sqlite_schema").map_err(|error| named(path, &error))?;
@@ -279,7 +279,7 @@ fn check_ours(connection: &Connection, path: &Path) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Refuses a file without a log that was in use with one. If a loss is accepted, says what is missing.
+/// Refuses a file without a log that was in use with one. If the loss is accepted, returns its description.
 fn check_log(connection: &Connection, path: &Path, loss: LossPolicy) -> Result<Option<String>, StoreError> {
     let in_use = noted(connection, "in_use").map_err(|error| named(path, &error))?;
     if in_use.as_deref() != Some("yes") {
@@ -305,9 +305,9 @@ fn set_up(connection: &Connection, options: &SqliteOptions) -> rusqlite::Result<
     connection.pragma_update(None, "synchronous", "FULL")?;
     connection.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES)?;
     connection.pragma_update(None, "journal_size_limit", 64 << 20)?;
-    // Whenever pages were split, SQLite looks through the whole of it at the commit, so it is no larger than it must be.
+    // SQLite scans the whole cache at a commit if pages were split, so the cache is kept small.
     connection.pragma_update(None, "cache_size", -4_000)?;
-    // What a savepoint would need to be undone is small, and must not go through a file.
+    // Savepoints need little memory, and a file for them would be slow.
     connection.pragma_update(None, "temp_store", "MEMORY")?;
     if let Some(pages) = options.most_pages {
         connection.query_row(&format!("PRAGMA max_page_count = {pages}"), [], |_| Ok(()))?;
@@ -343,7 +343,7 @@ fn applied(connection: &Connection) -> rusqlite::Result<Vec<AppliedMigration>> {
     rows.collect()
 }
 
-/// Whether a copy is whole: as a file, and as far as its journal can be judged at a glance.
+/// Checks a copy: the file, and the journal as far as possible at start.
 pub(super) fn check_copy(copy: &Connection) -> Result<(), StoreError> {
     let verdict: String =
         copy.query_row("PRAGMA quick_check(1)", [], |row| row.get(0)).map_err(|error| failed(&error))?;
@@ -353,7 +353,7 @@ pub(super) fn check_copy(copy: &Connection) -> Result<(), StoreError> {
     check_journal(copy)
 }
 
-/// Whether a file can be put in the place of a database: ours, of this version or an older one, and whole.
+/// Checks that a file can replace a database: an Abide database of this or an older version, and complete.
 pub(super) fn check_backup(backup: &Connection, path: &Path, has_log: bool) -> Result<(), StoreError> {
     check_ours(backup, path)?;
     if !has_log {
@@ -374,8 +374,8 @@ pub(super) fn check_backup(backup: &Connection, path: &Path, has_log: bool) -> R
     check_journal(backup)
 }
 
-/// The journal begins with its first entry, what came last has no gap, and its latest entries are as they were written.
-/// The rest is for `verify`: a start must not take longer for every run that ever was.
+/// Checks that the journal begins with its first entry, that its latest entries have no gap, and that their checksums
+/// are correct. `verify` checks the rest, because the time of a start must not depend on the number of runs.
 fn check_journal(connection: &Connection) -> Result<(), StoreError> {
     let sql =
         "SELECT (SELECT coalesce(min(seq), 1) FROM journal), (SELECT coalesce(max(seq), 0) FROM journal)";
@@ -392,7 +392,7 @@ fn check_journal(connection: &Connection) -> Result<(), StoreError> {
     read::entries(connection, last - TAIL, TAIL).map(drop)
 }
 
-/// An error that says which file it is about.
+/// An error with the path of its file.
 pub(super) fn named(path: &Path, error: &rusqlite::Error) -> StoreError {
     let about = |text: String| format!("{}: {text}", path.display());
     match failed(error) {

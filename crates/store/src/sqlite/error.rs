@@ -1,9 +1,9 @@
-//! What SQLite's failures mean to a caller.
+//! Translates errors of SQLite to store errors.
 
 use abide_ports::store::StoreError;
 use rusqlite::ErrorCode;
 
-/// A failure outside of a commit's last moment: nothing was written.
+/// An error before the COMMIT. Nothing was written.
 pub(super) fn failed(error: &rusqlite::Error) -> StoreError {
     let reason = error.to_string();
     match error.sqlite_error_code() {
@@ -14,8 +14,8 @@ pub(super) fn failed(error: &rusqlite::Error) -> StoreError {
     }
 }
 
-/// A failure of the COMMIT itself. If the disk failed, the pages may have reached it all the same, and the next
-/// start would find them.
+/// An error of the COMMIT. If the disk failed, the pages may have been written anyway, and the next start would find
+/// them.
 pub(super) fn commit_failed(error: &rusqlite::Error) -> StoreError {
     match error.sqlite_error_code() {
         Some(ErrorCode::SystemIoFailure) => StoreError::OutcomeUnknown { reason: error.to_string() },
@@ -23,7 +23,7 @@ pub(super) fn commit_failed(error: &rusqlite::Error) -> StoreError {
     }
 }
 
-/// A column that does not hold what it must hold.
+/// Whether a column has an invalid value.
 fn is_unreadable(error: &rusqlite::Error) -> bool {
     matches!(
         error,

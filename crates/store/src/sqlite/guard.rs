@@ -1,8 +1,8 @@
-//! Watches over the files of an open database: the witness is written with each commit, and a database or log that was
-//! deleted, replaced or cut by another program is noticed before the next acknowledgement, and at most a second later
-//! without one.
+//! Watches the files of an open database. The witness is written with each commit. A database or log that another
+//! program deleted, replaced or truncated is detected before the next acknowledgement, or within a second if there is
+//! none.
 //!
-//! Once that has happened nothing is written any more. Only the next start can tell what is left.
+//! After that, nothing is written. Only the next start can determine which data is left.
 
 use std::{
     fs::{self, File, Metadata},
@@ -19,34 +19,34 @@ use abide_ports::store::StoreError;
 use super::lock::beside;
 use crate::{chain::JournalHead, witness::WitnessWriter};
 
-/// How often the files are looked at and the witness is synced.
+/// The interval between checks of the files and syncs of the witness.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// How long the header of a database is.
+/// The length of a database header in bytes.
 const HEADER: usize = 100;
 
-/// The watch over one open database. Cheap to clone; all clones are one.
+/// Watches one open database. Clones share their state.
 #[derive(Clone, Debug)]
 pub(super) struct FileGuard(Arc<FileGuardInner>);
 
 #[derive(Debug)]
 struct FileGuardInner {
     files: Mutex<WatchedFiles>,
-    /// What was found once the files were no longer what they must be.
+    /// The finding, once the files were deleted or replaced.
     gone: Mutex<Option<String>>,
-    /// The last failure to write the witness, until one succeeds.
+    /// The last failure to write the witness. Cleared by the next success.
     unwitnessed: Mutex<Option<String>>,
-    /// Held open for as long as SQLite has the database: closing it would drop SQLite's locks on the same file.
+    /// Kept open as long as SQLite uses the database. Closing it would release SQLite's locks on the same file.
     database: File,
 }
 
-/// The thread that looks every second.
+/// The thread that checks the files every second.
 #[derive(Debug)]
 pub(super) struct FileWatchThread {
     stop: Option<mpsc::Sender<()>>,
     thread: Option<thread::JoinHandle<()>>,
 }
 
-/// What the files were after the last transaction of ours.
+/// The state of the files after the last transaction of this process.
 #[derive(Debug)]
 struct WatchedFiles {
     path: PathBuf,
@@ -75,7 +75,7 @@ impl FileState {
     }
 }
 
-/// The right to write one transaction. The files are compared with what they were before and after it.
+/// The permission to write one transaction. The files are compared with their previous state before and after it.
 pub(super) struct GuardedTransaction<'a> {
     guard: &'a FileGuard,
     files: MutexGuard<'a, WatchedFiles>,
@@ -83,7 +83,7 @@ pub(super) struct GuardedTransaction<'a> {
 }
 
 impl FileGuard {
-    /// Begins to watch a database that SQLite has open, after everything that opening it writes.
+    /// Starts to watch a database that SQLite has open, after all writes of the opening.
     pub(super) fn new(path: &Path, witness: WitnessWriter, head: JournalHead) -> Result<Self, StoreError> {
         let unreadable = |error: io::Error| StoreError::Unavailable {
             reason: format!("{} cannot be read: {error}", path.display()),
@@ -103,7 +103,7 @@ impl FileGuard {
         Ok(Self(Arc::new(FileGuardInner { files: Mutex::new(files), gone, unwitnessed, database })))
     }
 
-    /// Starts the thread that looks every second.
+    /// Starts the thread that checks the files every second.
     pub(super) fn go_rounds(&self) -> Result<FileWatchThread, StoreError> {
         let (stop, stopped) = mpsc::channel();
         let guard = self.clone();
@@ -119,7 +119,7 @@ impl FileGuard {
         Ok(FileWatchThread { stop: Some(stop), thread: Some(thread) })
     }
 
-    /// Whether the files are still what they must be.
+    /// Returns an error once the files were deleted or replaced.
     pub(super) fn health(&self) -> Result<(), StoreError> {
         match &*lock(&self.0.gone) {
             Some(what) => Err(StoreError::Gone { what: what.clone() }),
@@ -127,12 +127,12 @@ impl FileGuard {
         }
     }
 
-    /// Why the witness could not be written the last time, if it could not.
+    /// The last failure to write the witness, if it persists.
     pub(super) fn unwitnessed(&self) -> Option<String> {
         lock(&self.0.unwitnessed).clone()
     }
 
-    /// Begins a transaction, if the files are what the last one left.
+    /// Begins a transaction if the files are as the last one left them.
     pub(super) fn begin(&self) -> Result<GuardedTransaction<'_>, StoreError> {
         self.health()?;
         let files = lock(&self.0.files);
@@ -147,7 +147,7 @@ impl FileGuard {
     }
 
     fn look(&self) {
-        // During a transaction the files change, and the transaction itself looks at them.
+        // The files change during a transaction, which checks them itself.
         let Ok(mut files) = self.0.files.try_lock() else { return };
         if self.health().is_err() || self.check(&files).is_err() {
             return;
@@ -174,20 +174,20 @@ impl FileGuard {
 }
 
 impl GuardedTransaction<'_> {
-    /// After COMMIT and before any acknowledgement: the files are still there, and the witness has seen the commit.
+    /// Checks the files and writes the witness, after the COMMIT and before any acknowledgement.
     pub(super) fn committed(mut self, head: JournalHead) -> Result<(), StoreError> {
         self.is_settled = true;
         let files = &mut *self.files;
         if let Some(what) = files.absence() {
             *lock(&self.guard.0.gone) = Some(what.clone());
-            // It was written to files that the next start will not find, or not as they were.
+            // The commit went to files that were deleted or changed, so the next start may not find it.
             return Err(StoreError::OutcomeUnknown { reason: what });
         }
         let written_back = files.remember(&self.guard.0.database);
         if head != files.head {
             files.head = head;
-            // The commit itself is durable. A witness that lags behind proves less and harms nothing, so the commit is
-            // acknowledged and the failure is told to the operator.
+            // The commit is durable. A witness that lags behind detects less, but is not wrong. The commit is therefore
+            // acknowledged, and the failure is reported to the operator.
             let written = files.witness.write(head);
             *lock(&self.guard.0.unwitnessed) = written.err().map(|error| error.to_string());
         }
@@ -199,7 +199,7 @@ impl GuardedTransaction<'_> {
 }
 
 impl Drop for GuardedTransaction<'_> {
-    /// A transaction that was rolled back may have left something in the log.
+    /// A transaction that was rolled back may have written to the log, so the state is recorded again.
     fn drop(&mut self) {
         if !self.is_settled && self.files.absence().is_none() {
             self.files.remember(&self.guard.0.database);
@@ -208,20 +208,21 @@ impl Drop for GuardedTransaction<'_> {
 }
 
 impl WatchedFiles {
-    /// Notes what the files are now, and says whether the database itself was written to.
+    /// Records the state of the files, and returns whether the database file itself was written.
     fn remember(&mut self, database: &File) -> bool {
         let now = fs::metadata(&self.path).ok().as_ref().map(FileState::of);
         self.log_was = fs::metadata(&self.log).ok().as_ref().map(FileState::of);
         let changed = now != self.database_was;
         if changed {
             self.database_was = now;
-            // Compared only if the file seems to have changed; what cannot be read now is compared with zeros then.
+            // The header is compared only if the file seems to have changed. A header that cannot be read now is
+            // recorded as zeros.
             self.header = header(database).unwrap_or([0; HEADER]);
         }
         changed
     }
 
-    /// A file that is no longer where it was.
+    /// A file that is missing or was replaced.
     fn absence(&self) -> Option<String> {
         for (path, was) in [(&self.path, self.database_was), (&self.log, self.log_was)] {
             match (fs::metadata(path), was) {
@@ -231,14 +232,14 @@ impl WatchedFiles {
                 (Err(error), Some(_)) if is_absence(&error) => {
                     return Some(format!("{} was deleted", path.display()));
                 }
-                // What cannot be seen for a moment may be there.
+                // A file whose metadata cannot be read may still exist.
                 (Ok(_) | Err(_), Some(_) | None) => {}
             }
         }
         None
     }
 
-    /// How the files differ from what the last transaction left.
+    /// The difference between the files and their state after the last transaction.
     fn difference(&self, database: &File) -> Option<String> {
         if let Some(what) = self.absence() {
             return Some(what);
@@ -251,7 +252,7 @@ impl WatchedFiles {
                 return Some(format!("{} was cut short", path.display()));
             }
         }
-        // In use, a database is only written to by transactions that write its log back.
+        // While it is in use, a database file is written only by checkpoints of its log.
         if state(&self.path) != self.database_was && header(database).is_ok_and(|now| now != self.header) {
             return Some(format!("{} was written to by another program", self.path.display()));
         }
@@ -263,7 +264,7 @@ impl Drop for FileWatchThread {
     fn drop(&mut self) {
         self.stop = None;
         if let Some(thread) = self.thread.take() {
-            // A thread that panicked has nothing to say here.
+            // The result of the thread is not used; a panic in it needs no handling here.
             thread.join().ok();
         }
     }

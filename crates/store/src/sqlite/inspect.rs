@@ -1,5 +1,5 @@
-//! What is wrong with a database as a whole: SQLite's own check, the witness, the chain, and derived columns that belong
-//! to no single run.
+//! Inspection of a database as a whole: SQLite's own check, the witness, the chain, and derived columns that belong to
+//! no single run.
 
 use std::path::Path;
 
@@ -15,10 +15,10 @@ use super::{
 };
 use crate::{assembly::TABLES, chain::ChainCheck};
 
-/// How many findings of one kind are told.
+/// The maximum number of reported findings per kind.
 const MOST_FINDINGS: usize = 100;
 
-/// Looks at everything, on a connection of its own.
+/// Inspects everything, on a separate connection.
 pub(super) fn inspect(path: &Path) -> Result<Vec<StoreFlaw>, StoreError> {
     let connection = connect::reader(path)?;
     let mut flaws = Vec::new();
@@ -30,7 +30,7 @@ pub(super) fn inspect(path: &Path) -> Result<Vec<StoreFlaw>, StoreError> {
     if let Some(what) = connect::noted(&connection, "accepted_loss").map_err(lost)? {
         flaws.push(StoreFlaw::Note { what: format!("a loss was accepted at {what}") });
     }
-    // One moment for everything that follows.
+    // All following queries read one snapshot.
     connection.execute_batch("BEGIN").map_err(lost)?;
     integrity(&connection, &mut flaws).map_err(lost)?;
     chain(&connection, &mut flaws).map_err(lost)?;
@@ -41,7 +41,7 @@ pub(super) fn inspect(path: &Path) -> Result<Vec<StoreFlaw>, StoreError> {
     Ok(flaws)
 }
 
-/// Makes anew what belongs to no single run. Everything here runs inside a transaction that somebody else ends.
+/// Rebuilds derived data that belongs to no single run. The caller owns the transaction.
 pub(super) fn reindex(connection: &Connection) -> rusqlite::Result<()> {
     connection.execute_batch("REINDEX")?;
     for (table, id) in strangers(connection)? {
@@ -65,7 +65,7 @@ fn integrity(connection: &Connection, flaws: &mut Vec<StoreFlaw>) -> rusqlite::R
             continue;
         }
         let what = format!("SQLite finds: {said}");
-        // An index can be made anew from its table, which is whole if only this is wrong.
+        // An index can be rebuilt from its table, which is intact if there are no other findings.
         let is_index = said.contains("missing from index")
             || said.contains("entries in index")
             || said.contains("non-unique entry in index");
@@ -89,7 +89,7 @@ fn chain(connection: &Connection, flaws: &mut Vec<StoreFlaw>) -> rusqlite::Resul
     Ok(())
 }
 
-/// Which entries are a run's, and how far readers have got.
+/// Checks the index of entries by run, and the positions of readers.
 fn filing(connection: &Connection, flaws: &mut Vec<StoreFlaw>) -> rusqlite::Result<()> {
     let ask = |sql: &str| connection.query_row(sql, [], |row| row.get::<_, i64>(0));
     let head = write::head(connection)?.seq;
@@ -118,7 +118,7 @@ fn filing(connection: &Connection, flaws: &mut Vec<StoreFlaw>) -> rusqlite::Resu
     Ok(())
 }
 
-/// Ids in tables that no run can have.
+/// Ids in tables that are not valid run ids.
 fn strangers(connection: &Connection) -> rusqlite::Result<Vec<(&'static str, String)>> {
     let mut found = Vec::new();
     for table in TABLES {

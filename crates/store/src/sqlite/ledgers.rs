@@ -1,4 +1,4 @@
-//! The contract, word for word: who reads asks the readers, who writes orders from the writer.
+//! Implements the store's traits: queries go to the readers, changes to the writer.
 
 use std::{collections::BTreeMap, path::Path, thread};
 
@@ -206,7 +206,7 @@ impl StoreMaintenance for SqliteStore {
     }
 }
 
-/// Does what takes as long as the database is large on a thread of its own.
+/// Runs an operation whose duration depends on the size of the database on a separate thread.
 fn apart<T: Send + 'static>(
     name: &'static str,
     work: impl FnOnce() -> Result<T, StoreError> + Send + 'static,

@@ -1,7 +1,7 @@
-//! One daemon per database: a lock file next to it, held for as long as the store is open.
+//! One daemon per database: a lock file next to it, held while the store is open.
 //!
-//! SQLite itself would let two programs write in turn, and both would perform what is owed. The lock is not taken
-//! on the database file, because closing a second handle of that file would drop SQLite's own locks.
+//! SQLite itself would let two programs write in turn, and both would perform the pending effects. The lock is not
+//! taken on the database file, because closing a second handle of that file would release SQLite's own locks.
 
 use std::{
     fs::{File, OpenOptions, TryLockError},
@@ -12,26 +12,26 @@ use std::{
 
 use abide_ports::store::StoreError;
 
-/// The right to use a database.
+/// The exclusive right to use a database.
 #[derive(Debug)]
 pub(super) struct DatabaseLock {
     file: File,
     path: PathBuf,
-    /// Whether the database was in use before, as far as the lock file remembers.
+    /// Whether the lock file shows earlier use of the database.
     pub(super) used_before: bool,
 }
 
-/// Who has the lock now.
+/// The result of a try to take the lock.
 #[derive(Debug)]
 pub(super) enum LockAttempt {
-    /// We.
+    /// This process took the lock.
     Ours(DatabaseLock),
-    /// Somebody else, by the name that they wrote.
+    /// Another process holds the lock; its name as written in the file.
     By(String),
 }
 
 impl DatabaseLock {
-    /// Takes the lock, or says who has it.
+    /// Takes the lock, or returns an error with its holder.
     pub(super) fn take(database: &Path) -> Result<Self, StoreError> {
         match Self::try_take(database)? {
             LockAttempt::Ours(lock) => Ok(lock),
@@ -44,7 +44,7 @@ impl DatabaseLock {
         }
     }
 
-    /// Takes the lock if nobody has it.
+    /// Takes the lock if it is free.
     pub(super) fn try_take(database: &Path) -> Result<LockAttempt, StoreError> {
         let path = beside(database, "lock");
         let cannot = |error: std::io::Error| StoreError::Unavailable {
@@ -57,7 +57,7 @@ impl DatabaseLock {
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
-                // Who holds it may be writing its name this very moment; then nobody is named.
+                // The holder may be writing its name at this moment. The name is then empty.
                 let _ = file.read_to_string(&mut holder);
                 let holder = if holder.trim().is_empty() { "another process" } else { holder.trim() };
                 return Ok(LockAttempt::By(holder.to_owned()));
@@ -68,7 +68,7 @@ impl DatabaseLock {
         Ok(LockAttempt::Ours(Self { file, path, used_before: !holder.trim().is_empty() }))
     }
 
-    /// Writes our name into it: the database exists now, and we have it.
+    /// Writes this process's name to the file. The database exists at this point.
     pub(super) fn sign(&mut self) -> Result<(), StoreError> {
         let name = format!("process {}\n", std::process::id());
         let write = |file: &mut File| {
@@ -76,7 +76,7 @@ impl DatabaseLock {
             file.set_len(0)?;
             file.write_all(name.as_bytes())
         };
-        // On a full disk the name may be missing, but the lock holds.
+        // On a full disk the name may be missing, but the lock is held.
         match write(&mut self.file) {
             Err(error) if error.kind() != std::io::ErrorKind::StorageFull => Err(StoreError::Unavailable {
                 reason: format!("{} cannot be written: {error}", self.path.display()),
@@ -87,13 +87,14 @@ impl DatabaseLock {
 }
 
 impl Drop for DatabaseLock {
-    /// Closing the file is not enough: a child that is being started this moment holds a copy of it until it executes.
+    /// Closing the file is not sufficient: a child process that is being started has a copy of the descriptor until it
+    /// executes its program.
     fn drop(&mut self) {
         let _ = self.file.unlock();
     }
 }
 
-/// The file next to the database with this ending.
+/// The path next to the database with this suffix.
 pub(super) fn beside(database: &Path, ending: &str) -> PathBuf {
     let mut name = database.as_os_str().to_owned();
     name.push(if ending == "lock" { "." } else { "-" });

@@ -1,7 +1,7 @@
-//! Everything in one SQLite file: the default.
+//! A store in one SQLite file. This is the default.
 //!
-//! One thread writes and others read (`writer.rs`, `readers.rs`); what they say to SQLite is in `write.rs` and
-//! `read.rs`; what can be wrong with a file is found out in `connect.rs`. No async runtime is needed.
+//! One thread writes and others read (`writer.rs`, `readers.rs`). Their SQL is in `write.rs` and `read.rs`. Problems of
+//! a file are detected in `connect.rs`. No async runtime is needed.
 
 mod backup;
 mod connect;
@@ -33,36 +33,35 @@ pub use restore::{RestoreReport, restore};
 /// A store in a file.
 #[derive(Debug)]
 pub struct SqliteStore {
-    // In the order in which they must be let go of: the writer closes the database last and tidies up, then its file
-    // may be closed, and only then may somebody else have it.
+    // The fields are in the order of dropping: the writer closes the database last, then the guard closes its file, and
+    // then the lock is released.
     readers: ReaderPool,
     writer: SqliteWriter,
-    /// None for whoever only looks.
+    /// None if the database is opened for inspection.
     guard: Option<FileGuard>,
     path: PathBuf,
     notes: Vec<String>,
-    /// None beside somebody else who has it.
+    /// None if another process holds the lock.
     _lock: Option<DatabaseLock>,
 }
 
-/// How to open a database.
+/// Options for opening a database.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct SqliteOptions {
-    /// What to do if acknowledged input is missing.
+    /// The reaction to missing acknowledged input.
     pub loss: LossPolicy,
-    /// A bound on the file's size in pages, so that tests can fill it.
+    /// The maximum size of the file in pages, so that tests can fill it.
     #[doc(hidden)]
     pub most_pages: Option<u32>,
 }
 
 impl SqliteStore {
-    /// Opens a database, and makes it if there is none. Blocks until everything is checked.
+    /// Opens a database, and creates it if it does not exist. Blocks until all checks are done.
     pub fn open(path: &Path) -> Result<Self, StoreError> {
         Self::open_with(path, &SqliteOptions::default())
     }
 
-    /// The same with options.
     pub fn open_with(path: &Path, options: &SqliteOptions) -> Result<Self, StoreError> {
         Self::open_locked(path, DatabaseLock::take(path)?, options, OpenPurpose::Serve)
     }
@@ -82,9 +81,8 @@ impl SqliteStore {
         Ok(Self { readers, writer, guard, path: path.to_owned(), notes, _lock: Some(lock) })
     }
 
-    /// Opens a database that must exist, to look at it: alone if nobody has it, else beside whoever has, and then
-    /// everything that would write is `Unsupported`. A database that has lost acknowledged input is looked at without
-    /// being changed.
+    /// Opens an existing database for inspection. If another process holds the lock, all writing operations are
+    /// `Unsupported`. A database that has lost acknowledged input is not changed.
     pub fn look(path: &Path) -> Result<Self, StoreError> {
         if !path.exists() {
             return Err(StoreError::Unavailable { reason: format!("there is no {} yet", path.display()) });
@@ -105,7 +103,7 @@ impl SqliteStore {
         Ok(Self { readers, writer: SqliteWriter::none(), guard: None, path, notes, _lock: lock })
     }
 
-    /// What an operator should know of how it was opened.
+    /// Notes for the operator about the opening.
     pub fn notes(&self) -> &[String] {
         &self.notes
     }

@@ -1,4 +1,4 @@
-//! The questions that a database answers, in SQL.
+//! The SQL queries.
 
 use std::{collections::BTreeMap, str::FromStr};
 
@@ -33,14 +33,14 @@ pub(super) fn entries(connection: &Connection, after: i64, most: i64) -> ReadRes
     rows(connection, sql, (after, most), entry)
 }
 
-/// The same of one run.
+/// Entries of one run after a position.
 pub(super) fn entries_of(
     connection: &Connection,
     run: RunId,
     after: i64,
     most: i64,
 ) -> ReadResult<Vec<JournalEntry>> {
-    // Filed entries by their place, the latest ones by looking through them.
+    // Indexed entries are found by `journal_of_run`; the latest entries are not indexed yet and are scanned.
     let sql = "SELECT seq, run_id, revision, at, fresh, event, checksum FROM journal
                WHERE seq IN (SELECT seq FROM journal_of_run WHERE run_id = ?1 AND seq > ?2 ORDER BY seq LIMIT ?3)
                UNION ALL
@@ -64,7 +64,7 @@ fn entry(row: &Row<'_>) -> rusqlite::Result<ReadResult<JournalEntry>> {
     Ok(found.check())
 }
 
-/// Runs, the newest first.
+/// Runs, newest first.
 pub(super) fn runs(
     connection: &Connection,
     status: Option<RunStatus>,
@@ -92,7 +92,7 @@ pub(super) fn runs(
     Ok(ListPage { items: items.into_iter().flatten().collect(), next_cursor })
 }
 
-/// Runs whose deadline has come, as many as are wanted of those that can be read.
+/// Runs whose deadline has passed, up to a limit of readable ones.
 pub(super) fn due(
     connection: &Connection,
     until: Timestamp,
@@ -112,7 +112,7 @@ pub(super) fn due(
     Ok(due)
 }
 
-/// Runs about which something is to be done, and which cannot be read.
+/// Runs that need processing and whose row cannot be read.
 pub(super) fn damaged(connection: &Connection) -> ReadResult<Vec<DamagedRun>> {
     let sql =
         "SELECT run_id, body FROM runs WHERE astir IS NOT NULL OR deadline_at IS NOT NULL ORDER BY run_id";
@@ -127,7 +127,7 @@ pub(super) fn damaged(connection: &Connection) -> ReadResult<Vec<DamagedRun>> {
     Ok(found.into_iter().flatten().collect())
 }
 
-/// A run, or nothing if its row is damaged.
+/// A run, or none if its row is damaged.
 fn readable(row: &Row<'_>) -> rusqlite::Result<ReadResult<(String, Option<Run>)>> {
     let name: String = row.get(0)?;
     let run = body("runs", row).ok().and_then(|read| read.ok()).map(|(_, run)| run);
@@ -142,7 +142,7 @@ pub(super) fn occupying(connection: &Connection) -> ReadResult<Vec<(RunId, SlotO
     Ok(runs.map(|run| (run.run_id, run.occupancy())).collect())
 }
 
-/// How many runs there are of each status.
+/// The number of runs per status.
 pub(super) fn tally(connection: &Connection) -> ReadResult<BTreeMap<RunStatus, u64>> {
     let counted = rows(connection, TALLY, (), |row| {
         let count: i64 = row.get(1)?;
@@ -151,14 +151,14 @@ pub(super) fn tally(connection: &Connection) -> ReadResult<BTreeMap<RunStatus, u
     Ok(counted.into_iter().collect())
 }
 
-/// How many questions can be answered.
+/// The number of open questions.
 pub(super) fn count_open(connection: &Connection) -> ReadResult<u64> {
     let sql = "SELECT COUNT(*) FROM interactions WHERE open = 1";
     let counted = rows(connection, sql, (), |row| Ok(Ok(row.get::<_, i64>(0)? as u64)))?;
     Ok(counted.into_iter().next().unwrap_or(0))
 }
 
-/// One row by its key, from a table that has only one column to find it by.
+/// One row by its key, for tables with a key of one column.
 pub(super) fn one<T: DeserializeOwned>(
     connection: &Connection,
     table: LedgerTable,
@@ -170,7 +170,7 @@ pub(super) fn one<T: DeserializeOwned>(
     Ok(found.into_iter().next().map(|(_, row)| row))
 }
 
-/// A run's rows of one table, the first first.
+/// A run's rows of one table, oldest first.
 pub(super) fn of_run<Id: FromStr + ToString, T: DeserializeOwned>(
     connection: &Connection,
     table: LedgerTable,
@@ -185,7 +185,7 @@ pub(super) fn of_run<Id: FromStr + ToString, T: DeserializeOwned>(
     listing(connection, &sql, (run.to_string(), after, more), page, |row| body(name, row))
 }
 
-/// Questions that can be answered, the oldest first.
+/// Open questions, oldest first.
 pub(super) fn open_interactions<Id: FromStr + ToString, T: DeserializeOwned>(
     connection: &Connection,
     page: &PageRequest,
@@ -197,22 +197,21 @@ pub(super) fn open_interactions<Id: FromStr + ToString, T: DeserializeOwned>(
     listing(connection, sql, (after, more), page, |row| body("interactions", row))
 }
 
-/// A message.
 pub(super) fn inbound(connection: &Connection, key: &MessageKey) -> ReadResult<Option<Inbound>> {
     let sql = "SELECT message_id, body FROM inbound WHERE channel = ?1 AND message_id = ?2";
     let found = rows(connection, sql, (&key.channel, &key.message_id), |row| body("inbound", row))?;
     Ok(found.into_iter().next().map(|(_, row)| row))
 }
 
-/// Runs that have something for this conversation.
+/// Runs with a failed delivery to this conversation that may be retried.
 pub(super) fn undelivered_to(connection: &Connection, conversation: &str) -> ReadResult<Vec<RunId>> {
     let sql =
         "SELECT DISTINCT run_id FROM deliveries WHERE waiting = 1 AND conversation_ref = ?1 ORDER BY run_id";
     rows(connection, sql, (conversation,), |row| run_id("deliveries", row))
 }
 
-/// Orders that nobody has carried out. Every run among these has one at least, so as many runs as orders are enough; those
-/// that cannot be read are not counted.
+/// Pending effects. Each of these runs has at least one, so the limit of effects is also sufficient for runs.
+/// Unreadable runs do not count.
 pub(super) fn owed(
     connection: &Connection,
     after: Option<(RunId, EffectNumber)>,
@@ -232,7 +231,7 @@ pub(super) fn owed(
     Ok(owed_after(runs, after, most))
 }
 
-/// Who used a key.
+/// The run and request that claimed a key.
 pub(super) fn claimed(connection: &Connection, scope: &str, key: &str) -> ReadResult<Option<ClaimHolder>> {
     let sql = "SELECT run_id, fingerprint FROM claims WHERE scope = ?1 AND key = ?2";
     let found = rows(connection, sql, (scope, key), |row| {
@@ -242,24 +241,23 @@ pub(super) fn claimed(connection: &Connection, scope: &str, key: &str) -> ReadRe
     Ok(found.into_iter().next())
 }
 
-/// A reader's position.
 pub(super) fn cursor(connection: &Connection, reader: &str) -> ReadResult<JournalSeq> {
     let mut query = connection.prepare_cached("SELECT seq FROM cursors WHERE reader = ?1").map_err(lost)?;
     let found: Option<i64> = query.query_row([reader], |row| row.get(0)).optional().map_err(lost)?;
     Ok(JournalSeq(found.unwrap_or(0) as u64))
 }
 
-/// Runs that anything knows.
+/// Runs that appear in any table.
 pub(super) fn known_runs(connection: &Connection, after: Option<RunId>, most: i64) -> ReadResult<Vec<RunId>> {
     let after = after.map_or(String::new(), |run| run.to_string());
     let found = rows(connection, &assembly::known_runs(), (after, most), |row| {
         Ok(Ok(row.get_ref(0)?.as_str()?.parse().ok()))
     })?;
-    // What is no run is for `inspect` to tell.
+    // `inspect` reports invalid ids.
     Ok(found.into_iter().flatten().collect())
 }
 
-/// Everything that the tables hold of a run, as of one moment.
+/// All rows of a run, from one snapshot.
 pub(super) fn tables_of(connection: &Connection, run: RunId) -> ReadResult<RunTables> {
     let found = rows(connection, assembly::ROWS_OF_RUN, (run.to_string(),), |row| {
         Ok(Ok(assembly::TableRow {
@@ -275,7 +273,7 @@ pub(super) fn tables_of(connection: &Connection, run: RunId) -> ReadResult<RunTa
     assembly::tables(found)
 }
 
-/// A table and the column that names its rows.
+/// A table and its key column.
 #[derive(Clone, Copy)]
 pub(super) struct LedgerTable {
     pub(super) name: &'static str,
@@ -287,8 +285,8 @@ pub(super) const TURNS: LedgerTable = LedgerTable { name: "turns", key: "turn_id
 pub(super) const INTERACTIONS: LedgerTable = LedgerTable { name: "interactions", key: "interaction_id" };
 pub(super) const DELIVERIES: LedgerTable = LedgerTable { name: "deliveries", key: "delivery_id" };
 
-/// A page of a query that gives names and bodies, and where the next one starts. The query looks for one row more than the
-/// page may have. Rows are read one by one, so what does not fit into the page is not held in memory.
+/// A page of a query that returns names and bodies, and the cursor of the next page. The query requests one row more
+/// than the page may have. Rows are read one by one, so rows that do not fit into the page are not held in memory.
 fn listing<T>(
     connection: &Connection,
     sql: &str,
@@ -341,12 +339,11 @@ fn lost(error: rusqlite::Error) -> StoreError {
     failed(&error)
 }
 
-/// The latest position.
 pub(super) fn head(connection: &Connection) -> ReadResult<JournalSeq> {
     super::write::head(connection).map(|head| JournalSeq(head.seq as u64)).map_err(lost)
 }
 
-/// A position as the database has it.
+/// A position as a database integer.
 pub(super) fn place(seq: JournalSeq) -> i64 {
     number(seq.0)
 }

@@ -1,4 +1,4 @@
-//! The threads that read, each on a connection of its own, so that no reader ever waits for the writer.
+//! The reading threads, each with its own connection, so that readers never wait for the writer.
 
 use std::{
     path::Path,
@@ -12,14 +12,14 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::connect;
 
-/// How many threads read.
+/// The number of reading threads.
 const THREADS: usize = 2;
-/// How many questions may wait. Who comes later waits for a place, asynchronously.
+/// The maximum number of queued queries. Further callers wait asynchronously.
 const QUEUE: usize = 1024;
 
 type ReadJob = Box<dyn FnOnce(&Connection) + Send>;
 
-/// The threads, as their customers see them.
+/// The handle of the reading threads.
 #[derive(Debug)]
 pub(super) struct ReaderPool {
     questions: Option<mpsc::Sender<ReadJob>>,
@@ -42,7 +42,7 @@ impl ReaderPool {
         Ok(readers)
     }
 
-    /// Has a question answered.
+    /// Runs a query on one of the threads.
     pub(super) async fn ask<T: Send + 'static>(
         &self,
         question: impl FnOnce(&Connection) -> Result<T, StoreError> + Send + 'static,
@@ -68,7 +68,7 @@ impl Drop for ReaderPool {
 
 fn serve(connection: &Connection, queue: &Mutex<mpsc::Receiver<ReadJob>>) {
     loop {
-        // One thread waits for the next question; the others wait for their turn to wait.
+        // Only one thread blocks on the channel; the others block on the mutex.
         let question = queue.lock().unwrap_or_else(PoisonError::into_inner).blocking_recv();
         let Some(question) = question else { return };
         question(connection);

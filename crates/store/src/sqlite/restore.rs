@@ -1,7 +1,7 @@
-//! Puts a backup in the place of a database. What was there is kept under another name.
+//! Replaces a database by a backup. The previous database is kept under another name.
 //!
-//! The backup is checked and copied first. The order of the moves then leaves, after a crash at any moment, a state that
-//! the next start accepts or refuses with an explanation, and restoring again completes it.
+//! The backup is checked and copied first. The order of renames ensures that a crash at any moment leaves a state that
+//! the next start accepts or refuses with an explanation. Restoring again completes it.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -24,25 +24,25 @@ use super::{
 };
 use crate::witness::{self, WitnessReading, WitnessWriter, sync_folder, unwritable};
 
-/// What a restore has done.
+/// The result of a restore.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RestoreReport {
-    /// Where the database that was there is kept, if there was one.
+    /// The path under which the previous database is kept, if there was one.
     pub kept: Option<PathBuf>,
     /// The newest journal entry of the backup.
     pub head: JournalSeq,
-    /// The newest journal entry that had been acknowledged, as far as the witness knew.
+    /// The newest acknowledged journal entry according to the witness.
     pub acknowledged: Option<JournalSeq>,
 }
 
-/// Puts a backup in the place of a database that nobody has open.
+/// Replaces a database by a backup. The database must not be open in any process.
 pub fn restore(backup: &Path, database: &Path) -> Result<RestoreReport, StoreError> {
     let mut lock = DatabaseLock::take(database)?;
     let part = beside(database, "restoring");
     remove(&part)?;
     let prepared = check_file(backup, database).and_then(|()| copy(backup, &part));
     let (head, moment) = prepared.inspect_err(|_| {
-        // What is left of the copy is removed by the next restore otherwise.
+        // If this fails, the next restore deletes the partial copy.
         remove(&part).ok();
     })?;
     let acknowledged = match witness::read(&testimony::path_of(database)) {
@@ -59,7 +59,7 @@ pub fn restore(backup: &Path, database: &Path) -> Result<RestoreReport, StoreErr
     Ok(RestoreReport { kept, head: JournalSeq(head.seq as u64), acknowledged })
 }
 
-/// A backup is a file of its own that is long enough to be a database.
+/// Checks that a backup is a separate file and long enough to be a database.
 fn check_file(backup: &Path, database: &Path) -> Result<(), StoreError> {
     let about =
         |what: &str| StoreError::Invalid { what: format!("the backup {} {what} and", backup.display()) };
@@ -76,7 +76,7 @@ fn check_file(backup: &Path, database: &Path) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Checks a backup and copies it, and says where its journal ends and what time it is.
+/// Checks and copies a backup. Returns the head of its journal and the current time.
 fn copy(backup: &Path, part: &Path) -> Result<(crate::chain::JournalHead, String), StoreError> {
     let log = beside(backup, "wal");
     let has_log = fs::metadata(&log).is_ok_and(|log| log.len() > 0);
@@ -100,7 +100,7 @@ fn copy(backup: &Path, part: &Path) -> Result<(crate::chain::JournalHead, String
     Ok((head, moment))
 }
 
-/// Opens a backup without changing anything beside it, unless it has a log that must be read with it.
+/// Opens a backup without changing files next to it, unless it has a log that must be read.
 fn open(backup: &Path, has_log: bool) -> Result<Connection, StoreError> {
     let path = std::path::absolute(backup).unwrap_or_else(|_| backup.to_owned());
     let encoded: String = path
@@ -121,7 +121,7 @@ fn open(backup: &Path, has_log: bool) -> Result<Connection, StoreError> {
         .map_err(|error| named(backup, &error))
 }
 
-/// Keeps the present database, with its log, under a name that says when. Its own name stays until it is replaced.
+/// Keeps the present database and its log under a name with a timestamp. Its own name stays until it is replaced.
 fn set_aside(database: &Path, moment: &str) -> Result<Option<PathBuf>, StoreError> {
     let log = beside(database, "wal");
     if !database.exists() && !log.exists() {
@@ -137,11 +137,12 @@ fn set_aside(database: &Path, moment: &str) -> Result<Option<PathBuf>, StoreErro
     };
     if database.exists() {
         let linked = fs::hard_link(database, &kept);
-        // Some file systems have no links. Then there is a moment without a database, which a start refuses.
+        // Some file systems do not support hard links. The database is then missing for a moment, in which a start is
+        // refused.
         linked.or_else(|_| fs::rename(database, &kept)).map_err(|error| unwritable(&kept, &error))?;
     }
     if log.exists() {
-        // Before the backup is in place: a log is never to be applied to another database.
+        // Before the backup is in place, because the log must not be applied to another database.
         fs::rename(&log, beside(&kept, "wal")).map_err(|error| unwritable(&kept, &error))?;
     }
     sync_folder(database).map_err(|error| unwritable(database, &error))?;

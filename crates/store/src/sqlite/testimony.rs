@@ -1,7 +1,7 @@
-//! A database file and its witness: whether they agree, and what is done if acknowledged input is missing.
+//! The witness of a database file: the comparison, and the reaction to missing acknowledged input.
 //!
-//! A database that had a witness which is gone or unreadable is opened, with a note for the operator: the witness is a
-//! second opinion, and losing it loses no input. What was lost before that moment can then no longer be noticed.
+//! A database whose witness is missing or unreadable is opened, with a note for the operator. The witness is redundant,
+//! so its loss does not lose input. Earlier losses of input can then no longer be detected.
 
 use std::{
     fs,
@@ -21,27 +21,27 @@ use crate::{
     witness::{self, WitnessReading, WitnessWriter, unwritable},
 };
 
-/// How a database compares with its witness.
+/// The result of comparing a database with its witness.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum WitnessVerdict {
-    /// Everything that was acknowledged is there.
+    /// All acknowledged input is present.
     Agrees,
     /// There never was a witness.
     Unused,
-    /// The witness is gone or unreadable, so nobody can tell.
+    /// The witness is missing or unreadable, so a comparison is not possible.
     Unwitnessed { why: String },
-    /// Something that was acknowledged is missing.
+    /// Acknowledged input is missing.
     Lost { what: String },
 }
 
-/// The witness of a database.
+/// The path of a database's witness.
 pub(super) fn path_of(database: &Path) -> PathBuf {
     beside(database, "witness")
 }
 
-/// Compares a database with its witness. Neither is changed.
+/// Compares a database with its witness. Changes neither.
 pub(super) fn judge(connection: &Connection, path: &Path) -> Result<WitnessVerdict, StoreError> {
-    // The witness is read first: a daemon that commits meanwhile only makes the database newer.
+    // The witness is read first, because concurrent commits can only make the database newer.
     let witness = path_of(path);
     let seen = match witness::read(&witness) {
         WitnessReading::Head(seen) => seen,
@@ -70,7 +70,7 @@ fn unwitnessed(why: &str) -> WitnessVerdict {
     WitnessVerdict::Unwitnessed { why }
 }
 
-/// Starts the witness anew at this head, and notes in the database that there is one.
+/// Restarts the witness at this head, and records in the database that it has one.
 pub(super) fn start(
     connection: &Connection,
     path: &Path,
@@ -81,7 +81,7 @@ pub(super) fn start(
     Ok(witness)
 }
 
-/// Records that a loss was accepted, for `abide verify` and for whoever wonders later.
+/// Records an accepted loss of input, for `abide verify` and later investigation.
 pub(super) fn accept_loss(connection: &Connection, what: &str) -> Result<(), StoreError> {
     let now: String = connection
         .query_row("SELECT strftime('%Y-%m-%dT%H:%M:%SZ', 'now')", [], |row| row.get(0))
@@ -89,7 +89,7 @@ pub(super) fn accept_loss(connection: &Connection, what: &str) -> Result<(), Sto
     note(connection, "accepted_loss", &format!("{now}: {what}"))
 }
 
-/// Moves a log out of the way that belongs to no database any more. It is kept under another name.
+/// Renames a log that belongs to no database any more.
 pub(super) fn set_log_aside(path: &Path) -> Result<(), StoreError> {
     let log = beside(path, "wal");
     if !log.exists() {
@@ -100,12 +100,12 @@ pub(super) fn set_log_aside(path: &Path) -> Result<(), StoreError> {
     fs::rename(&log, &aside).map_err(|error| unwritable(&aside, &error))
 }
 
-/// What the journal of a database of any version can be asked.
+/// The format of a database's journal, which depends on its version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum JournalFormat {
-    /// There is none yet.
+    /// There is no journal yet.
     None,
-    /// It was written before there was a chain.
+    /// The journal was written before the chain existed.
     Unchained,
     Chained,
 }

@@ -1,4 +1,4 @@
-//! What is written for one change. Everything here runs inside a transaction that somebody else ends.
+//! Writes the rows of a change. The caller owns the transaction.
 
 use abide_domain::event::KeyClaim;
 use abide_ports::store::{ClaimHolder, JournalSeq, StoreError};
@@ -11,12 +11,12 @@ use crate::{
     record::{CommitRow, RunKeys, TableRows, id, number},
 };
 
-/// Why a write did not happen.
+/// The reason why a write was not performed.
 #[derive(Debug)]
 pub(super) enum SqliteWriteError {
-    /// It must not.
+    /// The request was refused.
     Refused(StoreError),
-    /// It could not.
+    /// SQLite failed.
     Failed(rusqlite::Error),
 }
 
@@ -35,10 +35,10 @@ impl SqliteWriteError {
     }
 }
 
-/// How many of the latest entries a question about one run may have to look through.
+/// The maximum number of unindexed entries that a query for one run has to scan.
 const UNFILED: i64 = 2048;
 
-/// Writes a run's changes after the journal's end, and says where it then ends.
+/// Appends a run's changes to the journal, and returns its new head.
 pub(super) fn record(
     connection: &Connection,
     record: &CommitRow,
@@ -73,7 +73,7 @@ pub(super) fn record(
     Ok(head)
 }
 
-/// Puts these rows in the place of all that a run has.
+/// Replaces all rows of a run.
 pub(super) fn replace(connection: &Connection, rows: &TableRows) -> Result<(), SqliteWriteError> {
     for table in TABLES {
         execute(connection, &format!("DELETE FROM {table} WHERE run_id = ?1"), (rows.run(),))?;
@@ -89,7 +89,7 @@ pub(super) fn replace(connection: &Connection, rows: &TableRows) -> Result<(), S
     ledgers(connection, rows)
 }
 
-/// Removes rows of these names that are filed under another run.
+/// Deletes rows with these keys that are stored under another run.
 fn remove_misplaced(connection: &Connection, rows: &TableRows) -> Result<(), SqliteWriteError> {
     let text = &rows.text;
     for (channel, message, _) in &rows.inbound {
@@ -108,21 +108,21 @@ fn remove_misplaced(connection: &Connection, rows: &TableRows) -> Result<(), Sql
     Ok(())
 }
 
-/// Moves a reader on.
+/// Advances a reader's position.
 pub(super) fn advance(connection: &Connection, reader: &str, to: JournalSeq) -> Result<(), SqliteWriteError> {
     let sql = "INSERT INTO cursors (reader, seq) VALUES (?1, ?2)
                ON CONFLICT (reader) DO UPDATE SET seq = max(seq, excluded.seq)";
     execute(connection, sql, (reader, number(to.0)))
 }
 
-/// The end of the journal.
+/// The head of the journal.
 pub(super) fn head(connection: &Connection) -> rusqlite::Result<JournalHead> {
     let sql = "SELECT seq, coalesce(chain, 0) FROM journal ORDER BY seq DESC LIMIT 1";
     let newest = |row: &rusqlite::Row<'_>| Ok(JournalHead { seq: row.get(0)?, chain: row.get(1)? });
     Ok(cached(connection, sql)?.query_row([], newest).optional()?.unwrap_or_default())
 }
 
-/// Files the entries up to the journal's end under their runs, once there are many of them.
+/// Adds the latest entries to the index by run, once there are many of them.
 pub(super) fn file(connection: &Connection, head: i64) -> rusqlite::Result<()> {
     let filed: i64 =
         cached(connection, "SELECT up_to FROM journal_filed")?.query_row([], |row| row.get(0))?;
@@ -146,8 +146,8 @@ fn run(
     let written = if expected == 0 {
         insert_run(connection, run, keys, body)?
     } else {
-        // Most single changes leave the indexed columns alone, and then no index is touched. Several at once lead to
-        // another status, as a rule.
+        // Most single changes leave the indexed columns unchanged, and then no index is updated. Several changes at
+        // once usually change the status.
         let same = if let [_] = record.entries[..] { unmoved(connection, record, keys, body)? } else { 0 };
         if same == 1 {
             return Ok(());
@@ -170,7 +170,7 @@ fn run(
     }))
 }
 
-/// Writes a run that is still found where it was, if it is; says how many were written.
+/// Updates a run whose indexed columns are unchanged. Returns the number of updated rows.
 fn unmoved(
     connection: &Connection,
     record: &CommitRow,
@@ -191,7 +191,7 @@ fn unmoved(
     ))
 }
 
-/// At which revision a run is, 0 for one that is not there.
+/// The revision of a run, 0 if it does not exist.
 fn revision(connection: &Connection, run: &str) -> rusqlite::Result<u64> {
     let sql = "SELECT revision FROM runs WHERE run_id = ?1";
     let found: Option<i64> = cached(connection, sql)?.query_row([run], |row| row.get(0)).optional()?;
@@ -207,8 +207,8 @@ fn insert_run(connection: &Connection, run: &str, keys: &RunKeys, body: &str) ->
     .execute((run, keys.revision, keys.status, keys.deadline_at, keys.astir, body))
 }
 
-/// Refuses a change whose keys are in use, before anything of it is written. That its run is not what it assumes is
-/// the better answer where both are so: it may be this very change, made before.
+/// Refuses a change whose keys are claimed, before it writes anything. A revision conflict takes precedence, because
+/// the change may be a repetition of a commit that was written.
 fn look_at_claims(connection: &Connection, record: &CommitRow) -> Result<(), SqliteWriteError> {
     for claim in &record.rows.claims {
         let Some(holder) = claimed(connection, claim)? else { continue };
@@ -228,7 +228,7 @@ fn claims(connection: &Connection, record: &CommitRow) -> Result<(), SqliteWrite
                    ON CONFLICT DO NOTHING";
         let KeyClaim { scope, key, fingerprint } = claim;
         let written = cached(connection, sql)?.execute((scope, key, fingerprint, record.rows.run()))?;
-        // It was free a moment ago, so this very change has named it twice.
+        // The key was free when it was checked, so this change claims it twice.
         if written == 0
             && let Some(holder) = claimed(connection, claim)?
         {
@@ -246,7 +246,7 @@ fn taken(claim: &KeyClaim, holder: ClaimHolder) -> SqliteWriteError {
     })
 }
 
-/// Who has a key.
+/// The holder of a key.
 fn claimed(connection: &Connection, claim: &KeyClaim) -> Result<Option<ClaimHolder>, SqliteWriteError> {
     let sql = "SELECT run_id, fingerprint FROM claims WHERE scope = ?1 AND key = ?2";
     let found: Option<(String, String)> = cached(connection, sql)?

@@ -1,9 +1,9 @@
-//! The one thread that writes: whatever has queued up while it was busy shares the next transaction and its sync.
+//! The single writing thread. Requests that queue up while it is busy share the next transaction and its sync.
 //!
-//! A lone order waits for nothing. Where several came together last time, those who were just answered are about to
-//! order again, and they are given the processor for a moment before the sync that they can share. An order that may
-//! be refused half-way has a savepoint of its own, so a bad one does not spoil its batch. An order is answered only
-//! after the COMMIT in which it is, and after the witness has seen that COMMIT.
+//! A single request is written without delay. If the last batch had several requests, their callers are about to send
+//! the next ones, so the thread yields before the sync that they can share. A request that may be refused after its
+//! first write has its own savepoint, so that it does not affect its batch. A request is acknowledged only after its
+//! COMMIT and after the witness has recorded that COMMIT.
 
 use std::thread;
 
@@ -24,15 +24,15 @@ use crate::{
     record::{CommitRow, TableRows},
 };
 
-/// How many orders may wait. Who comes later waits for a place, asynchronously.
+/// The maximum number of queued requests. Further callers wait asynchronously.
 const QUEUE: usize = 1024;
-/// How many orders may share a transaction, so that the first of them is answered some day.
+/// The maximum number of requests per transaction, which bounds the latency of the first.
 const BATCH: usize = 512;
 
-/// How many times in a row the processor is offered to others who bring no order, well below the time of one sync.
+/// The maximum number of consecutive yields without a new request. They take much less time than a sync.
 const OFFERS: usize = 40;
 
-/// Something to be written.
+/// One unit of work for the writer.
 #[derive(Debug)]
 pub(super) enum SqliteWriteJob {
     Commit(Vec<CommitRow>),
@@ -41,19 +41,19 @@ pub(super) enum SqliteWriteJob {
         to: JournalSeq,
     },
     Replace(Box<TableRows>),
-    /// What belongs to no single run is made anew.
+    /// Rebuilds derived data that belongs to no single run.
     Reindex,
-    /// Nothing more: whatever was ordered before is written, and the database is closed.
+    /// Writes all earlier requests and closes the database.
     Close,
 }
 
 impl SqliteWriteJob {
-    /// Whether a refusal can only come before the first row is written. Then there is nothing to undo, and the
-    /// savepoint, which would copy every page that the job touches, is spared. This is the most frequent job of all.
+    /// Whether the job can only be refused before its first write. There is then nothing to undo, and the savepoint,
+    /// which would copy every page that the job modifies, is omitted. This is the most frequent case.
     fn refuses_before_it_writes(&self) -> bool {
         match self {
-            // What a run is and which keys are in use is all that may be refused, and is found out first. A key that is
-            // named twice is free then, and refused later.
+            // A commit is refused because of a run's revision or a claimed key, and both are checked first. A key that
+            // is claimed twice by the commit itself is refused later.
             Self::Commit(records) => match &records[..] {
                 [] => true,
                 [record] => names_once(&record.rows.claims),
@@ -77,7 +77,7 @@ struct SqliteWriteRequest {
     reply: SqliteWriteReply,
 }
 
-/// The thread, as its customers see it.
+/// The handle of the writing thread.
 #[derive(Debug)]
 pub(super) struct SqliteWriter {
     orders: Option<mpsc::Sender<SqliteWriteRequest>>,
@@ -85,7 +85,7 @@ pub(super) struct SqliteWriter {
 }
 
 impl SqliteWriter {
-    /// Without a guard, nobody commits: whoever only looks at a database replaces tables at the most.
+    /// A writer without a guard is for inspection. It receives no commits and at most replaces tables.
     pub(super) fn start(connection: Connection, guard: Option<FileGuard>) -> Result<Self, StoreError> {
         let (orders, queue) = mpsc::channel(QUEUE);
         let rounds = guard.as_ref().map(FileGuard::go_rounds).transpose()?;
@@ -97,12 +97,12 @@ impl SqliteWriter {
         Ok(Self { orders: Some(orders), thread: Some(thread) })
     }
 
-    /// Nobody writes.
+    /// A writer that refuses all requests.
     pub(super) fn none() -> Self {
         Self { orders: None, thread: None }
     }
 
-    /// Has something written. Whoever stops waiting for the answer does not stop the writing.
+    /// Performs a write. It is performed even if the returned future is dropped.
     pub(super) async fn order(&self, job: SqliteWriteJob) -> Result<CommitReceipt, StoreError> {
         let (reply, answer) = oneshot::channel();
         let orders = self.orders.as_ref().ok_or_else(nobody)?;
@@ -114,7 +114,7 @@ impl SqliteWriter {
 }
 
 impl Drop for SqliteWriter {
-    /// Waits until everything that was ordered is written and the database is closed.
+    /// Waits until all requests are written and the database is closed.
     fn drop(&mut self) {
         self.orders = None;
         if let Some(thread) = self.thread.take() {
@@ -146,7 +146,7 @@ fn serve(
     drop(rounds);
     match guard.map_or(Ok(()), |guard| guard.begin().map(drop)) {
         Ok(()) => connect::close(connection),
-        // What lies there now is not ours to write to, nor is its log.
+        // The files were deleted or replaced, so neither the database nor its log may be written.
         Err(_) => drop(connection),
     }
     if let Some(guard) = guard {
@@ -157,9 +157,10 @@ fn serve(
     }
 }
 
-/// Writes an order and those that come with it, about as many as last time, and says how many they were.
+/// Writes a request and those that arrive with it, about as many as in the last batch. Returns their number.
 ///
-/// Who wants the database closed is answered when it is: no order is taken any more, and those in the queue are the last.
+/// A close request is acknowledged after the database is closed. No further requests are accepted, and those in the
+/// queue are still written.
 fn batch(
     connection: &Connection,
     guard: Option<&FileGuard>,
@@ -192,7 +193,7 @@ fn batch(
                 written.push((reply, last));
             }
             Err(trouble) => {
-                // Half of a job that has no savepoint cannot be undone alone.
+                // A partly performed job without a savepoint can only be undone with the whole transaction.
                 if matches!(trouble, SqliteWriteError::Failed(_)) && job.refuses_before_it_writes() {
                     let _ = connection.execute_batch("ROLLBACK");
                 }
@@ -226,7 +227,7 @@ fn batch(
     count
 }
 
-/// Answers an order that cannot be tried. The database is closed all the same if that is what was ordered.
+/// Refuses a request whose transaction could not begin. A close request is accepted anyway.
 fn refuse(
     order: SqliteWriteRequest,
     error: StoreError,
@@ -241,7 +242,7 @@ fn refuse(
     }
 }
 
-/// The next order, if one comes while others have the processor.
+/// The next request, if one arrives within `OFFERS` yields.
 fn expect_one(queue: &mut mpsc::Receiver<SqliteWriteRequest>) -> Option<SqliteWriteRequest> {
     for _ in 0..OFFERS {
         if let Ok(order) = queue.try_recv() {
@@ -259,7 +260,7 @@ fn begin(connection: &Connection) -> rusqlite::Result<JournalHead> {
     })
 }
 
-/// Does one job or leaves no trace of it; says where the journal then ends.
+/// Performs one job completely or not at all. Returns the new head of the journal.
 fn attempt(
     connection: &Connection,
     job: &SqliteWriteJob,
@@ -274,7 +275,7 @@ fn attempt(
         Ok(last)
     });
     if done.is_err() && !connection.is_autocommit() {
-        // If even this fails, the transaction is in no state to be committed.
+        // If this fails too, the transaction must not be committed.
         let undone = cached(connection, "ROLLBACK TO job").and_then(|()| cached(connection, "RELEASE job"));
         if undone.is_err() {
             let _ = connection.execute_batch("ROLLBACK");
@@ -313,7 +314,7 @@ fn answer_all(written: Vec<(SqliteWriteReply, JournalHead)>, error: impl Fn() ->
     }
 }
 
-/// Nobody may be waiting any more; that is their affair.
+/// Sends a reply. The caller may have stopped waiting, so an error is ignored.
 fn answer(reply: SqliteWriteReply, outcome: Result<CommitReceipt, StoreError>) {
     let _ = reply.send(outcome);
 }

@@ -1,4 +1,4 @@
-//! Where tests put their stores: a new folder or schema each.
+//! Locations of test stores: a new folder or schema for each test.
 
 use std::{
     path::{Path, PathBuf},
@@ -15,7 +15,7 @@ use tempfile::TempDir;
 
 use crate::server::{new_schema, postgres_url};
 
-/// Where stores of this scheme can be opened. A kind that is not known here fails the test.
+/// The provider for this scheme. An unknown scheme fails the test.
 pub(crate) fn of(scheme: &str) -> Box<dyn TestStoreProvider> {
     match scheme {
         "memory" => Box::new(FolderFixtures { prefix: "memory:", keeps: TestStoreDurability::Nothing }),
@@ -66,7 +66,7 @@ struct FolderFixtures {
     keeps: TestStoreDurability,
 }
 
-/// A store in a folder of its own.
+/// A store in a temporary folder.
 struct FolderFixture {
     url: String,
     folder: TempDir,

@@ -1,4 +1,4 @@
-//! What each call asks of which keeper. Answers come later, through the session.
+//! Translates each call into a request to a keeper. The response is handled by the session.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ use crate::error::{TerminalError, TerminalErrorCode};
 use crate::session::{PendingReply, RuntimeSession, SessionId, SessionMeta, reply};
 use crate::shell::ShellProgram;
 
-/// How much of each stream a result carries if nothing is asked for.
+/// Default for the bytes of each stream in a result.
 const MAX_OUTPUT: u64 = 1 << 20;
 
 impl TerminalRuntime {
@@ -58,7 +58,7 @@ impl TerminalRuntime {
             TerminalCall::Output(range) => self.output(ticket, &range),
             TerminalCall::Screen(session) => {
                 self.require_terminal(&session)?;
-                // Nothing is read behind the end, but the answer says where the end is.
+                // Reads nothing, but the response contains the length of the output.
                 let range =
                     JobOutputRange { job: 0, stream: OutputStream::Stdout, offset: u64::MAX, limit: 0 };
                 self.order(&session, KeeperRequest::Read(range), PendingReply::ScreenEnd(ticket))

@@ -1,42 +1,40 @@
-//! What a runtime is told when it begins. Where the values come from is the command line's.
+//! The configuration of a runtime. The command line supplies the values.
 
 use std::path::PathBuf;
 
 use abide_keeper::{launch::KeeperLauncher, protocol::MAX_KEPT_BYTES};
 
-/// What a runtime needs to know; the command line fills it.
+/// The configuration of a runtime.
 #[derive(Debug, Clone)]
 pub struct TerminalConfig {
     /// The directory of keepers.
     pub keepers: PathBuf,
-    /// How a keeper is started.
     pub launcher: KeeperLauncher,
-    /// The environment that sessions begin with.
+    /// The initial environment of sessions.
     pub env: Vec<(String, String)>,
-    /// The directory that sessions begin in.
+    /// The default working directory of sessions.
     pub cwd: String,
-    /// The shell if none is asked for.
+    /// The default shell.
     pub shell: String,
-    /// Whether sessions belong to this process or to the home.
+    /// True if sessions belong to the home and not to this process.
     pub detached: bool,
-    /// The bounds.
     pub limits: TerminalLimits,
 }
 
-/// The bounds of a pool.
+/// The limits of a pool.
 #[derive(Debug, Clone, Copy)]
 pub struct TerminalLimits {
-    /// The most sessions that live at a time.
+    /// Maximum number of living sessions.
     pub max_sessions: usize,
-    /// Output kept on disk per session.
+    /// Output kept on disk for each session, in bytes.
     pub spool_bytes: u64,
-    /// The most that the result of a command carries of each stream.
+    /// Maximum bytes of each stream in a result.
     pub result_bytes: u64,
-    /// An idle session is ended after this long; 0 is never.
+    /// An idle session is ended after this many milliseconds; 0 disables it.
     pub idle_ms: u64,
-    /// An ended session is remembered this long.
+    /// An ended session stays known for this many milliseconds.
     pub remember_ms: u64,
-    /// How often the house is kept: idle, ended and orphaned sessions are looked for.
+    /// Interval of the housekeeping in milliseconds, which handles idle, ended and orphaned sessions.
     pub housekeeping_ms: u64,
 }
 

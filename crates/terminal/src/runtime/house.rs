@@ -1,4 +1,4 @@
-//! Keeping house: finding the sessions of dead runtimes, ending idle ones, forgetting ended ones.
+//! Housekeeping: adopts the sessions of dead runtimes, ends idle ones, and forgets ended ones.
 
 use std::os::fd::OwnedFd;
 
@@ -17,16 +17,16 @@ use crate::call::SessionState;
 use crate::clock::{ticks, unix_micros};
 use crate::session::{PendingReply, RuntimeSession, SessionId, session_places};
 
-/// The most ended sessions that are remembered, however short ago they ended.
+/// Maximum number of ended sessions that stay known, independent of their age.
 const MAX_REMEMBERED: usize = 256;
-/// The number of the timer among those of sessions.
+/// The number of the timer in the poller.
 pub(super) const TIMER: u64 = 0;
-/// How long keepers may take to answer, all together. Nobody else is served meanwhile.
+/// Time limit for the responses of all keepers together, in milliseconds. The runtime is blocked meanwhile.
 const PATIENCE_MS: u64 = 1_000;
 
 impl TerminalRuntime {
-    /// Finds the sessions whose runtime is dead, and clears away those whose keeper is. A keeper that does not answer is
-    /// waited for once and for a moment, and heard later if it answers then.
+    /// Adopts the sessions of dead runtimes, and removes those of dead keepers. A keeper that does not answer is waited
+    /// for once, within the time limit. A later response is handled in a later round.
     pub(super) fn adopt(&mut self) {
         let places = session_places(&self.config.keepers);
         self.asked.retain(|id, _| places.iter().any(|(name, _)| name == id.as_str()));
@@ -60,7 +60,7 @@ impl TerminalRuntime {
             KeeperOwner::Home => false,
             KeeperOwner::Process(process) => !process.is_alive(),
         };
-        // The keeper decides, so of two runtimes that try only one succeeds.
+        // The keeper decides, so only one of two competing runtimes succeeds.
         let owner = self.owner.clone();
         if !orphaned
             || !matches!(keeper.ask(1, KeeperRequest::Own(owner), PATIENCE_MS), Ok(KeeperResponse::Status(_)))
@@ -72,7 +72,8 @@ impl TerminalRuntime {
         session.learn(status);
         if let Some((job, _)) = status.running {
             let act = KeeperRequest::Follow { job, from: [u64::MAX; 2] };
-            let _gone_is_noticed = session.order(act, PendingReply::Inherited);
+            // A lost keeper is detected at the next read.
+            session.order(act, PendingReply::Inherited).ok();
         }
         self.adopted += 1;
         self.register(session);
@@ -91,8 +92,8 @@ impl TerminalRuntime {
             }
             match session.state() {
                 SessionState::Idle if limits.idle_ms > 0 && quiet_ms > limits.idle_ms => {
-                    let _gone_is_noticed =
-                        self.order(&id, KeeperRequest::End { force: false }, PendingReply::Housekeeping);
+                    // A lost keeper is detected at the next read.
+                    self.order(&id, KeeperRequest::End { force: false }, PendingReply::Housekeeping).ok();
                 }
                 SessionState::Terminated if quiet_ms > limits.remember_ms => self.forget(&id),
                 SessionState::Terminated => remembered.push((session.last_activity_at, id)),
@@ -106,27 +107,27 @@ impl TerminalRuntime {
         self.adopt();
     }
 
-    /// Collects an ended session: its keeper goes away, and then its memory.
+    /// Forgets an ended session: first its keeper exits, then the entry is removed.
     pub(super) fn forget(&mut self, id: &SessionId) {
         match self.sessions.get_mut(id) {
             Some(session) if session.keeper.is_some() => {
-                let _gone_is_noticed =
-                    self.order(id, KeeperRequest::End { force: true }, PendingReply::Housekeeping);
+                // A lost keeper is detected at the next read.
+                self.order(id, KeeperRequest::End { force: true }, PendingReply::Housekeeping).ok();
             }
             _ => drop(self.sessions.remove(id)),
         }
     }
 }
 
-/// Kills a keeper that was told to end and does not, with everything below it. It takes seconds, and other sessions are
-/// served meanwhile. Its connection closes with it, which is how the runtime learns that it is gone.
+/// Kills a keeper that does not follow the request to end, with all its descendants. This takes seconds, so it runs on
+/// a thread. The closed connection notifies the runtime.
 fn kill_in_background(place: KeeperDir) {
     let thread = std::thread::Builder::new().name("kill-keeper".to_owned());
-    // Without a thread it is tried again at the next round.
+    // Without a thread it is retried in the next round.
     thread.spawn(move || kill(&place, None)).ok();
 }
 
-/// A timer of its own, because a timeout on every wait would cost every command a timer.
+/// A separate timer, because a timeout on every wait would set a kernel timer for every command.
 pub(super) fn timer(poller: &OwnedFd, period_ms: u64) -> Result<OwnedFd, Errno> {
     let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
     let period_ms = i64::try_from(period_ms.max(1)).unwrap_or(i64::MAX);

@@ -1,4 +1,4 @@
-//! Contents that are kept in memory, and a disk that never fills up.
+//! Content storage in memory, and a disk that never fills up.
 
 use std::{
     collections::BTreeMap,
@@ -14,7 +14,7 @@ use abide_ports::{
     space::DiskSpace,
 };
 
-/// Contents in memory. What they are found by is a digest of the right length, not a SHA-256.
+/// Content storage in memory. The keys have the length of a SHA-256 digest, but are computed by a cheaper hash.
 #[derive(Debug, Default)]
 pub struct ContentsInMemory(Mutex<BTreeMap<(RunId, String), String>>);
 
@@ -36,7 +36,7 @@ impl ContentStore for ContentsInMemory {
     }
 }
 
-/// As much space as anybody could want.
+/// Reports unlimited free disk space.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct UnlimitedSpace;
 

@@ -1,4 +1,4 @@
-//! How an actor is started and what its lines mean.
+//! The adapter of the fake engine: how its processes are started and how their output lines are interpreted.
 
 use abide_domain::{
     effect::LaunchSession,
@@ -15,7 +15,6 @@ use abide_ports::engine::{
     ShutdownMethod, UnsupportedOperation,
 };
 
-/// The engine.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FakeEngine;
 
@@ -78,10 +77,10 @@ impl Engine for FakeEngine {
     }
 }
 
-/// The version of an actor's checkpoints.
+/// The version of the checkpoint format.
 const VERSION: &str = "actor/1";
 
-/// Understands actors.
+/// Interprets the output lines of fake processes.
 #[derive(Debug, Default)]
 struct FakeInterpreter {
     unfinished: Vec<u8>,

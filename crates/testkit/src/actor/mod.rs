@@ -1,14 +1,14 @@
-//! An engine whose processes live inside the test and say what they are told to: for everything that wants the daemon
-//! whole and the world simple. No program is started, nothing is read but lines of plain words.
+//! An engine whose processes are values inside the test and print scripted lines. It serves tests of the whole daemon
+//! that do not depend on a real engine. No program is started, and the output is plain text lines.
 //!
 //! | line | means |
 //! |---|---|
-//! | `session NAME` | its session |
-//! | `progress TEXT` | it gets on |
-//! | `write TEXT` | it wants this on its input, and a line's end |
-//! | `ask TEXT` | its turn ends with a question |
-//! | `done TEXT` | its turn ends |
-//! | `break` | its interpreter panics |
+//! | `session NAME` | reports the session's id |
+//! | `progress TEXT` | reports progress |
+//! | `write TEXT` | requests this text and a line feed on the process's input |
+//! | `ask TEXT` | ends the turn with a question |
+//! | `done TEXT` | ends the turn |
+//! | `break` | makes the interpreter panic |
 
 mod contents;
 mod engine;
@@ -26,7 +26,7 @@ pub use contents::{ContentsInMemory, UnlimitedSpace};
 pub use engine::FakeEngine;
 pub use processes::{FakeLaunch, FakeProcesses};
 
-/// The only engine that there is.
+/// A catalogue that contains only [`FakeEngine`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FakeCatalogue;
 

@@ -1,4 +1,4 @@
-//! Actors on their stage: processes that are values. What each says is its part, and more can be put into its mouth.
+//! Fake processes: values with a scripted output, to which a test can add more.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -19,30 +19,29 @@ use abide_ports::{
     },
 };
 
-/// How an actor ends that did not leave by itself.
+/// The exit status of a fake process that was killed.
 const KILLED: ExitStatus = ExitStatus::Code(137);
 
-/// What a check's command ends with.
+/// The last argument of the command that checks the program's version.
 pub(super) const CHECK: &str = "--version";
 
-/// What an actor is given: the session to go on with, empty for a new one, and its prompt.
+/// The arguments of a fake process's launch.
 #[derive(Clone, Copy, Debug)]
 pub struct FakeLaunch<'a> {
-    /// The session.
+    /// The session to resume; empty for a new one.
     pub session: &'a str,
-    /// The prompt.
     pub prompt: &'a str,
 }
 
 type FakeScript = dyn Fn(FakeLaunch<'_>) -> Vec<ProcessOutput> + Send + Sync;
 type WriteWatcher = dyn Fn(&str, &[u8]) + Send + Sync;
 
-/// All actors, and what they play.
+/// Starts and controls fake processes, and holds the script of their output.
 pub struct FakeProcesses {
     play: Box<FakeScript>,
-    /// Called with whatever an actor is told, once for each key.
+    /// Called once for each idempotency key with the input written to a process.
     watch: Box<WriteWatcher>,
-    /// Called before an actor is ended; the end waits for its return.
+    /// Called before a process is ended; the end waits for its return.
     before_end: Box<dyn Fn() + Send + Sync>,
     stage: Arc<(Mutex<FakeProcessTable>, Condvar)>,
 }
@@ -50,9 +49,9 @@ pub struct FakeProcesses {
 #[derive(Debug, Default)]
 struct FakeProcessTable {
     actors: BTreeMap<String, FakeProcess>,
-    /// Which edition of the program is installed.
+    /// Increases when the installed program is replaced.
     edition: u64,
-    /// How often its version was asked for.
+    /// The number of version checks so far.
     checks: u64,
 }
 
@@ -63,12 +62,12 @@ struct FakeProcess {
 }
 
 impl FakeProcesses {
-    /// Actors who say at once what this gives them.
+    /// Creates processes that print the result of `play` at once.
     pub fn new(play: impl Fn(FakeLaunch<'_>) -> Vec<ProcessOutput> + Send + Sync + 'static) -> Self {
         Self::watched(play, |_, _| ())
     }
 
-    /// The same, and somebody looks on when an actor is told something.
+    /// Like [`FakeProcesses::new`]; also calls `watch` when input is written to a process.
     pub fn watched(
         play: impl Fn(FakeLaunch<'_>) -> Vec<ProcessOutput> + Send + Sync + 'static,
         watch: impl Fn(&str, &[u8]) + Send + Sync + 'static,
@@ -81,13 +80,13 @@ impl FakeProcesses {
         }
     }
 
-    /// The same, and nobody is ended before this has returned.
+    /// Sets a function that is called, and returns, before any process is ended.
     #[must_use]
     pub fn ending_after(self, before_end: impl Fn() + Send + Sync + 'static) -> Self {
         Self { before_end: Box::new(before_end), ..self }
     }
 
-    /// Lets an actor say more.
+    /// Adds output to a running process.
     pub fn says(&self, name: &str, more: ProcessOutput) {
         if let Some(acting) = self.stage().actors.get_mut(name) {
             acting.said.push(more);
@@ -95,12 +94,12 @@ impl FakeProcesses {
         self.stage.1.notify_all();
     }
 
-    /// Installs another edition of the program.
+    /// Replaces the installed program by another version.
     pub fn replace_program(&self) {
         self.stage().edition += 1;
     }
 
-    /// How often the program was examined.
+    /// Returns the number of version checks so far.
     pub fn examined(&self) -> u64 {
         self.stage().checks
     }
@@ -181,7 +180,7 @@ impl Processes for FakeProcesses {
     }
 }
 
-/// Who listens to one actor.
+/// Follows the output of one fake process.
 struct FakeFollow {
     stage: Arc<(Mutex<FakeProcessTable>, Condvar)>,
     name: String,

@@ -1,37 +1,35 @@
-//! What a person can tell of a run when it is over, and whether that is right: exactly what the story says, or, where
-//! processes of the run were killed, what the rules allow then.
+//! The externally visible record of a finished run, and the check of that record against its scenario. The record must
+//! match exactly, or, if processes of the run were killed, be one of the results that the rules allow in that case.
 
 use serde_json::Value;
 
 use super::{keepers::CrashVictim, story::TestScenario};
 
-/// What a person can tell of a run.
+/// The externally visible record of one run.
 #[derive(Clone, Debug, Default)]
 pub struct ScenarioRecord {
-    /// The run.
     pub run_id: String,
-    /// What was answered, by interaction.
+    /// The replies sent, as pairs of interaction id and text.
     pub answers: Vec<(String, String)>,
-    /// How often Abide itself had to ask what to do.
+    /// The number of recovery questions that Abide itself asked.
     pub unknown: u64,
-    /// How often an answer, a message or a stop came too late: the question or the run was over.
+    /// The number of replies, messages and stops that were refused because the question or the run had ended.
     pub stale: u64,
-    /// How often something was sent again.
+    /// The number of repeated requests.
     pub retries: u64,
-    /// Requests that were acknowledged.
+    /// The number of acknowledged requests.
     pub acknowledged: u64,
-    /// The run as it was in the end.
+    /// The run's final state.
     pub run: Value,
-    /// Its questions.
     pub questions: Vec<Value>,
-    /// Its turns.
     pub turns: Vec<Value>,
-    /// What was not as it must be.
+    /// Violations found; empty if the record is correct.
     pub problems: Vec<String>,
 }
 
 impl ScenarioRecord {
-    /// Compares what the daemon and the file say with what must be; `killed` are the run's processes that were killed.
+    /// Compares the daemon's records and the workspace's file with the scenario. `killed` lists the run's processes
+    /// that were killed.
     pub fn judge(&mut self, story: &TestScenario, killed: &[CrashVictim]) {
         if !self.problems.is_empty() {
             return;
@@ -45,7 +43,7 @@ impl ScenarioRecord {
         self.problems.extend(wrong.into_iter().map(|what| format!("{name} ({}): {what}", self.run_id)));
     }
 
-    /// Every acknowledged answer is in the ledger, and none that was not given.
+    /// The ledger contains each acknowledged answer and no other.
     fn answers_are_kept(&self) -> Vec<String> {
         let text = |item: &Value, name: &str| item[name].as_str().unwrap_or_default().to_owned();
         let answered = self.questions.iter().filter(|item| item["reply"].is_string());
@@ -57,7 +55,7 @@ impl ScenarioRecord {
         vec![format!("answered {:?}, but the ledger has {recorded:?}", self.answers)]
     }
 
-    /// No process was killed: everything happened, once, in order.
+    /// No process was killed: each step happened exactly once and in order.
     fn is_exact(&self, story: &TestScenario) -> Vec<String> {
         let mut wrong = vec![];
         if self.status() != story.end {
@@ -76,8 +74,8 @@ impl ScenarioRecord {
         wrong
     }
 
-    /// Processes were killed: nothing happened twice, nothing is missing without a word, and the end is one that the
-    /// rules know (A10, A12, E7, E8).
+    /// Processes were killed: no step happened twice, each missing step was reported, and the final status is one that
+    /// the rules allow (A10, A12, E7, E8).
     fn is_allowed(&self, story: &TestScenario, killed: &[CrashVictim]) -> Vec<String> {
         let mut wrong = vec![];
         let written = story.written();
@@ -120,8 +118,8 @@ impl ScenarioRecord {
     }
 }
 
-/// Whether these are some of the lines, in their order and each at most once. The answer in a line may be another: a
-/// session that was killed before it took an answer takes the next prompt for it.
+/// Whether `written` is a subsequence of `lines`, with each line used at most once. The answer in a line may differ: a
+/// session that was killed before it read an answer takes the next prompt as the answer.
 fn is_part_of(written: &[String], lines: &[String]) -> bool {
     let name = |line: &str| line.split(' ').next().unwrap_or_default().to_owned();
     let mut rest = lines.iter();
@@ -161,7 +159,7 @@ mod tests {
             account.problems
         };
         assert_eq!(ended(json!([{ "execution_status": "completed" }])).len(), 1);
-        // One lost turn must have been told to the person.
+        // A lost turn must have been reported to the user.
         assert_eq!(ended(json!([{ "execution_status": "recovery_required" }])).len(), 1);
         assert_eq!(ended(json!([{ "execution_status": "failed" }])), [""; 0]);
     }

@@ -1,4 +1,5 @@
-//! A reader of the daemon's events that survives the daemon: it goes on behind the last event that it saw.
+//! A reader of the daemon's event stream that reconnects after a restart and continues after the last event it
+//! received.
 
 use std::{
     io::{self, BufRead},
@@ -14,16 +15,16 @@ use serde_json::Value;
 
 use super::http::TestHttpClient;
 
-/// An event as the reader saw it.
+/// An event as received by the reader.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SeenEvent {
-    /// The `id:` line.
+    /// The value of the `id:` line.
     pub id: u64,
-    /// The `data:` line.
+    /// The value of the `data:` line, parsed.
     pub event: Value,
 }
 
-/// A reader on a thread of its own.
+/// Reads events on a thread of its own.
 #[derive(Debug)]
 pub struct EventReader {
     shared: Arc<EventReaderState>,
@@ -38,14 +39,14 @@ struct EventReaderState {
     reconnections: Mutex<u64>,
 }
 
-/// How long to wait before a daemon that is away is asked again.
+/// The pause before a reconnection.
 const PAUSE: Duration = Duration::from_millis(20);
-/// How long to wait for events at the most.
+/// The timeouts of [`EventReader::wait_beyond`] and [`EventReader::wait_shortly_beyond`].
 const PATIENCE: Duration = Duration::from_secs(120);
 const SHORTLY: Duration = Duration::from_millis(100);
 
 impl EventReader {
-    /// Reads from the first event on, from whoever `client` finds.
+    /// Reads from the first event on. `client` is called for each connection, so that it can find the current daemon.
     pub fn open(path: &str, client: impl Fn() -> io::Result<TestHttpClient> + Send + 'static) -> Self {
         let shared = Arc::new(EventReaderState::default());
         let (reader, path) = (shared.clone(), path.to_owned());
@@ -53,31 +54,31 @@ impl EventReader {
         Self { shared, thread: Some(thread) }
     }
 
-    /// Everything that was seen.
+    /// Returns the events received so far.
     pub fn seen(&self) -> Vec<SeenEvent> {
         self.shared.seen().clone()
     }
 
-    /// How often it had to begin again.
+    /// Returns the number of reconnections.
     pub fn reconnections(&self) -> u64 {
         *self.shared.reconnections.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until more than so many events were seen; false if that takes too long.
+    /// Waits until more than `count` events were received; returns false after a timeout of 120 s.
     pub fn wait_beyond(&self, count: usize) -> bool {
         let seen = self.shared.seen();
         let waited = self.shared.more.wait_timeout_while(seen, PATIENCE, |seen| seen.len() <= count);
         waited.is_ok_and(|(_, timeout)| !timeout.timed_out())
     }
 
-    /// The same, and not long.
+    /// Like [`EventReader::wait_beyond`] with a timeout of 100 ms.
     pub fn wait_shortly_beyond(&self, count: usize) -> bool {
         let seen = self.shared.seen();
         let waited = self.shared.more.wait_timeout_while(seen, SHORTLY, |seen| seen.len() <= count);
         waited.is_ok_and(|(_, timeout)| !timeout.timed_out())
     }
 
-    /// Waits until this event was seen; false if that takes too long.
+    /// Waits until the event with this id was received; returns false after a timeout.
     pub fn wait_for(&self, id: u64) -> bool {
         let reached = |seen: &mut Vec<SeenEvent>| seen.last().is_none_or(|last| last.id < id);
         let waited = self.shared.more.wait_timeout_while(self.shared.seen(), PATIENCE, reached);
@@ -86,18 +87,20 @@ impl EventReader {
 }
 
 impl EventReader {
-    /// Ends the reader. Its daemon must be gone, or something must happen, for it to notice.
+    /// Stops the reader and joins its thread. The thread notices the request at the next event or when the daemon is
+    /// gone.
     pub fn stop(&mut self) {
         self.shared.stop.store(true, Ordering::Release);
         if let Some(thread) = self.thread.take() {
-            let _it_has_nothing_to_tell = thread.join();
+            // The thread returns no value.
+            thread.join().ok();
         }
     }
 }
 
 impl Drop for EventReader {
     fn drop(&mut self) {
-        // Not waited for: a reader that hears nothing sits there until its connection ends.
+        // The thread is not joined: without events it blocks until its connection ends.
         self.shared.stop.store(true, Ordering::Release);
     }
 }
@@ -113,7 +116,8 @@ impl EventReaderState {
 
     fn read_on(&self, path: &str, client: impl Fn() -> io::Result<TestHttpClient>) {
         while !self.stopped() {
-            let _the_daemon_is_away = client().and_then(|client| self.read(path, &client));
+            // The daemon may be down. The next connection continues after the last event.
+            client().and_then(|client| self.read(path, &client)).ok();
             *self.reconnections.lock().unwrap_or_else(PoisonError::into_inner) += 1;
             pause(PAUSE);
         }
@@ -133,7 +137,7 @@ impl EventReaderState {
                 return Ok(());
             }
             if !line.ends_with('\n') {
-                // Cut off in the middle: whatever it was, it comes again.
+                // The event is truncated. The daemon sends it again after the reconnection.
                 return Ok(());
             }
             let text = line.trim_end();

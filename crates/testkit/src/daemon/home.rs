@@ -1,4 +1,4 @@
-//! A home for a daemon, and everything that can be seen of it from outside: its files, its processes, its address.
+//! A temporary home directory for a daemon, and everything observable of it from outside: files, processes and address.
 
 use std::{
     fs, io,
@@ -15,7 +15,7 @@ use super::{
     process::{TestDaemon, signal},
 };
 
-/// A home of its own, which goes with everything in it when it is dropped.
+/// A temporary home directory. When it is dropped, its processes are killed and its files deleted.
 #[derive(Debug)]
 pub struct TestHome {
     folder: TempDir,
@@ -23,69 +23,64 @@ pub struct TestHome {
     env: Vec<(String, String)>,
 }
 
-/// How an `abide` command ended.
+/// The result of an `abide` command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TestCommandOutput {
-    /// Its exit code.
     pub code: Option<i32>,
-    /// What it printed.
     pub stdout: String,
-    /// What it said besides.
     pub stderr: String,
 }
 
 /// A process that belongs to a home.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HomeProcess {
-    /// Its number.
     pub pid: u32,
-    /// How it was started.
+    /// The command line.
     pub command: String,
 }
 
 impl TestHome {
-    /// An empty home for the daemon of that program.
+    /// Creates an empty home for the daemon at `program`.
     pub fn new(program: &Path) -> Self {
         let folder = tempfile::Builder::new().prefix("abide-").tempdir().expect("a folder can be made");
         let program = std::path::absolute(program).expect("the program has a path");
         Self { folder, program, env: vec![] }
     }
 
-    /// With this in the daemon's environment.
+    /// Adds a variable to the daemon's environment.
     #[must_use]
     pub fn with(mut self, name: &str, value: &str) -> Self {
         self.env.push((name.to_owned(), value.to_owned()));
         self
     }
 
-    /// From now on another program is the daemon.
+    /// Uses another daemon binary for later starts and commands.
     pub fn replace_program(&mut self, program: &Path) {
         self.program = std::path::absolute(program).expect("the program has a path");
     }
 
-    /// Its directory.
     pub fn path(&self) -> &Path {
         self.folder.path()
     }
 
-    /// A directory in which a run can work.
+    /// Creates and returns a directory in which a run can work.
     pub fn workspace(&self, name: &str) -> PathBuf {
         let path = self.path().join("work").join(name);
         fs::create_dir_all(&path).expect("the home can be written");
         path
     }
 
-    /// Starts the daemon and waits until it is ready or over.
+    /// Starts the daemon and waits until it is ready or has exited.
     pub fn start(&self) -> TestDaemon {
         self.start_with(&[])
     }
 
-    /// Starts the daemon and does not wait for it.
+    /// Starts the daemon without waiting for it.
     pub fn start_unseen(&self) -> TestDaemon {
         TestDaemon::unseen(self.spawn(&[]))
     }
 
-    /// Starts it with more in its environment.
+    /// Like [`TestHome::start`], with additional environment variables.
     pub fn start_with(&self, env: &[(&str, &str)]) -> TestDaemon {
         TestDaemon::new(self.spawn(env))
     }
@@ -99,7 +94,7 @@ impl TestHome {
         command.spawn().expect("the daemon's program can be started")
     }
 
-    /// Runs an `abide` command in this home to its end.
+    /// Runs an `abide` command in this home and waits for its exit.
     pub fn run(&self, arguments: &[&str]) -> TestCommandOutput {
         let output = self.command().args(arguments).stdin(Stdio::null()).output();
         let output = output.expect("the program can be started");
@@ -121,25 +116,25 @@ impl TestHome {
         command
     }
 
-    /// Whoever asks the daemon that was last here; an error if there has been none.
+    /// Returns a client of the last daemon started here; fails if there has been none.
     pub fn client(&self) -> io::Result<TestHttpClient> {
         client_of(self.path())
     }
 
-    /// The same for somebody who may outlive this home, and must not keep it.
+    /// Like [`TestHome::client`], as a function that does not borrow the home and may outlive it.
     pub fn finder(&self) -> impl Fn() -> io::Result<TestHttpClient> + Send + 'static {
         let path = self.path().to_owned();
         move || client_of(&path)
     }
 
-    /// What its daemons complained about, the last of it.
+    /// Returns the last lines that the daemons wrote to standard error.
     pub fn complaints(&self) -> String {
         let text = fs::read_to_string(self.log()).unwrap_or_default();
         let lines: Vec<_> = text.lines().rev().take(20).collect();
         lines.into_iter().rev().collect::<Vec<_>>().join("\n")
     }
 
-    /// Everything that its daemons wrote to standard error, which is their log in the foreground.
+    /// Returns everything that the daemons wrote to standard error, which is their log in the foreground.
     pub fn log_text(&self) -> String {
         fs::read_to_string(self.log()).unwrap_or_default()
     }
@@ -148,7 +143,7 @@ impl TestHome {
         self.path().join("stderr.log")
     }
 
-    /// The names of the keepers that are here.
+    /// Returns the names of the keepers in this home.
     pub fn keepers(&self) -> Vec<String> {
         let keepers = self.path().join("keepers");
         let mut names = names_in(&keepers);
@@ -158,12 +153,12 @@ impl TestHome {
         names
     }
 
-    /// The folder of the keeper of a run's attempt.
+    /// Returns the keeper directory of a run's attempt.
     pub fn place_of(&self, run: &str, attempt: u32) -> PathBuf {
         self.path().join("keepers/runs").join(format!("{run}-{attempt}"))
     }
 
-    /// The keeper of a run's attempt, if it lives: it works where it lies.
+    /// Returns the keeper of a run's attempt if it is alive. It is found by its working directory.
     pub fn keeper_of(&self, run: &str, attempt: u32) -> Option<HomeProcess> {
         let place = self.place_of(run, attempt);
         let works =
@@ -171,17 +166,16 @@ impl TestHome {
         self.processes().into_iter().find(|left| left.command.contains("__keeper") && works(left))
     }
 
-    /// Sends a signal, named as by `kill`, to a process of this home.
+    /// Sends a signal to a process of this home. `name` is a signal name of `kill(1)`.
     pub fn signal(&self, process: &HomeProcess, name: &str) {
         signal(process.pid, name);
     }
 
-    /// Kills a process of this home.
     pub fn kill(&self, process: &HomeProcess) {
         signal(process.pid, "KILL");
     }
 
-    /// All processes that live in this home: its name stands in their environment, or they work in it.
+    /// Returns all processes of this home: those with its path in `ABIDE_HOME`, or with their working directory in it.
     pub fn processes(&self) -> Vec<HomeProcess> {
         let mark = format!("ABIDE_HOME={}", self.path().display());
         let Ok(entries) = fs::read_dir("/proc") else { return vec![] };
@@ -189,11 +183,11 @@ impl TestHome {
         pids.filter_map(|pid| {
             let environment = fs::read(format!("/proc/{pid}/environ")).ok()?;
             let named = environment.split(|byte| *byte == 0).any(|variable| variable == mark.as_bytes());
-            // Keepers have next to no environment, and work where they lie.
+            // Keepers have an almost empty environment. Their working directory is their own directory.
             let works = fs::read_link(format!("/proc/{pid}/cwd"));
             let ours = named || works.is_ok_and(|works| works.starts_with(self.path()));
             let command = fs::read(format!("/proc/{pid}/cmdline")).ok().filter(|_| ours)?;
-            // What is dead and not yet reaped has no command line any more.
+            // A zombie process has no command line.
             let command = String::from_utf8_lossy(&command).replace('\0', " ").trim().to_owned();
             (!command.is_empty()).then_some(HomeProcess { pid, command })
         })
@@ -211,17 +205,17 @@ impl Drop for TestHome {
             for left in processes {
                 signal(left.pid, "KILL");
             }
-            // Who still dies may still write, and then the folder could not be removed.
+            // A dying process may still write a file, and removing the folder would then fail.
             pause(PAUSE);
         }
     }
 }
 
-/// How often, and after what time, it is looked whether the processes of a home are gone.
+/// The number of checks, and the pause between them, while waiting for the processes of a home to exit.
 const LOOKS: usize = 200;
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// The names of the folders in one.
+/// Returns the names of a folder's subfolders.
 fn names_in(folder: &Path) -> Vec<String> {
     let entries = fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok);
     let folders = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));

@@ -1,6 +1,6 @@
-//! A blocking HTTP client of a few lines: one request on each connection, JSON in and out.
+//! A minimal blocking HTTP client: one request per connection, JSON bodies.
 //!
-//! It speaks HTTP/1.0, so that every answer, an endless one too, is simply what comes until the connection ends.
+//! It uses HTTP/1.0, so that each response, including an endless stream, is delimited by the end of the connection.
 
 use std::{
     io::{self, BufRead, BufReader, Read, Write},
@@ -10,44 +10,38 @@ use std::{
 
 use serde_json::Value;
 
-/// Where to ask, and the secret to show.
+/// The daemon's address and the access token.
 #[derive(Clone, Debug)]
 pub struct TestHttpClient {
-    /// Where the daemon listens.
     pub address: SocketAddr,
-    /// The home's token.
     pub token: String,
 }
 
-/// What the daemon answered.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TestHttpResponse {
-    /// The HTTP status.
     pub status: u16,
-    /// The body; a text if it is no JSON.
+    /// The body as JSON, or as a JSON string if it is not JSON.
     pub body: Value,
 }
 
-/// How long an answer may take: longer than anything on a busy machine.
+/// The timeout of a request; longer than a busy machine needs.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 impl TestHttpClient {
-    /// Asks for something.
     pub fn get(&self, path: &str) -> io::Result<TestHttpResponse> {
         self.request("GET", path, &[("Accept", "application/json")], None)
     }
 
-    /// Wants something done.
     pub fn post(&self, path: &str, body: &Value) -> io::Result<TestHttpResponse> {
         self.request("POST", path, &[], Some(body))
     }
 
-    /// The same under a key, so that asking again does no harm.
+    /// Sends a POST request with an idempotency key, so that it can be repeated.
     pub fn post_once(&self, path: &str, key: &str, body: &Value) -> io::Result<TestHttpResponse> {
         self.request("POST", path, &[("Idempotency-Key", key)], Some(body))
     }
 
-    /// Begins to read an answer that does not end.
+    /// Opens a response stream that does not end.
     pub fn stream(&self, path: &str, headers: &[(&str, &str)]) -> io::Result<(u16, BufReader<TcpStream>)> {
         let mut connection = TcpStream::connect_timeout(&self.address, PATIENCE)?;
         connection.set_read_timeout(Some(PATIENCE))?;
@@ -111,7 +105,7 @@ fn head(reader: &mut impl BufRead) -> io::Result<u16> {
 }
 
 impl TestHttpResponse {
-    /// A member of the body, by its pointer such as `/items/0/run_id`, as text; empty if there is none.
+    /// Returns the string at a JSON pointer such as `/items/0/run_id`; empty if there is none.
     pub fn text(&self, pointer: &str) -> &str {
         self.body.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
     }

@@ -1,4 +1,4 @@
-//! The keepers of a home and what each holds, seen from outside, so that a test can kill them.
+//! The keepers of a home and their child processes, as seen from outside, so that a test can kill them.
 
 use std::{fs, path::Path};
 
@@ -7,39 +7,37 @@ use super::{
     process::signal,
 };
 
-/// A living keeper of a run's attempt.
+/// A live keeper of a run's attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LiveKeeper {
-    /// The run.
     pub run_id: String,
-    /// The keeper's process.
     pub keeper: HomeProcess,
-    /// The processes that it has started.
+    /// The process ids of its children.
     pub children: Vec<u32>,
 }
 
-/// Whom a crash takes besides or instead of the daemon.
+/// A process that a crash test kills in addition to, or instead of, the daemon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum CrashVictim {
-    /// A keeper, with or without its child: nothing can record how the child ended.
+    /// A keeper, with or without its child. The child's exit status is then not recorded.
     Keeper,
-    /// A child alone: its keeper records its end.
+    /// A child alone. Its keeper records the exit status.
     Child,
 }
 
 impl LiveKeeper {
-    /// Kills the keeper, then what it held: as a power failure would.
+    /// Kills the keeper and then its children, as a power failure would.
     pub fn kill_whole(&self) {
         signal(self.keeper.pid, "KILL");
         self.kill_children();
     }
 
-    /// Kills the keeper and leaves what it held to itself.
+    /// Kills the keeper and leaves its children running.
     pub fn kill_keeper(&self) {
         signal(self.keeper.pid, "KILL");
     }
 
-    /// Kills what it holds.
+    /// Kills the children.
     pub fn kill_children(&self) {
         for child in &self.children {
             signal(*child, "KILL");
@@ -48,7 +46,7 @@ impl LiveKeeper {
 }
 
 impl TestHome {
-    /// Every living keeper that holds a run's process.
+    /// Returns each live keeper of a run's process.
     pub fn held(&self) -> Vec<LiveKeeper> {
         let processes = self.processes();
         let keepers = processes.iter().filter(|left| left.command.contains("__keeper"));
@@ -64,7 +62,7 @@ impl TestHome {
     }
 }
 
-/// The run to which a keeper's folder belongs: it is named after the run and the attempt.
+/// Returns the run of a keeper directory. The directory is named after the run and the attempt.
 pub fn run_of(place: &Path) -> Option<String> {
     let name = place.file_name()?.to_str()?;
     let (run, attempt) = name.rsplit_once('-')?;

@@ -1,8 +1,8 @@
-//! The real daemon in a home of its own, for whoever tests it from outside: started, killed, started again, asked over
-//! HTTP and listened to.
+//! The real daemon in a temporary home, for tests from outside: starts, kills and restarts it, sends HTTP requests and
+//! reads its events.
 //!
-//! Nothing of the daemon is linked in; what is known of it is its command line, its home and its routes. Every wait is for
-//! an event and has a bound, so that a hang is a failure with a name.
+//! No code of the daemon is linked. The harness uses only the command line, the home directory and the HTTP routes.
+//! Each wait is for an event and has a timeout, so that a hang becomes a failure with a message.
 
 mod account;
 mod feed;

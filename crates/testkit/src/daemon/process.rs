@@ -1,4 +1,4 @@
-//! One daemon process, from its start to its death.
+//! One daemon process, from its start to its exit.
 
 use std::{
     io::{BufRead, BufReader},
@@ -6,26 +6,26 @@ use std::{
     process::{Child, ChildStdout},
 };
 
-/// A daemon that was started.
+/// A daemon process that a test started.
 #[derive(Debug)]
 pub struct TestDaemon {
     child: Child,
-    /// Held open: a daemon that cannot print is another story.
+    /// Held open, because writes of the daemon would otherwise fail with a broken pipe.
     _stdout: BufReader<ChildStdout>,
     ready: bool,
 }
 
-/// How a daemon died.
+/// How a daemon exited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DaemonExit {
-    /// Of SIGKILL.
+    /// By SIGKILL.
     Killed,
-    /// By itself, with this code.
+    /// With this exit code.
     Exited(Option<i32>),
 }
 
 impl TestDaemon {
-    /// Waits until the daemon says where it is, or is over.
+    /// Waits until the daemon prints its address or exits.
     pub(super) fn new(mut child: Child) -> Self {
         let stdout = child.stdout.take().expect("its output goes to a pipe");
         let mut stdout = BufReader::new(stdout);
@@ -34,45 +34,45 @@ impl TestDaemon {
         Self { child, _stdout: stdout, ready }
     }
 
-    /// Does not wait for anything.
+    /// Does not wait for the daemon.
     pub(super) fn unseen(mut child: Child) -> Self {
         let stdout = child.stdout.take().expect("its output goes to a pipe");
         Self { child, _stdout: BufReader::new(stdout), ready: false }
     }
 
-    /// Whether it got as far as to say that it is ready.
+    /// Whether the daemon printed its address.
     pub fn is_ready(&self) -> bool {
         self.ready
     }
 
-    /// Its process.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// How it died, if it did.
+    /// Returns how the daemon exited, or `None` while it runs.
     pub fn death(&mut self) -> Option<DaemonExit> {
         self.child.try_wait().ok().flatten().map(death)
     }
 
-    /// Kills it as a power failure would, and waits until it is gone.
+    /// Kills the daemon with SIGKILL and waits for its exit.
     pub fn kill(mut self) -> DaemonExit {
-        let _it_may_be_dead_already = self.child.kill();
+        // The daemon may have exited.
+        self.child.kill().ok();
         self.wait()
     }
 
-    /// Asks it to go and leave everything to the keepers.
+    /// Sends SIGTERM, which leaves running turns to the keepers, and waits for the exit.
     pub fn terminate(self) -> DaemonExit {
         signal(self.child.id(), "TERM");
         self.wait()
     }
 
-    /// Sends it a signal, named as by `kill`.
+    /// Sends a signal. `name` is a signal name of `kill(1)`.
     pub fn signal(&self, name: &str) {
         signal(self.child.id(), name);
     }
 
-    /// Waits until it is gone by itself.
+    /// Waits until the daemon exits.
     pub fn wait(mut self) -> DaemonExit {
         self.child.wait().map_or(DaemonExit::Exited(None), death)
     }
@@ -84,10 +84,12 @@ impl TestDaemon {
     reason = "tests from outside start programs, and kill(1) needs no unsafe code"
 )]
 pub(super) fn signal(pid: u32, name: &str) {
-    let _it_may_be_gone = std::process::Command::new("kill")
+    // The process may have exited.
+    std::process::Command::new("kill")
         .args([format!("-{name}"), pid.to_string()])
         .stderr(std::process::Stdio::null())
-        .status();
+        .status()
+        .ok();
 }
 
 fn death(status: std::process::ExitStatus) -> DaemonExit {

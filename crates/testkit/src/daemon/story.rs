@@ -1,8 +1,8 @@
-//! The life of one run as a person lives it from outside: they create it, answer what it asks, send it messages, and
-//! see it end. Whatever is not acknowledged is sent again under the same key, also to the next daemon.
+//! Plays a scenario of one run through the HTTP API: creates the run, answers its questions, sends messages and waits
+//! for its end. Requests that were not acknowledged are repeated with the same idempotency key, also to the next
+//! daemon.
 //!
-//! Its workspace holds a file to which the run's orders append lines, so that what was done, and how often, is seen by
-//! looking.
+//! The run appends lines to a file in its workspace. The file shows which steps happened, and how often.
 
 use std::{io, path::PathBuf, time::Duration};
 
@@ -14,41 +14,36 @@ use super::{
     http::{TestHttpClient, TestHttpResponse},
 };
 
-/// What a run is told, and what must have come of it at the end.
+/// The instructions for a run, and the expected result.
 #[derive(Clone, Debug)]
 pub struct TestScenario {
-    /// The key under which it is created, and the name of its workspace.
+    /// The idempotency key of the creation, and the name of the workspace.
     pub name: String,
-    /// Its engine.
     pub engine: String,
     /// `auto`, `interactive` or `chat`.
     pub mode: String,
-    /// Its first prompt.
+    /// The first prompt.
     pub prompt: String,
-    /// What is said to it afterwards; a chat is ended by its person after the last answer.
+    /// Messages sent after the first prompt. A chat is ended by the player after the last answer.
     pub messages: Vec<String>,
-    /// Its options.
     pub options: Value,
-    /// Where it works.
     pub workspace: PathBuf,
-    /// The lines that `FILE` holds in the end.
+    /// The expected lines of `FILE` at the end.
     pub lines: Vec<String>,
-    /// How many questions it asks.
+    /// The expected number of questions.
     pub questions: usize,
-    /// The status in which it ends.
+    /// The expected final status.
     pub end: String,
 }
 
-/// How often something is tried before it is called hopeless, and how long is waited in between.
+/// The number of tries for each request, and the pause between them.
 #[derive(Clone, Copy, Debug)]
 pub struct RetryLimits {
-    /// How often.
     pub tries: u64,
-    /// How long.
     pub pause: Duration,
 }
 
-/// Someone who lives a story.
+/// Plays scenarios against the daemon that `client` finds.
 #[derive(Debug)]
 pub struct ScenarioPlayer<F> {
     client: F,
@@ -59,7 +54,7 @@ pub struct ScenarioPlayer<F> {
 const FILE: &str = "log";
 
 impl TestScenario {
-    /// A story in which nothing is asked yet.
+    /// Creates a scenario without steps.
     pub fn new(name: &str, engine: &str, workspace: PathBuf) -> Self {
         Self {
             name: name.to_owned(),
@@ -75,7 +70,7 @@ impl TestScenario {
         }
     }
 
-    /// It appends a line.
+    /// Adds a step that appends a line.
     #[must_use]
     pub fn appends(mut self) -> Self {
         let line = format!("{}-{}", self.name, self.lines.len() + 1);
@@ -84,13 +79,13 @@ impl TestScenario {
         self
     }
 
-    /// It ends its turn with a question, and appends the answer.
+    /// Adds a step that ends the turn with a question, and appends the answer.
     #[must_use]
     pub fn asks(self, question: &str) -> Self {
         self.wants_to_know(&format!("ask open_text {question}"), question)
     }
 
-    /// It asks for an approval inside its turn, and appends the answer.
+    /// Adds a step that asks for an approval within the turn, and appends the answer.
     #[must_use]
     pub fn waits_at_gate(self, question: &str) -> Self {
         self.wants_to_know(&format!("gate {question}"), question)
@@ -106,14 +101,14 @@ impl TestScenario {
         self
     }
 
-    /// It is told any other order.
+    /// Adds any other instruction for the parrot.
     #[must_use]
     pub fn obeys(mut self, order: &str) -> Self {
         self.tell(order);
         self
     }
 
-    /// It is a chat, and what follows is said in a new message.
+    /// Makes the run a chat, and sends the following steps in a new message.
     #[must_use]
     pub fn then_hears(mut self) -> Self {
         "chat".clone_into(&mut self.mode);
@@ -122,7 +117,6 @@ impl TestScenario {
         self
     }
 
-    /// It is a run of this mode.
     #[must_use]
     pub fn in_mode(mut self, mode: &str) -> Self {
         mode.clone_into(&mut self.mode);
@@ -137,7 +131,7 @@ impl TestScenario {
         text.push_str(order);
     }
 
-    /// The request that creates it.
+    /// Returns the request body that creates the run.
     pub fn request(&self) -> Value {
         json!({
             "engine": self.engine,
@@ -148,39 +142,39 @@ impl TestScenario {
         })
     }
 
-    /// What its file holds.
+    /// Returns the lines that were written so far.
     pub fn written(&self) -> Vec<String> {
         let text = std::fs::read_to_string(self.workspace.join(FILE)).unwrap_or_default();
         text.lines().map(str::to_owned).collect()
     }
 }
 
-/// The answer that everybody gives to a question.
-/// It counts at a gate, too, where only a yes or a no does.
+/// Returns the answer given to a question. It begins with "no", so that it is also valid for an approval, which accepts
+/// only yes or no.
 fn answer(question: &str) -> String {
     format!("no,answer-to-{}", question.replace(' ', "-"))
 }
 
-/// What became of a request.
+/// The result of a request.
 enum RequestResult {
     Answered(TestHttpResponse),
     Hopeless,
 }
 
 impl<F: Fn() -> io::Result<TestHttpClient>> ScenarioPlayer<F> {
-    /// Somebody who asks whoever `client` finds.
+    /// Creates a player. `client` is called for each request, so that it can find the current daemon.
     pub fn new(client: F, patience: RetryLimits) -> Self {
         Self { client, patience }
     }
 
-    /// Lives a story to its end, and judges it: none of its processes was killed.
+    /// Plays a scenario to its end and checks the record, provided that none of its processes was killed.
     pub fn live(&self, story: &TestScenario) -> ScenarioRecord {
         let mut account = self.tell(story);
         account.judge(story, &[]);
         account
     }
 
-    /// Lives a story to its end without judging it.
+    /// Plays a scenario to its end without checking the record.
     pub fn tell(&self, story: &TestScenario) -> ScenarioRecord {
         let mut account = ScenarioRecord::default();
         if self.begin(story, &mut account) {
@@ -271,7 +265,7 @@ impl<F: Fn() -> io::Result<TestHttpClient>> ScenarioPlayer<F> {
         }
     }
 
-    /// Looks at everything that there is of the run in the end.
+    /// Reads the final state of the run, its questions and its turns.
     fn look_back(&self, account: &mut ScenarioRecord) {
         let path = format!("/v1/runs/{}", account.run_id);
         let list = |account: &mut ScenarioRecord, what: &str, path: &str| -> Option<Value> {
@@ -287,7 +281,7 @@ impl<F: Fn() -> io::Result<TestHttpClient>> ScenarioPlayer<F> {
         account.turns = list(account, "turns", &format!("{path}/turns")).map(items).unwrap_or_default();
     }
 
-    /// Asks until there is an answer. A daemon that is away, not ready or busy is asked again.
+    /// Repeats a request until it is answered. It is repeated while the daemon is unreachable, not ready or busy.
     fn insist(
         &self,
         account: &mut ScenarioRecord,
@@ -314,7 +308,7 @@ impl<F: Fn() -> io::Result<TestHttpClient>> ScenarioPlayer<F> {
     }
 }
 
-/// The question or the run is over.
+/// The status of a request that came after the end of its question or run.
 const TOO_LATE: u16 = 409;
-/// Not now: too many requests, or not ready.
+/// The statuses after which a request is repeated: too many requests, and not ready.
 const AGAIN: &[u16] = &[429, 503];

@@ -1,4 +1,4 @@
-//! What an adapter claims, and what it does when asked for more.
+//! Checks of the abilities that an adapter claims, and of its refusal of the others.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ use abide_ports::engine::{
 
 use super::story::{RecordedProcess, handle};
 
-/// A session id that every engine takes for one.
+/// A session id that every engine accepts.
 const ID: &str = "01a1e0b7-8feb-7f42-a76c-eeeb075097aa";
 
 pub(super) fn what_is_not_claimed_is_refused(engine: &dyn Engine) {
@@ -58,7 +58,7 @@ pub(super) fn what_is_not_claimed_is_refused(engine: &dyn Engine) {
     );
 }
 
-/// What is claimed works: in the recorded stories there is a moment for each such ability, and then it can be used.
+/// Each claimed ability can be used at some point of the recorded processes.
 pub(super) fn what_is_claimed_can_be_used(engine: &dyn Engine, stories: &[RecordedProcess]) {
     let used: BTreeSet<EngineAbility> = stories.iter().flat_map(|story| uses(engine, story)).collect();
     for ability in [EngineAbility::Hold, EngineAbility::Gates, EngineAbility::Steer, EngineAbility::Progress]
@@ -72,7 +72,7 @@ pub(super) fn what_is_claimed_can_be_used(engine: &dyn Engine, stories: &[Record
     }
 }
 
-/// The abilities that could be used while a recorded process ran.
+/// Returns the abilities that could be used while a recorded process ran.
 fn uses(engine: &dyn Engine, story: &RecordedProcess) -> Vec<EngineAbility> {
     let (installation, session) = (engine.installation(), story.session(engine));
     let mut interpreter = engine.interpreter(&story.order(&installation, &session));
@@ -111,7 +111,7 @@ fn says_something(bytes: Result<Vec<u8>, UnsupportedOperation>) -> bool {
     bytes.is_ok_and(|bytes| !bytes.is_empty())
 }
 
-/// Settings that make a difference on turn 1 make the same difference on turn 2 (A4).
+/// Settings that have an effect on turn 1 have the same effect on turn 2 (A4).
 pub(super) fn settings_hold_on_every_turn(engine: &dyn Engine) {
     let (name, installation) = (engine.name(), engine.installation());
     let mut sessions = vec![LaunchSession::New];
@@ -128,7 +128,7 @@ pub(super) fn settings_hold_on_every_turn(engine: &dyn Engine) {
         variants.extend(sandboxes.map(|sandbox| abide_ports::engine::LaunchContext { sandbox, ..plain }));
         variants.push(abide_ports::engine::LaunchContext { model: Some("a-model"), ..plain });
         let seen = variants.iter().map(|order| {
-            // A setting may stand in the command, or be said by the protocol later on.
+            // A setting may be part of the command, or be sent over the protocol later.
             (
                 engine.launch(order).map(|launch| format!("{launch:?}")),
                 format!("{:?}", engine.interpreter(order)),
@@ -157,7 +157,7 @@ pub(super) fn a_missing_program_is_explained(engine: &dyn Engine) {
     assert_eq!(trouble.code, FailureCode::EngineNotFound, "{name}");
     assert!(trouble.message.contains(name), "{name}: the message names the engine: {}", trouble.message);
     assert_eq!(health.version, None, "{name}: a missing program has no version");
-    // Whatever a check shows, judging it is not fatal.
+    // The evaluation of a version check never panics.
     let empty = ProbeResult::Ran { code: Some(0), stdout: String::new(), stderr: String::new() };
     let failing = ProbeResult::Ran { code: Some(1), stdout: String::new(), stderr: "no".to_owned() };
     let unavailable = ProbeResult::Unavailable { reason: "no memory".to_owned() };

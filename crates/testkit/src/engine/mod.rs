@@ -1,6 +1,6 @@
-//! The suite that every engine adapter must pass, on bytes that real programs printed.
+//! The conformance suite for engine adapters. It uses recorded output of real programs.
 //!
-//! A test walks the registry and gives each engine its [`RecordedProcess`]s. Nothing here knows an engine by its name.
+//! A test iterates over the registry and passes each engine its [`RecordedProcess`]s. No engine is named here.
 
 mod claims;
 mod story;
@@ -13,7 +13,7 @@ use abide_ports::engine::{Engine, EngineFact, FactKind};
 
 pub use story::{RecordedProcess, told};
 
-/// Checks everything that the contract says. Panics with the claim that is broken.
+/// Checks all requirements of the contract. Panics with a message that names the violated one.
 pub fn check(engine: &dyn Engine, stories: &[RecordedProcess]) {
     claims::what_is_not_claimed_is_refused(engine);
     claims::what_is_claimed_can_be_used(engine, stories);
@@ -32,7 +32,7 @@ pub fn check(engine: &dyn Engine, stories: &[RecordedProcess]) {
     }
 }
 
-/// What must hold for everything that a process ever said.
+/// Checks the rules that hold for the facts of any process.
 pub(crate) fn sound(facts: &[EngineFact], story: &str) {
     let mut ended = BTreeSet::new();
     let mut has_session = false;

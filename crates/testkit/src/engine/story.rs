@@ -1,4 +1,4 @@
-//! A recorded process: how it was started, what it printed, how it went.
+//! A recorded process: its start, its output and its exit.
 
 use std::{collections::BTreeMap, fmt::Write as _};
 
@@ -13,29 +13,23 @@ use abide_ports::engine::{
     ReaderCheckpoint,
 };
 
-/// A recorded process.
 #[derive(Clone, Debug)]
 pub struct RecordedProcess {
-    /// What it shows.
+    /// The name of the recorded scenario.
     pub name: String,
-    /// Its standard output.
     pub stdout: Vec<u8>,
-    /// Its standard error.
     pub stderr: Vec<u8>,
-    /// How it went.
     pub exit: ExitStatus,
-    /// Who made it go.
     pub cause: ExitCause,
-    /// The way of waiting that it was started for.
+    /// The profile kind that the process was started for.
     pub kind: ProfileKind,
-    /// The session id that it was told to resume.
+    /// The id of the resumed session; `None` for a new session.
     pub resumes: Option<String>,
-    /// The mode that it was started in.
     pub mode: ExecutionMode,
 }
 
 impl RecordedProcess {
-    /// A process that printed this and left with 0.
+    /// Creates a process that printed `stdout` and exited with code 0.
     pub fn new(name: &str, stdout: &[u8]) -> Self {
         Self {
             name: name.to_owned(),
@@ -49,9 +43,9 @@ impl RecordedProcess {
         }
     }
 
-    /// The same with what its notes say: lines of `key value`, with the keys `exit` (a code or `unseen`), `cause`
-    /// (`itself`, `dismissed`, `interrupted`), `kind` (`resumable`, `sticky_process`), `resumes` (a session id) and
-    /// `mode` (`auto`, `interactive`, `chat`).
+    /// Applies notes: lines of `key value` with the keys `exit` (a code or `unseen`), `cause` (`itself`, `dismissed`,
+    /// `interrupted`), `kind` (`resumable`, `sticky_process`), `resumes` (a session id) and `mode` (`auto`,
+    /// `interactive`, `chat`).
     #[must_use]
     pub fn noted(mut self, notes: &str) -> Self {
         let known: BTreeMap<&str, &str> = notes.lines().filter_map(|line| line.split_once(' ')).collect();
@@ -76,12 +70,12 @@ impl RecordedProcess {
         self
     }
 
-    /// Everything that the process says, told to a new interpreter in one piece.
+    /// Feeds the whole output to a new interpreter in one piece and returns the facts.
     pub fn play(&self, engine: &dyn Engine) -> Vec<EngineFact> {
         self.play_in_pieces(engine, usize::MAX)
     }
 
-    /// The same in pieces of this size.
+    /// Like [`RecordedProcess::play`], in pieces of `size` bytes.
     pub(crate) fn play_in_pieces(&self, engine: &dyn Engine, size: usize) -> Vec<EngineFact> {
         let (installation, session) = (engine.installation(), self.session(engine));
         let mut interpreter = engine.interpreter(&self.order(&installation, &session));
@@ -95,7 +89,8 @@ impl RecordedProcess {
         facts
     }
 
-    /// The same by two interpreters: one that is fed up to this byte, and one that goes on from its checkpoint.
+    /// Like [`RecordedProcess::play`], with two interpreters: the first reads up to byte `at`, the second continues
+    /// from its checkpoint.
     pub(crate) fn play_restored(&self, engine: &dyn Engine, at: usize) -> Vec<EngineFact> {
         let (installation, session) = (engine.installation(), self.session(engine));
         let order = self.order(&installation, &session);
@@ -146,7 +141,7 @@ impl RecordedProcess {
     }
 }
 
-/// A handle of that engine.
+/// Returns a session handle of the engine.
 pub(crate) fn handle(engine: &dyn Engine, id: &str) -> EngineSessionHandle {
     EngineSessionHandle {
         engine: engine.name().to_owned(),
@@ -156,7 +151,7 @@ pub(crate) fn handle(engine: &dyn Engine, id: &str) -> EngineSessionHandle {
     }
 }
 
-/// What was said, one fact a line, for snapshots and people.
+/// Formats facts for snapshots, one per line.
 pub fn told(facts: &[EngineFact]) -> String {
     let mut told = String::new();
     for EngineFact { at, what } in facts {
@@ -173,7 +168,8 @@ pub fn told(facts: &[EngineFact]) -> String {
             | FactKind::Ended { .. }
             | FactKind::Unknown(_) => format!("{what:?}"),
         };
-        let _never_fails = writeln!(told, "{offset}.{index} {what}");
+        // Writing to a string cannot fail.
+        writeln!(told, "{offset}.{index} {what}").ok();
     }
     told
 }

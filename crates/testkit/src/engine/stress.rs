@@ -1,4 +1,4 @@
-//! Bytes as they come in real life: cut anywhere, unfinished, unknown, huge, broken.
+//! Output as it occurs in practice: split at any byte, truncated, unknown, very large or invalid.
 
 use abide_domain::{engine::ProfileKind, event::TurnOutcome, process::ExitStatus};
 use abide_ports::engine::{Engine, EngineFact, FactKind, OutputFormat};
@@ -16,7 +16,7 @@ pub(super) fn cutting_elsewhere_changes_nothing(
     }
 }
 
-/// A reader that is restored from a checkpoint anywhere says what one says that has read everything.
+/// An interpreter restored from a checkpoint at any byte reports the same facts as one that read the whole output.
 pub(super) fn a_restored_reader_goes_on_as_if_it_had_read_everything(
     engine: &dyn Engine,
     story: &RecordedProcess,
@@ -29,7 +29,7 @@ pub(super) fn a_restored_reader_goes_on_as_if_it_had_read_everything(
     }
 }
 
-/// A process that is killed anywhere in its speech ends its turn once, and not well unless it had finished.
+/// A process that is killed at any byte ends its turn exactly once, and successfully only if it had finished.
 pub(super) fn death_at_any_byte_is_one_end(engine: &dyn Engine, story: &RecordedProcess) {
     let length = story.stdout.len();
     let step = (length / 97).max(1);
@@ -56,7 +56,7 @@ pub(super) fn unknown_lines_are_kept_whole(
     mixed.name = format!("{} among strange lines", story.name);
     let said = mixed.play(engine);
     sound(&said, &mixed.name);
-    // A program that is held speaks a protocol, whatever it prints otherwise.
+    // A sticky process uses a protocol, independently of the format of one-shot output.
     let speech = match story.kind {
         ProfileKind::Resumable => engine.speech(),
         ProfileKind::StickyProcess => OutputFormat::Lines,
@@ -69,7 +69,7 @@ pub(super) fn unknown_lines_are_kept_whole(
         OutputFormat::Lines => {
             assert_eq!(ending(&said), ending(facts), "{}: the end is the same", mixed.name)
         }
-        // The strange lines are part of the answer, so only its kind is the same.
+        // In prose output the unknown lines are part of the answer, so only the kinds of the facts are compared.
         OutputFormat::Prose => {
             let kinds = |facts: &[EngineFact]| -> Vec<_> {
                 let ends = facts.iter().map(|said| {
@@ -107,7 +107,7 @@ pub(super) fn garbage_is_survived_and_is_no_success(engine: &dyn Engine) {
         let size = dice.below(6_000);
         let mut bytes: Vec<u8> = (0..size).map(|_| dice.below(256) as u8).collect();
         if round % 2 == 0 {
-            // Something that begins like a message of a protocol, and is none.
+            // A line that begins like a protocol message but is not valid.
             bytes.splice(
                 0..0,
                 *b"{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":[[[\n{\"type\":\"result\"}\n{\"type\":7}\n",

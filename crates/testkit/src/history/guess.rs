@@ -1,4 +1,4 @@
-//! What might happen to a run next, judging by what it does. A bad guess is refused or absorbed and costs nothing.
+//! Guesses the next event of a run from its state. The domain refuses or ignores an event that does not fit.
 
 use abide_domain::{
     delivery::DeliveryFailure,
@@ -16,7 +16,7 @@ use abide_domain::{
 use super::HistoryGenerator;
 
 impl HistoryGenerator {
-    /// An event that fits the run's state more often than not.
+    /// Returns an event that usually fits the run's state.
     pub(super) fn guess(&mut self, run_id: RunId) -> RunEvent {
         let run = self.runs[&run_id].clone();
         if self.dice.chance(25)
@@ -78,7 +78,7 @@ impl HistoryGenerator {
         }
     }
 
-    /// One of the suggested answers, or anything else.
+    /// Returns one of the suggested answers, or another text.
     fn answer(&mut self, run: &Run) -> String {
         let open = run.interactions.iter().find(|question| question.is_open());
         let suggested: Vec<_> =
@@ -88,7 +88,7 @@ impl HistoryGenerator {
         } else {
             self.dice.pick(&suggested)
         };
-        // An approval takes only a yes or a no.
+        // An approval accepts only yes or no.
         match open.is_some_and(|question| question.is_approval()) {
             true if text.len() % 2 == 0 => "yes".to_owned(),
             true => format!("no, {text}"),
@@ -142,7 +142,7 @@ impl HistoryGenerator {
         RunEvent::ProfileResolved { profile, abilities, handle, command: None }
     }
 
-    /// What failed to start once is likely to fail again.
+    /// A launch that failed once is likely to fail again.
     fn launched(&mut self, attempt: Attempt, run: &Run) -> RunEvent {
         let tries = run.turns.last().map_or(0, |turn| turn.attempts.len());
         if self.dice.chance(if tries > 1 { 50 } else { 10 }) {
@@ -201,7 +201,7 @@ impl HistoryGenerator {
         }
     }
 
-    /// The deadline passes, and time with it.
+    /// Advances the clock to the run's deadline.
     fn deadline(&mut self, run: &Run) -> RunEvent {
         let Some(deadline) = run.deadline() else { return RunEvent::ConversationSpoke };
         self.now = self.now.max(deadline.at.0);
@@ -209,7 +209,7 @@ impl HistoryGenerator {
     }
 }
 
-/// The turn at work; any other name will do before the first.
+/// Returns the current turn. Before the first turn any id will do.
 fn latest_turn(run: &Run) -> TurnId {
     run.turns.last().map_or(TurnId(IdSeed(0)), |turn| turn.turn_id)
 }

@@ -1,7 +1,7 @@
-//! Random but legal histories: what the domain could have been told, in an order in which it would take it.
+//! Random but valid histories: sequences of events that the domain accepts.
 //!
-//! An author owns some runs and writes about nobody else's, so several authors can write to one store at once.
-//! The same seed tells the same story. What happens is guessed in `guess.rs`; the domain decides what it means.
+//! A generator writes only about its own runs, so several generators can write to one store at once. The same seed
+//! gives the same history. `guess.rs` proposes the events; the domain decides their effect.
 
 mod guess;
 mod words;
@@ -18,10 +18,10 @@ use abide_ports::store::{JournalCommit, RunChange};
 
 use crate::dice::SeededRng;
 
-/// When every history begins.
+/// The start time of each history, in microseconds.
 const BEGINNING: i64 = 1_790_000_000_000_000;
 
-/// Somebody to whom things happen.
+/// Generates a random valid history of several runs.
 #[derive(Clone, Debug)]
 pub struct HistoryGenerator {
     dice: SeededRng,
@@ -29,42 +29,41 @@ pub struct HistoryGenerator {
     now: i64,
     counter: u32,
     runs: BTreeMap<RunId, Run>,
-    /// What must happen next.
+    /// The event that must come next, if the last one demands it.
     next: Option<(RunId, RunEvent)>,
     most_runs: usize,
 }
 
 impl HistoryGenerator {
-    /// The author of this seed. The name keeps the ids of authors on one store apart.
+    /// Creates a generator. `name` keeps the ids of generators on one store apart.
     pub fn new(seed: u64, name: u16) -> Self {
         let dice = SeededRng::new(seed ^ (u64::from(name) << 48));
         Self { dice, name, now: BEGINNING, counter: 0, runs: BTreeMap::new(), next: None, most_runs: 16 }
     }
 
-    /// The same with about so many runs at a time.
+    /// Sets the approximate maximum of runs at a time.
     #[must_use]
     pub fn with_runs(mut self, most: usize) -> Self {
         self.most_runs = most;
         self
     }
 
-    /// The runs as they stand after everything that was written.
+    /// Returns the runs after all changes so far.
     pub fn runs(&self) -> &BTreeMap<RunId, Run> {
         &self.runs
     }
 
-    /// The next commit: one change or a few, about one run or several.
+    /// Returns the next commit: one to four changes of one or more runs.
     pub fn commit(&mut self) -> JournalCommit {
         let changes = if self.dice.chance(70) { 1 } else { 1 + self.dice.below(4) };
         JournalCommit { changes: (0..changes).map(|_| self.change()).collect() }
     }
 
-    /// So many commits.
     pub fn commits(&mut self, count: usize) -> Vec<JournalCommit> {
         (0..count).map(|_| self.commit()).collect()
     }
 
-    /// The next thing that happens to any of the runs, or the beginning of a new one.
+    /// Returns the next change of a random run, or the creation of a new run.
     pub fn change(&mut self) -> RunChange {
         const TRIES: usize = 40;
         if let Some((run_id, event)) = self.next.take()
@@ -88,14 +87,13 @@ impl HistoryGenerator {
         self.create()
     }
 
-    /// A new run.
     pub fn create(&mut self) -> RunChange {
         let new = self.new_run();
         let run_id = new.run_id;
         self.happens(run_id, RunEvent::RunCreated(Box::new(new))).expect("a new run is never refused")
     }
 
-    /// What an event comes to, unless it is refused or changes nothing.
+    /// Applies an event and returns the change; `None` if it is refused or changes nothing.
     pub fn happens(&mut self, run_id: RunId, event: RunEvent) -> Option<RunChange> {
         let stamp = self.stamp();
         let before = self.runs.get(&run_id);
@@ -107,7 +105,7 @@ impl HistoryGenerator {
         Some(change)
     }
 
-    /// Takes back what was not written after all.
+    /// Removes a run whose change was not written.
     pub fn forget(&mut self, run_id: RunId) {
         self.runs.remove(&run_id);
     }
@@ -117,7 +115,7 @@ impl HistoryGenerator {
         EventStamp { at: Timestamp(self.now), fresh: self.fresh() }
     }
 
-    /// Grows with time and never repeats, like the real ones; the lowest bits are left to the domain.
+    /// Returns an id seed that increases with time and never repeats. The lowest bits are left to the domain.
     fn fresh(&mut self) -> IdSeed {
         self.counter += 1;
         let (time, name) = (self.now as u128 / 1000, u128::from(self.name));

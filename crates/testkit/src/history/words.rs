@@ -1,4 +1,4 @@
-//! What people and engines say in a random history: short, long, and hard to quote.
+//! Texts of users and engines in random histories: short, long, and with characters that need quoting.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +23,7 @@ impl HistoryGenerator {
         if self.dice.chance(5) { text.repeat(400) } else { text.to_owned() }
     }
 
-    /// Names of conversations, which are also looked up.
+    /// Returns a conversation name; the names contain characters that need quoting, because they are used in queries.
     pub(super) fn conversation(&mut self) -> String {
         self.dice.pick(&["chat:1", "chat:2", "chat 'three' \0 \\"]).to_owned()
     }

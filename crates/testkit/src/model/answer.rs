@@ -1,4 +1,4 @@
-//! What the model answers, and in what manner it is brought: at once, slowly, late, or not to the end.
+//! The answers of the model and their delivery: at once, slowly, late, or truncated.
 
 use std::time::Duration;
 
@@ -11,22 +11,22 @@ pub struct ScriptedAnswer {
     pub(super) what: AnswerContent,
     pub(super) manner: AnswerPacing,
     pub(super) usage: Option<AnswerUsage>,
-    /// The reason to stop that is told instead of the true one; only on chat completions.
+    /// Replaces the true finish reason; only on chat completions.
     pub(super) finish: Option<String>,
     pub(super) form: AnswerForm,
 }
 
-/// In how many pieces an answer comes.
+/// In how many pieces an answer is sent.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum AnswerForm {
-    /// As many as the request asks for.
+    /// As requested.
     #[default]
     AsAsked,
-    /// One, even when a stream was asked for, as some servers do it.
+    /// One piece, even if a stream was requested. Some servers do this.
     Whole,
 }
 
-/// What an answer is said to have cost. Without it, the request's own length and a constant are told.
+/// The token counts that an answer reports. The default is the request's length and a constant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AnswerUsage {
     pub input: u64,
@@ -36,13 +36,13 @@ pub struct AnswerUsage {
 #[derive(Debug, Clone)]
 pub(super) enum AnswerContent {
     Parts(Vec<AnswerPart>),
-    /// The wire's own way of failing with this text.
+    /// An error in the protocol's own format.
     Status {
         code: u16,
         message: String,
         retry_after: Option<u64>,
     },
-    /// A status with a body that no wire would send.
+    /// A status with an arbitrary body.
     Raw {
         code: u16,
         body: String,
@@ -56,70 +56,68 @@ pub(super) enum AnswerPart {
         tool: String,
         args: Value,
     },
-    /// A call of whatever shell the program offers.
+    /// A call of the shell tool that the program offers.
     Shell(String),
 }
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct AnswerPacing {
-    /// Waited for before anything is sent, the status line included.
+    /// Waited for before anything is sent, including the status line.
     pub before: Option<TestGate>,
-    /// A time that passes before anything is sent.
+    /// The delay before anything is sent.
     pub delay: Duration,
-    /// Waited for when half of the events are out.
+    /// Waited for after half of the events.
     pub midway: Option<TestGate>,
-    /// Time between two events.
+    /// The time between two events.
     pub pause: Duration,
-    /// The connection breaks when this many bytes of the body are out.
+    /// The number of body bytes after which the connection is closed.
     pub cut: Option<usize>,
 }
 
 impl ScriptedAnswer {
-    /// Text.
     pub fn say(text: impl Into<String>) -> Self {
         Self::parts(vec![AnswerPart::Say(text.into())])
     }
 
-    /// One call of a tool.
     pub fn call(tool: impl Into<String>, args: Value) -> Self {
         Self::parts(vec![AnswerPart::Call { tool: tool.into(), args }])
     }
 
-    /// One call of whatever shell the program offers, in its own spelling.
+    /// Answers with a call of the shell tool that the program offers, in that tool's format.
     pub fn shell(command: impl Into<String>) -> Self {
         Self::parts(vec![AnswerPart::Shell(command.into())])
     }
 
-    /// A failure, told as the wire tells failures.
+    /// Answers with an error in the protocol's own format.
     pub fn status(code: u16, message: impl Into<String>) -> Self {
         let what = AnswerContent::Status { code, message: message.into(), retry_after: None };
         Self::new(what)
     }
 
-    /// A status with any body at all, such as a proxy's page or half a JSON object.
+    /// Answers with a status and an arbitrary body, such as a proxy's page or half a JSON object.
     pub fn raw(code: u16, body: impl Into<String>) -> Self {
         Self::new(AnswerContent::Raw { code, body: body.into() })
     }
 
-    /// And then this text, in the same answer.
+    /// Adds a text to the same answer.
     #[must_use]
     pub fn then_say(self, text: impl Into<String>) -> Self {
         self.and(AnswerPart::Say(text.into()))
     }
 
-    /// And then this call, in the same answer.
+    /// Adds a tool call to the same answer.
     #[must_use]
     pub fn then_call(self, tool: impl Into<String>, args: Value) -> Self {
         self.and(AnswerPart::Call { tool: tool.into(), args })
     }
 
-    /// And then this command, in the same answer.
+    /// Adds a shell command to the same answer.
     #[must_use]
     pub fn then_shell(self, command: impl Into<String>) -> Self {
         self.and(AnswerPart::Shell(command.into()))
     }
 
-    /// Tells the program when it may try again; only for a failure.
+    /// Sets the `Retry-After` header; only for an error.
     #[must_use]
     pub fn retry_after(mut self, seconds: u64) -> Self {
         if let AnswerContent::Status { retry_after, .. } = &mut self.what {
@@ -128,63 +126,63 @@ impl ScriptedAnswer {
         self
     }
 
-    /// Says what it has cost.
+    /// Sets the reported token counts.
     #[must_use]
     pub fn costing(mut self, input: u64, output: u64) -> Self {
         self.usage = Some(AnswerUsage { input, output });
         self
     }
 
-    /// Tells this as the reason to stop, such as `length`; only on chat completions.
+    /// Sets the finish reason, such as `length`; only on chat completions.
     #[must_use]
     pub fn finishing(mut self, reason: impl Into<String>) -> Self {
         self.finish = Some(reason.into());
         self
     }
 
-    /// It comes as one JSON object even when a stream was asked for.
+    /// Sends one JSON object even if a stream was requested.
     #[must_use]
     pub fn in_one_piece(mut self) -> Self {
         self.form = AnswerForm::Whole;
         self
     }
 
-    /// Nothing of it is sent before the gate opens.
+    /// Sends nothing before the gate opens.
     #[must_use]
     pub fn held(mut self, gate: &TestGate) -> Self {
         self.manner.before = Some(gate.clone());
         self
     }
 
-    /// Half of its events are sent, the rest when the gate opens.
+    /// Sends half of the events at once, and the rest when the gate opens.
     #[must_use]
     pub fn held_midway(mut self, gate: &TestGate) -> Self {
         self.manner.midway = Some(gate.clone());
         self
     }
 
-    /// Nothing of it is sent before this time has passed.
+    /// Sends nothing before this delay has passed.
     #[must_use]
     pub fn late(mut self, delay: Duration) -> Self {
         self.manner.delay = delay;
         self
     }
 
-    /// This time passes between two events.
+    /// Waits for this time between two events.
     #[must_use]
     pub fn slow(mut self, pause: Duration) -> Self {
         self.manner.pause = pause;
         self
     }
 
-    /// The connection breaks after this many bytes of the body, with nothing that would end it properly.
+    /// Closes the connection after this many bytes of the body, without a proper end.
     #[must_use]
     pub fn cut_after(mut self, bytes: usize) -> Self {
         self.manner.cut = Some(bytes);
         self
     }
 
-    /// The shortest thing that fits a schema, or a word when there is none: for requests that no test cares about.
+    /// Answers with a short value that matches the schema, or with a word if there is none; used for side requests.
     pub(super) fn harmless(schema: Option<&Value>) -> Self {
         Self::say(schema.map_or_else(|| "STUB".to_owned(), |schema| fitting(schema).to_string()))
     }
@@ -205,14 +203,14 @@ impl ScriptedAnswer {
     }
 }
 
-/// A value that fits a JSON schema of the simple kinds that agent programs use.
+/// Returns a value that matches a JSON schema of the simple kinds that agent programs use.
 fn fitting(schema: &Value) -> Value {
     if let Some(values) = schema["enum"].as_array() {
-        // A program that asks whether something may be done is told no, as long as no test says otherwise.
+        // A program that asks for a verdict on an action is answered "deny", unless a script answers.
         let no = values.iter().find(|value| **value == "deny");
         return no.or(values.first()).cloned().unwrap_or_default();
     }
-    // One service writes the names of types in capitals.
+    // One service writes the type names in capitals.
     let kind = schema["type"].as_str().unwrap_or("object").to_lowercase();
     match kind.as_str() {
         "string" => json!("STUB"),

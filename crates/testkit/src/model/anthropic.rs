@@ -1,4 +1,4 @@
-//! Anthropic's messages, as Claude Code speaks them.
+//! Anthropic's messages API, as used by Claude Code.
 
 use serde_json::{Value, json};
 
@@ -100,7 +100,7 @@ fn envelope(reply: &PreparedReply<'_>) -> Value {
 fn content(said: &ReplyPart) -> Value {
     match said {
         ReplyPart::Text(said) => json!({ "type": "text", "text": said }),
-        // The service's own ids begin like this, and some programs look.
+        // Ids of the service begin with `toolu_`, and some programs check this.
         ReplyPart::Call { id, tool, args } => {
             json!({ "type": "tool_use", "id": id.replace("call_", "toolu_"), "name": tool, "input": args })
         }

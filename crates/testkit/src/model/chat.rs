@@ -1,4 +1,4 @@
-//! OpenAI's chat completions, as Qwen, opencode, our own agent and many others speak them.
+//! OpenAI's chat completions API, as used by Qwen, opencode, the native agent and many others.
 
 use serde_json::{Value, json};
 

@@ -1,6 +1,6 @@
-//! What services demand of a chat-completions request besides the order of its messages.
+//! Rules of services for a chat-completions request, besides the order of its messages.
 //!
-//! Only what was seen to be refused by a service of some size, so that whoever passes here passes there.
+//! Only rules that a large service was observed to enforce, so that a request accepted here is accepted there.
 
 use serde_json::Value;
 
@@ -10,7 +10,7 @@ use super::{
     wire::ModelProtocol,
 };
 
-/// What a real service would refuse about this request, each as a sentence.
+/// Returns the reasons, as sentences, for which a real service would refuse the request.
 pub(super) fn faults(heard: &ReceivedRequest) -> Vec<String> {
     if heard.wire != ModelProtocol::Chat {
         return Vec::new();

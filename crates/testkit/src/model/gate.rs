@@ -1,10 +1,10 @@
-//! A gate in front of which an answer stands until the test opens it.
+//! A gate that blocks an answer until the test opens it.
 
 use std::sync::Arc;
 
 use super::watched::WatchedValue;
 
-/// Clones are the same gate. Once open it stays open.
+/// A gate. Clones share its state. Once open it stays open.
 #[derive(Debug, Clone)]
 pub struct TestGate(Arc<WatchedValue<GateState>>);
 
@@ -19,38 +19,38 @@ impl TestGate {
         Self(Arc::new(WatchedValue::new(GateState::default())))
     }
 
-    /// Lets everything through that stands here or will come.
+    /// Opens the gate for the answers that wait and for all later ones.
     pub fn open(&self) {
         self.0.update(|state| state.open = true);
     }
 
-    /// How many answers have come to this gate so far.
+    /// Returns the number of answers that have arrived at this gate so far.
     pub fn arrived(&self) -> usize {
         self.0.read(|state| state.arrived)
     }
 
-    /// Blocks until an answer stands here, so that what is before the gate has been sent.
+    /// Blocks until an answer has arrived at the gate; the part before the gate has then been sent.
     ///
     /// # Panics
-    /// When none comes.
+    /// If none arrives within the timeout.
     pub fn reached(&self) {
         let reached = self.0.wait(|state| (state.arrived > 0).then_some(()));
         reached.expect("no answer came to the gate");
     }
 
-    /// Waits until an answer stands here.
+    /// Like [`Self::reached`], without blocking the thread.
     ///
     /// # Panics
-    /// When none comes.
+    /// If none arrives within the timeout.
     pub async fn reached_async(&self) {
         let reached = self.0.wait_async(|state| (state.arrived > 0).then_some(())).await;
         reached.expect("no answer came to the gate");
     }
 
-    /// Stands at the gate until it opens.
+    /// Waits at the gate until it opens.
     pub(super) async fn pass(&self) {
         self.0.update(|state| state.arrived += 1);
-        // A gate that is never opened holds until the test is over; giving up here would only confuse it.
+        // A gate that is never opened blocks until the test ends. A timeout here would hide the cause of a failure.
         while self.0.wait_async(|state| state.open.then_some(())).await.is_none() {}
     }
 }

@@ -1,4 +1,4 @@
-//! Google's generated content, as the Gemini CLI speaks it.
+//! Google's `generateContent` API, as used by the Gemini CLI.
 
 use serde_json::{Value, json};
 
@@ -47,7 +47,7 @@ fn message(content: &Value) -> ReceivedMessage {
     message
 }
 
-/// The service knows calls by name alone; ids are an addition of some programs.
+/// The service identifies calls by name alone; ids are an addition of some programs.
 fn id(part: &Value) -> String {
     part["id"].as_str().map_or_else(|| text(part, "name"), str::to_owned)
 }

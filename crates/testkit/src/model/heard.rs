@@ -1,6 +1,6 @@
-//! What an agent program said to the model, in the same words whichever wire it used.
+//! A request of an agent program to the model, in one format for all protocols.
 //!
-//! All text is kept. Which of it a person wrote is judged in `prose`; how each wire spells it is known by the wires.
+//! All text is kept. `prose` decides which of it a person wrote; the protocol modules parse the formats.
 
 use serde_json::Value;
 
@@ -9,29 +9,29 @@ use super::{prose, wire::ModelProtocol};
 /// One request to the model.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ReceivedRequest {
-    /// Its place among everything that this server heard, from 0.
+    /// The index among all requests to this server, from 0.
     pub at: usize,
     pub wire: ModelProtocol,
-    /// Whether the answer is to be streamed.
+    /// Whether a streamed answer is requested.
     pub streaming: bool,
-    /// The key that came with it, wherever the wire puts it.
+    /// The API key, from the header or parameter that the protocol uses.
     pub key: Option<String>,
     pub model: String,
-    /// The instructions, joined when there are several.
+    /// The instructions, joined if there are several.
     pub system: String,
     pub messages: Vec<ReceivedMessage>,
-    /// Names of the tools on offer.
+    /// The names of the offered tools.
     pub tools: Vec<String>,
-    /// The JSON schema that the answer must obey, where one was given.
+    /// The JSON schema for the answer, if one was given.
     pub schema: Option<Value>,
-    /// The request as it came.
+    /// The unchanged request body.
     pub raw: Value,
 }
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct ReceivedMessage {
     pub role: MessageRole,
-    /// The pieces of text, as the program cut them.
+    /// The text blocks, as split by the program.
     pub blocks: Vec<String>,
     pub tool_calls: Vec<ReceivedToolCall>,
     pub tool_results: Vec<ReceivedToolResult>,
@@ -39,12 +39,12 @@ pub struct ReceivedMessage {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MessageRole {
-    /// Instructions among the messages; some wires call it developer.
+    /// Instructions among the messages; some protocols use the role "developer".
     System,
-    /// A person, or the program in their name.
+    /// A person, or the program on their behalf.
     User,
     Assistant,
-    /// The result of a tool, where the wire has a role for that.
+    /// A tool result, if the protocol has a role for it.
     Tool,
 }
 
@@ -52,7 +52,7 @@ pub enum MessageRole {
 pub struct ReceivedToolCall {
     pub id: String,
     pub tool: String,
-    /// Parsed where it was a string holding JSON, and the string itself where it holds something else.
+    /// Parsed JSON, or a JSON string if the arguments are not JSON.
     pub args: Value,
 }
 
@@ -63,33 +63,34 @@ pub struct ReceivedToolResult {
 }
 
 impl ReceivedRequest {
-    /// What people wrote, oldest first, one entry for each message; the program's own additions are left out.
+    /// Returns the texts that people wrote, oldest first, one entry per message. The program's own additions are left
+    /// out.
     pub fn user_texts(&self) -> Vec<String> {
         self.messages.iter().filter_map(ReceivedMessage::prose).collect()
     }
 
-    /// How many messages people wrote.
+    /// Returns the number of messages that people wrote.
     pub fn users(&self) -> usize {
         self.user_texts().len()
     }
 
-    /// The newest text that a person wrote, or nothing.
+    /// Returns the newest text that a person wrote, or an empty string.
     pub fn last_user(&self) -> String {
         self.user_texts().pop().unwrap_or_default()
     }
 
-    /// What a person wants now: their newest text, unless a tool has reported since.
+    /// Returns the prompt to be answered now: the newest text of a person, unless a tool result came after it.
     pub fn asked(&self) -> Option<String> {
         self.newest_prose().filter(|at| self.newest_result() <= Some(*at))?;
         Some(self.last_user())
     }
 
-    /// Whether a person wants something now that contains `text`.
+    /// Whether the prompt to be answered now contains `text`.
     pub fn asks(&self, text: &str) -> bool {
         self.asked().is_some_and(|asked| asked.contains(text))
     }
 
-    /// What tools have reported since the model last spoke, unless a person has spoken after them.
+    /// Returns the tool results since the last message of the model, unless a person wrote after them.
     pub fn returned(&self) -> Vec<ReceivedToolResult> {
         if self.newest_result().is_none() || self.asked().is_some() {
             return Vec::new();
@@ -99,23 +100,23 @@ impl ReceivedRequest {
         self.messages[since..].iter().flat_map(|message| message.tool_results.clone()).collect()
     }
 
-    /// Everything that tools have reported, oldest first.
+    /// Returns all tool results, oldest first.
     pub fn tool_results(&self) -> Vec<ReceivedToolResult> {
         self.messages.iter().flat_map(|message| message.tool_results.clone()).collect()
     }
 
-    /// Every call that the model is said to have made, oldest first.
+    /// Returns all tool calls attributed to the model, oldest first.
     pub fn tool_calls(&self) -> Vec<ReceivedToolCall> {
         self.messages.iter().flat_map(|message| message.tool_calls.clone()).collect()
     }
 
-    /// What the model is said to have said, oldest first.
+    /// Returns all texts attributed to the model, oldest first.
     pub fn assistant_texts(&self) -> Vec<String> {
         let said = self.messages.iter().filter(|message| message.role == MessageRole::Assistant);
         said.map(ReceivedMessage::text).filter(|text| !text.is_empty()).collect()
     }
 
-    /// Whether a tool of this name may be called.
+    /// Whether the request offers a tool of this name.
     pub fn offers(&self, tool: &str) -> bool {
         self.tools.iter().any(|offered| offered == tool)
     }
@@ -129,7 +130,8 @@ impl ReceivedRequest {
         self.system.contains(text) || self.messages.iter().any(said)
     }
 
-    /// The newest piece of text that a person wrote. A killed turn's prompt may be a piece of the same message.
+    /// Returns the newest text block that a person wrote. The prompt of a killed turn may be another block of the same
+    /// message.
     pub(super) fn last_block(&self) -> String {
         let message = self.newest_prose().map(|at| &self.messages[at]);
         let mut blocks = message.into_iter().flat_map(|message| message.blocks.iter().rev());
@@ -146,17 +148,16 @@ impl ReceivedRequest {
 }
 
 impl ReceivedMessage {
-    /// A message that holds nothing yet.
     pub fn new(role: MessageRole) -> Self {
         Self { role, blocks: Vec::new(), tool_calls: Vec::new(), tool_results: Vec::new() }
     }
 
-    /// All of its text.
+    /// Returns all text blocks, joined.
     pub fn text(&self) -> String {
         self.blocks.join("\n\n")
     }
 
-    /// The part of it that a person wrote, if any.
+    /// Returns the part that a person wrote, if any.
     fn prose(&self) -> Option<String> {
         if self.role != MessageRole::User {
             return None;

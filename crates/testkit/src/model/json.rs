@@ -1,18 +1,18 @@
-//! Reading JSON whose shape nobody promised: what is missing or of another kind is nothing, never an error.
+//! Reads JSON of unknown structure: missing members and unexpected types give empty values instead of errors.
 
 use serde_json::Value;
 
-/// The text at `key`, or an empty one.
+/// Returns the string at `key`, or an empty one.
 pub(super) fn text(value: &Value, key: &str) -> String {
     value[key].as_str().unwrap_or_default().to_owned()
 }
 
-/// The elements at `key`, or none.
+/// Returns the elements at `key`, or none.
 pub(super) fn list<'a>(value: &'a Value, key: &str) -> &'a [Value] {
     value[key].as_array().map_or(&[], Vec::as_slice)
 }
 
-/// A text that is given either plainly or as a list of pieces with a `text` each.
+/// Returns the texts of a value that is either a string or a list of objects with a `text` member.
 pub(super) fn pieces(value: &Value) -> Vec<String> {
     if let Some(text) = value.as_str() {
         return vec![text.to_owned()];
@@ -25,12 +25,12 @@ pub(super) fn pieces(value: &Value) -> Vec<String> {
         .collect()
 }
 
-/// The JSON that a string holds, or the string when it holds something else.
+/// Returns the JSON in a string, or the string itself if it is not JSON.
 pub(super) fn unfolded(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|_| Value::from(text))
 }
 
-/// A JSON value as the string in which some wires carry it.
+/// Returns a JSON value as the string in which some protocols carry it.
 pub(super) fn folded(value: &Value) -> String {
     match value.as_str() {
         Some(text) => text.to_owned(),

@@ -1,16 +1,16 @@
-//! A model that is not one: a server on the loopback interface that real agent programs talk to in tests.
+//! A scripted model server on the loopback interface, to which real agent programs connect in tests.
 //!
-//! It speaks the four wires of today's agent programs, streaming or not, says what a [`ModelScript`] tells it to say, and
-//! remembers everything that it heard. It answers at once, costs nothing and never varies, so a test can prove what an
-//! agent program sends, repeats, forgets or does after a crash. It owns a thread and a runtime, so tests without async
-//! use it as well.
+//! It supports four protocols of current agent programs, with and without streaming, answers as a [`ModelScript`]
+//! specifies, and records each request. It is fast, free and deterministic, so a test can prove which content an agent
+//! program sends, repeats or loses after a crash. It has its own thread and runtime, so that tests without async can
+//! use it.
 //!
-//! Not here: any knowledge of how an agent program is started or configured, and any judgement of what it prints.
+//! The start and configuration of agent programs and the interpretation of their output are elsewhere.
 //!
 //! ```
-//! use abide_testkit::model::{Answer, ModelServer, Script};
+//! use abide_testkit::model::{ModelScript, ModelServer, ScriptedAnswer};
 //!
-//! let script = Script::new().when(|heard| heard.asks("list"), Answer::shell("ls"));
+//! let script = ModelScript::new().when(|heard| heard.asks("list"), ScriptedAnswer::shell("ls"));
 //! let server = ModelServer::start(script);
 //! assert!(server.url("/v1").starts_with("http://127.0.0.1:"));
 //! assert_eq!(server.turns().len(), 0);

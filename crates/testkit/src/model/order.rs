@@ -1,6 +1,6 @@
-//! The order that services demand of a conversation: a call is followed by its result, a result follows its call.
+//! Checks the order of messages that services demand: a call is followed by its result, and a result follows its call.
 //!
-//! Checked on what was heard, so the same rules hold for every wire but one.
+//! The check uses the parsed request, so the same rules hold for each protocol but one.
 
 use std::collections::HashSet;
 
@@ -9,10 +9,10 @@ use super::{
     wire::ModelProtocol,
 };
 
-/// What a real service would refuse about this request, each as a sentence.
+/// Returns the reasons, as sentences, for which a real service would refuse the request.
 pub fn faults(heard: &ReceivedRequest) -> Vec<String> {
     if heard.wire == ModelProtocol::Gemini {
-        // This service pairs by name and place, and its program is known to repeat a result after a resume.
+        // This service pairs by name and position, and its program is known to repeat a result after a resume.
         return Vec::new();
     }
     let mut faults = Vec::new();
@@ -31,7 +31,7 @@ pub fn faults(heard: &ReceivedRequest) -> Vec<String> {
             }
         }
         let continues = message.role == MessageRole::Tool || !message.tool_results.is_empty();
-        // A wire that carries each call in an item of its own may put several in a row before the first result.
+        // A protocol with one item per call may have several calls in a row before the first result.
         let calls_on = message.role == MessageRole::Assistant && heard.wire == ModelProtocol::Responses;
         if !owed.is_empty() && !calls_on && (!continues || message.role == MessageRole::Assistant) {
             faults.push(format!("messages[{index}]: calls {} have no result before it", owed.join(", ")));
@@ -55,7 +55,7 @@ pub fn faults(heard: &ReceivedRequest) -> Vec<String> {
     }
     match heard.messages.iter().rfind(|message| message.role != MessageRole::System) {
         None => faults.push("there is no message".to_owned()),
-        // Elsewhere a program may begin the model's answer for it.
+        // Other services accept a request that ends with the beginning of the model's answer.
         Some(last) if last.role == MessageRole::Assistant && heard.wire == ModelProtocol::Chat => {
             faults.push("the model has the last word".to_owned());
         }

@@ -1,4 +1,4 @@
-//! How the body of an answer goes out: piece by piece, with waits in between, and perhaps not to its end.
+//! Sends the body of an answer in pieces, with pauses and possibly truncated.
 
 use std::collections::VecDeque;
 use std::io;
@@ -21,7 +21,7 @@ enum BodyStep {
     Break,
 }
 
-/// A body that is sent as `manner` says, and whose end is recorded.
+/// Creates a body that is sent as `manner` specifies, and records how it ended.
 pub(super) fn body(pieces: Vec<String>, manner: &AnswerPacing, ending: AnswerEndGuard) -> Body {
     let steps = steps(pieces, manner);
     Body::from_stream(stream::unfold((steps, ending), |(mut steps, mut ending)| async move {
@@ -37,7 +37,7 @@ pub(super) fn body(pieces: Vec<String>, manner: &AnswerPacing, ending: AnswerEnd
                 Some(BodyStep::Pause(pause)) => tokio::time::sleep(pause).await,
                 Some(BodyStep::Stand(gate)) => gate.pass().await,
                 Some(BodyStep::Break) => {
-                    // The pieces so far are still with the connection, which sends them when it finds nothing to do.
+                    // The pieces so far are still buffered by the connection, which flushes them when it is idle.
                     tokio::time::sleep(FLUSH).await;
                     ending.will_be(AnswerEnd::Cut);
                     return Some((Err(io::Error::other("cut as scripted")), (VecDeque::new(), ending)));
@@ -70,7 +70,7 @@ fn steps(pieces: Vec<String>, manner: &AnswerPacing) -> VecDeque<BodyStep> {
             break;
         }
     }
-    // An answer that is shorter than its cut is cut at its end: what would have ended it properly is missing.
+    // An answer shorter than its cut is truncated at its end: the proper terminator is missing.
     if manner.cut.is_some() {
         steps.push_back(BodyStep::Break);
     }

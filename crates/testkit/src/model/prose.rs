@@ -1,11 +1,10 @@
-//! Which text a person wrote, as well as can be told: agent programs put their own notes into the same messages.
+//! A heuristic for the text that a person wrote: agent programs put their own notes into the same messages.
 //!
-//! A judgement by the looks of a text, made from what real programs were seen to send. Nothing is removed from what was
-//! heard.
+//! The patterns come from requests of real programs. The recorded request is not changed.
 
 use super::errand;
 
-/// The part of a piece of text that a person wrote, if any.
+/// Returns the part of a text block that a person wrote, if any.
 pub(super) fn written(block: &str) -> Option<String> {
     let block = without_instructions(block);
     let mut rest = block.trim();
@@ -19,13 +18,13 @@ pub(super) fn written(block: &str) -> Option<String> {
         let Some(after) = TAGS.iter().find_map(|tag| after_tag(rest, tag)) else { break };
         rest = after.trim_start();
     }
-    // Notes at the end of what the person wrote: the text ends where the first of them begins.
+    // Notes may follow the person's text, which ends where the first of them begins.
     let end = TRAILING.iter().filter_map(|tag| rest.find(&format!("\n<{tag}>"))).min().unwrap_or(rest.len());
     Some(rest[..end].trim_end().to_owned())
 }
 
-/// The text without what we ourselves tell engines about their run. Programs join several prompts into one message, so
-/// it may stand anywhere.
+/// Removes the instructions that Abide adds to prompts. Programs join several prompts into one message, so the
+/// instructions may be anywhere in the text.
 fn without_instructions(text: &str) -> String {
     let (open, close) = ("<abide-runtime>", "</abide-runtime>");
     let mut kept = String::new();
@@ -38,7 +37,7 @@ fn without_instructions(text: &str) -> String {
     kept + rest
 }
 
-/// What follows a note that opens `text`, or nothing when it never closes.
+/// Returns the text after a note that begins `text`, or `None` if the note is not closed.
 fn after_tag<'a>(text: &'a str, tag: &str) -> Option<&'a str> {
     let inside = text.strip_prefix('<')?.strip_prefix(tag)?;
     if !inside.starts_with(['>', ' ']) {
@@ -48,7 +47,7 @@ fn after_tag<'a>(text: &'a str, tag: &str) -> Option<&'a str> {
     Some(inside.find(&closing).map_or("", |at| &inside[at + closing.len()..]))
 }
 
-/// Notes that are wrapped in a tag; a person's text may follow.
+/// Tags of notes that may precede a person's text.
 const TAGS: &[&str] = &[
     "environment_context",
     "system-reminder",
@@ -62,10 +61,10 @@ const TAGS: &[&str] = &[
     "hook_context",
 ];
 
-/// Notes that are put behind a person's text.
+/// Tags of notes that follow a person's text.
 const TRAILING: &[&str] = &["system-reminder", "hook_context"];
 
-/// Whole texts that are no person's, known by how they begin.
+/// The first words of texts that no person wrote.
 const OPENINGS: &[&str] = &[
     "# AGENTS.md instructions",
     "This is the Gemini CLI.",

@@ -1,8 +1,8 @@
-//! The memory of a server: what came in, how it was treated, and how it ended.
+//! The server's record of requests, answers and their ends.
 
 use super::{heard::ReceivedRequest, watched::WatchedValue};
 
-/// A request to the model and what became of it.
+/// A request to the model, and how it was answered.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ModelExchange {
     pub heard: ReceivedRequest,
@@ -10,37 +10,37 @@ pub struct ModelExchange {
     pub end: AnswerEnd,
 }
 
-/// Who decided the answer.
+/// The part of the script that determined the answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AnswerSource {
-    /// A turn that a rule or the queue answered.
+    /// A turn answered by a rule or the queue.
     Scripted,
-    /// A turn that got the default answer.
+    /// A turn answered by the default.
     Default,
-    /// A side request that a rule answered.
+    /// A side request answered by a rule.
     ScriptedSide,
-    /// A side request that nobody had an opinion about.
+    /// A side request answered by the default.
     Side,
-    /// It came with a wrong key.
+    /// Refused because of a wrong API key.
     Unauthorised,
-    /// Its messages were in no order that a service accepts.
+    /// Refused because of its messages' order or form; contains the reasons.
     Faulty(Vec<String>),
 }
 
-/// How an answer ended.
+/// How the sending of an answer ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AnswerEnd {
-    /// It has not yet.
+    /// Not ended yet.
     Open,
-    /// All of it went out.
+    /// Sent completely.
     Whole,
-    /// It was cut as scripted.
+    /// Truncated as scripted.
     Cut,
-    /// The program went away before it was complete.
+    /// The client disconnected before the answer was complete.
     Abandoned,
 }
 
-/// A request for something else than an answer.
+/// A request to another path than those of the model protocols.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OtherRequest {
     pub method: String,
@@ -53,7 +53,7 @@ pub(super) struct ExchangeLog {
     pub visits: Vec<OtherRequest>,
 }
 
-/// Writes how an answer ended, even when it is dropped half way.
+/// Records how an answer ended, also when it is dropped before its end.
 #[derive(Debug)]
 pub(super) struct AnswerEndGuard {
     record: std::sync::Arc<WatchedValue<ExchangeLog>>,
@@ -62,7 +62,7 @@ pub(super) struct AnswerEndGuard {
 }
 
 impl AnswerSource {
-    /// Whether it was a turn of a conversation, as opposed to a side request or a refused one.
+    /// Whether it was a turn of a conversation and not a side request or a refused request.
     pub fn is_turn(&self) -> bool {
         match self {
             Self::Scripted | Self::Default => true,

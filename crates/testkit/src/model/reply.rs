@@ -1,4 +1,4 @@
-//! An answer that is ready for any wire: what is said and called, under which ids, at what cost.
+//! An answer prepared for any protocol: texts and calls with their ids, and token counts.
 
 use serde_json::Value;
 
@@ -11,11 +11,11 @@ use super::{
 #[derive(Debug)]
 pub(super) struct PreparedReply<'a> {
     pub model: &'a str,
-    /// What makes its ids its own: no two replies of a test have the same mark.
+    /// The part of the ids that is unique to this reply within a test.
     pub mark: String,
     pub said: Vec<ReplyPart>,
     pub usage: AnswerUsage,
-    /// The reason to stop that is told instead of the true one.
+    /// Replaces the true finish reason.
     pub finish: Option<String>,
 }
 
@@ -32,7 +32,7 @@ impl<'a> PreparedReply<'a> {
         parts: &[AnswerPart],
         usage: Option<AnswerUsage>,
     ) -> Self {
-        // The port is part of the mark because a session may outlive one server and go on with another.
+        // The port is part of the mark, because a session may continue with another server.
         let mark = format!("{port}_{}", heard.at);
         let mut said = Vec::new();
         for (index, part) in parts.iter().enumerate() {
@@ -56,7 +56,7 @@ impl<'a> PreparedReply<'a> {
         self.said.iter().any(|said| matches!(said, ReplyPart::Call { .. }))
     }
 
-    /// All that is said, without the calls.
+    /// Returns all texts, without the calls.
     pub(super) fn text(&self) -> String {
         let text = self.said.iter().filter_map(|said| match said {
             ReplyPart::Text(text) => Some(text.as_str()),
@@ -66,13 +66,13 @@ impl<'a> PreparedReply<'a> {
     }
 }
 
-/// About how many tokens a request has; the same request always has the same number.
+/// Returns an approximate number of tokens; the same request always has the same number.
 pub(super) fn tokens(raw: &Value) -> u64 {
     let bytes = u64::try_from(raw.to_string().len()).unwrap_or(u64::MAX);
     bytes / 4 + 1
 }
 
-/// A text cut into the pieces in which it is streamed: a word or so each, and never more than a few dozen.
+/// Splits a text into the pieces in which it is streamed: at least 12 bytes each, and about 24 pieces at most.
 pub(super) fn chunks(text: &str) -> Vec<&str> {
     let size = (text.len() / 24).max(12);
     let mut chunks = Vec::new();

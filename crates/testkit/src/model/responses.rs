@@ -1,4 +1,4 @@
-//! OpenAI's responses, as Codex speaks them.
+//! OpenAI's responses API, as used by Codex.
 
 use serde_json::{Value, json};
 
@@ -28,7 +28,7 @@ pub(super) fn read(body: &Value) -> ParsedRequest {
     read
 }
 
-/// An item of the input. Reasoning and whatever is not known says nothing to anybody.
+/// Parses an item of the input. Reasoning and unknown items are ignored.
 fn item(item: &Value) -> Option<ReceivedMessage> {
     let call = |args: Value| {
         let call = ReceivedToolCall { id: text(item, "call_id"), tool: text(item, "name"), args };
@@ -46,7 +46,7 @@ fn item(item: &Value) -> Option<ReceivedMessage> {
         "function_call" => Some(call(unfolded(&text(item, "arguments")))),
         "custom_tool_call" => Some(call(item["input"].clone())),
         "function_call_output" | "custom_tool_call_output" => {
-            // Either a text, or a list of pieces, or an object that holds one of them.
+            // A string, a list of text blocks, or an object that contains one of them.
             let output = &item["output"];
             let content = if output.is_object() { &output["content"] } else { output };
             let result = ReceivedToolResult { id: text(item, "call_id"), text: pieces(content).join("\n") };
@@ -56,7 +56,7 @@ fn item(item: &Value) -> Option<ReceivedMessage> {
     }
 }
 
-/// The names of a tool. A namespace holds several, and tools without a name are known by their type.
+/// Returns the names of a tool. A namespace contains several; a tool without a name is known by its type.
 fn tools(tool: &Value) -> Vec<String> {
     if tool["type"] == "namespace" {
         return list(tool, "tools").iter().flat_map(tools).collect();
@@ -65,7 +65,7 @@ fn tools(tool: &Value) -> Vec<String> {
     name.map(str::to_owned).into_iter().collect()
 }
 
-/// Whether the request offers this tool as one that takes free text.
+/// Whether the request offers this tool with free-text input.
 fn is_custom(heard: &ReceivedRequest, name: &str) -> bool {
     list(&heard.raw, "tools").iter().any(|tool| tool["type"] == "custom" && tool["name"] == name)
 }

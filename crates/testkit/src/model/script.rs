@@ -1,7 +1,7 @@
-//! Who decides what the model answers: ordered rules, then a queue, then a default.
+//! Determines the model's answers: ordered rules, then a queue, then a default.
 //!
-//! Agent programs also ask the model for titles, summaries and verdicts of their own. Those side requests, told apart in
-//! `errand`, get a harmless answer and leave the rules and the queue alone, unless a rule was made for them.
+//! Agent programs also ask the model for titles, summaries and verdicts. Those side requests, recognised in `errand`,
+//! get a harmless answer. They use no rule and no queue entry, unless a rule was made for side requests.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -10,8 +10,8 @@ use super::{
     answer::ScriptedAnswer, errand, form, heard::ReceivedRequest, order, record::AnswerSource, stub,
 };
 
-/// Its functions look at nothing but the request, so that the same requests always get the same answers; they are
-/// called while the server's memory is locked and must not ask the server.
+/// A script of answers. Its functions depend only on the request, so that equal requests get equal answers. They are
+/// called while the server's record is locked and must not call the server.
 pub struct ModelScript {
     rules: Vec<ScriptRule>,
     queue: VecDeque<ScriptedAnswer>,
@@ -49,8 +49,8 @@ enum OrderCheck {
 }
 
 impl ModelScript {
-    /// A script that answers every turn with `STUB users=… last=<…> history=[…]` and obeys directives such as
-    /// `[[shell:ls]]` in the prompt; see [`ModelScript::otherwise`] for another default.
+    /// Creates a script that answers each turn with `STUB users=… last=<…> history=[…]` and follows directives such as
+    /// `[[shell:ls]]` in the prompt. [`ModelScript::otherwise`] sets another default.
     pub fn new() -> Self {
         Self {
             rules: Vec::new(),
@@ -62,7 +62,7 @@ impl ModelScript {
         }
     }
 
-    /// Turns that match are answered like this, every time.
+    /// Answers each matching turn.
     #[must_use]
     pub fn when(
         self,
@@ -72,7 +72,7 @@ impl ModelScript {
         self.rule(RuleKind::Turn, RuleUses::Endless, move |heard| matches(heard).then(|| answer.clone()))
     }
 
-    /// The first turn that matches is answered like this, later ones are left to the rest of the script.
+    /// Answers the first matching turn; later ones are left to the rest of the script.
     #[must_use]
     pub fn once(
         self,
@@ -82,7 +82,7 @@ impl ModelScript {
         self.rule(RuleKind::Turn, RuleUses::Left(1), move |heard| matches(heard).then(|| answer.clone()))
     }
 
-    /// The function is asked about each turn that no earlier rule answered.
+    /// Calls the function for each turn that no earlier rule answered.
     #[must_use]
     pub fn decide(
         self,
@@ -91,7 +91,7 @@ impl ModelScript {
         self.rule(RuleKind::Turn, RuleUses::Endless, answering)
     }
 
-    /// The function is asked about each side request that no earlier rule answered.
+    /// Calls the function for each side request that no earlier rule answered.
     #[must_use]
     pub fn aside(
         self,
@@ -100,35 +100,35 @@ impl ModelScript {
         self.rule(RuleKind::Side, RuleUses::Endless, answering)
     }
 
-    /// The next turn that no rule answers gets this; several are given in order.
+    /// Adds an answer to the queue for turns that no rule answers.
     #[must_use]
     pub fn then(mut self, answer: ScriptedAnswer) -> Self {
         self.queue.push_back(answer);
         self
     }
 
-    /// What is answered when rules and queue have nothing.
+    /// Sets the answer for turns that neither a rule nor the queue answers.
     #[must_use]
     pub fn otherwise(mut self, answer: ScriptedAnswer) -> Self {
         self.otherwise = Box::new(move |_| Some(answer.clone()));
         self
     }
 
-    /// Says which requests are turns; the others are side requests.
+    /// Defines which requests are turns; the others are side requests.
     #[must_use]
     pub fn turns_are(mut self, matches: impl Fn(&ReceivedRequest) -> bool + Send + 'static) -> Self {
         self.turn = Box::new(matches);
         self
     }
 
-    /// Whoever comes with another key is refused.
+    /// Refuses requests with another API key.
     #[must_use]
     pub fn demand_key(mut self, key: impl Into<String>) -> Self {
         self.key = Some(key.into());
         self
     }
 
-    /// Requests whose messages are in an order or a form that real services refuse are refused, with the reason.
+    /// Refuses requests whose messages are in an order or a form that real services refuse, and reports the reason.
     #[must_use]
     pub fn demand_order(mut self) -> Self {
         self.order = OrderCheck::Checked;

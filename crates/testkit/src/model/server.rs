@@ -1,4 +1,4 @@
-//! The server: a thread with a listener, a script and a memory.
+//! The server: a thread with a listener, a script and a record of requests.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -23,7 +23,7 @@ use super::{
     wire::{AnswerMode, ModelProtocol},
 };
 
-/// A model server. It ends, and every connection with it, when it is dropped.
+/// A model server. Dropping it closes all connections and ends its thread.
 #[derive(Debug)]
 pub struct ModelServer {
     shared: Arc<ModelServerState>,
@@ -38,7 +38,7 @@ struct ModelServerState {
     record: Arc<WatchedValue<ExchangeLog>>,
 }
 
-/// Agent programs send whole conversations, files included.
+/// The maximum size of a request body. Agent programs send whole conversations with files.
 const LONGEST_REQUEST: usize = 256 << 20;
 
 impl ModelServer {
@@ -47,10 +47,10 @@ impl ModelServer {
         Self::start_on(0, script)
     }
 
-    /// Starts on a certain port, such as that of a server which has ended: for whoever is to see it go and come back.
+    /// Starts on a given port, such as that of a stopped server, so that a test can simulate an outage.
     ///
     /// # Panics
-    /// When the port is not to be had.
+    /// If the port is in use.
     pub fn start_on(port: u16, script: ModelScript) -> Self {
         let listener = TcpListener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
         let listener = listener.expect("a port on the loopback interface is free");
@@ -72,7 +72,7 @@ impl ModelServer {
                     _ = stopped => {}
                 }
             });
-            // Dropping the runtime drops the connections, the stalled ones included.
+            // Dropping the runtime drops the connections, including stalled ones.
         });
         let thread = Some(thread.expect("a thread can be started"));
         Self { shared, stop: Some(stop), thread }
@@ -82,37 +82,37 @@ impl ModelServer {
         self.shared.port
     }
 
-    /// The address of `path` on this server; programs want it with or without the wire's version.
+    /// Returns the URL of `path` on this server. Programs expect it with or without the API version.
     pub fn url(&self, path: &str) -> String {
         format!("http://127.0.0.1:{}{path}", self.port())
     }
 
-    /// Answers by another script from now on.
+    /// Replaces the script for later requests.
     pub fn follow(&self, script: ModelScript) {
         *self.shared.script.lock().unwrap_or_else(PoisonError::into_inner) = script;
     }
 
-    /// Every request so far and what became of it.
+    /// Returns all requests so far with their answers.
     pub fn exchanges(&self) -> Vec<ModelExchange> {
         self.shared.record.read(|record| record.exchanges.clone())
     }
 
-    /// Every request so far, side requests and refused ones included.
+    /// Returns all requests so far, including side requests and refused ones.
     pub fn heard(&self) -> Vec<ReceivedRequest> {
         self.those(|_| true)
     }
 
-    /// The requests that were turns of a conversation.
+    /// Returns the requests that were turns of a conversation.
     pub fn turns(&self) -> Vec<ReceivedRequest> {
         self.those(|exchange| exchange.treatment.is_turn())
     }
 
-    /// The requests that programs made for purposes of their own.
+    /// Returns the side requests.
     pub fn sides(&self) -> Vec<ReceivedRequest> {
         self.those(|exchange| matches!(exchange.treatment, AnswerSource::Side | AnswerSource::ScriptedSide))
     }
 
-    /// What was wrong with the order of messages, over all requests.
+    /// Returns the violations of the message order in all requests.
     pub fn faults(&self) -> Vec<String> {
         let faults = self.exchanges().into_iter().filter_map(|exchange| match exchange.treatment {
             AnswerSource::Faulty(faults) => Some(faults),
@@ -125,21 +125,22 @@ impl ModelServer {
         faults.flatten().collect()
     }
 
-    /// How many turns had this as what a person wants now. More than one is a prompt given to the model twice.
+    /// Returns the number of turns whose current prompt contains `text`. More than one means that a prompt was sent
+    /// twice.
     pub fn times_asked(&self, text: &str) -> usize {
         self.turns().iter().filter(|heard| heard.asks(text)).count()
     }
 
-    /// Requests for anything else than an answer.
+    /// Returns the requests to other paths than those of the model protocols.
     pub fn visits(&self) -> Vec<OtherRequest> {
         self.shared.record.read(|record| record.visits.clone())
     }
 
-    /// Blocks until a turn has come for which `wanted` is true, and gives the first such. Side requests quote the
-    /// conversation and are therefore left out; [`Self::wait_until`] sees them.
+    /// Blocks until a turn for which `wanted` returns true has arrived, and returns the first such turn. Side requests
+    /// are left out because they quote the conversation; [`Self::wait_until`] includes them.
     ///
     /// # Panics
-    /// When none comes.
+    /// If none arrives within the timeout.
     pub fn wait_for(&self, wanted: impl Fn(&ReceivedRequest) -> bool) -> ReceivedRequest {
         let found = self
             .shared
@@ -148,10 +149,10 @@ impl ModelServer {
         self.present(found).heard
     }
 
-    /// Like [`Self::wait_for`], without blocking.
+    /// Like [`Self::wait_for`], without blocking the thread.
     ///
     /// # Panics
-    /// When none comes.
+    /// If none arrives within the timeout.
     pub async fn wait_for_async(&self, wanted: impl Fn(&ReceivedRequest) -> bool) -> ReceivedRequest {
         let record = &self.shared.record;
         let found = record
@@ -162,16 +163,17 @@ impl ModelServer {
         self.present(found).heard
     }
 
-    /// Blocks until an exchange is as `wanted`, for instance ended in a certain way, and gives the first such.
+    /// Blocks until `wanted` returns true for an exchange, for example one that ended in a certain way, and returns the
+    /// first.
     ///
     /// # Panics
-    /// When none ever is.
+    /// If there is none within the timeout.
     pub fn wait_until(&self, wanted: impl Fn(&ModelExchange) -> bool) -> ModelExchange {
         let found = self.shared.record.wait(|record| first(record, &wanted));
         self.present(found)
     }
 
-    /// Blocks until the request with this number has come, however long that takes.
+    /// Blocks without a timeout until the request with this index has arrived.
     pub fn await_exchange(&self, at: usize) -> ModelExchange {
         loop {
             if let Some(exchange) = self.shared.record.wait(|record| record.exchanges.get(at).cloned()) {
@@ -202,9 +204,13 @@ impl ModelServer {
 
 impl Drop for ModelServer {
     fn drop(&mut self) {
-        // Either may be gone already when the thread has failed, which is no reason to fail again.
-        let _gone = self.stop.take().map(|stop| stop.send(()));
-        let _failed = self.thread.take().map(JoinHandle::join);
+        // If the thread has panicked, the receiver is gone and the join fails; the test has failed already.
+        if let Some(stop) = self.stop.take() {
+            stop.send(()).ok();
+        }
+        if let Some(thread) = self.thread.take() {
+            thread.join().ok();
+        }
     }
 }
 
@@ -275,7 +281,7 @@ async fn answer(shared: &ModelServerState, mut heard: ReceivedRequest) -> Respon
     response.header(header::CONTENT_TYPE, kind).body(body).expect("a script gives statuses that exist")
 }
 
-/// Whatever else programs look for. They go on whatever they find, as long as they find it quickly.
+/// Responds to other paths. Programs accept any response as long as it comes quickly.
 fn other(path: &str) -> Response {
     let path = path.trim_end_matches('/');
     if path.ends_with("/models") {

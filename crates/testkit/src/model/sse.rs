@@ -2,17 +2,17 @@
 
 use serde_json::Value;
 
-/// An event without a name.
+/// Formats an event without a name.
 pub(super) fn data(value: &Value) -> String {
     format!("data: {value}\n\n")
 }
 
-/// An event whose name is also the `type` of its data.
+/// Formats an event whose name is the `type` of its data.
 pub(super) fn typed(value: &Value) -> String {
     format!("event: {}\ndata: {value}\n\n", value["type"].as_str().unwrap_or("message"))
 }
 
-/// The data of each event in a stream, for tests that read an answer back.
+/// Parses the data of each event in a stream.
 #[cfg(test)]
 pub(super) fn parsed(stream: &str) -> Vec<Value> {
     let data = stream.split("\n\n").filter(|event| !event.is_empty()).map(|event| {

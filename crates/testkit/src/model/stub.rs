@@ -1,8 +1,8 @@
-//! The default answer: it repeats what was heard, so that a test can prove what the program remembers.
+//! The default answer. It repeats the received texts, so that a test can prove the program's memory.
 //!
-//! `STUB users=<n> last=<…> history=[… | …]`, after `TOOLRESULT: … || ` when a tool has reported. The newest prompt may
-//! hold directives, which spare a test its script: `[[shell:ls]]`, `[[tool:NAME:{"a":1}]]`, `[[say:hello]]`,
-//! `[[http:500]]`, `[[cut]]`, `[[sleep:3]]` (so many seconds, in which the answer trickles in).
+//! The format is `STUB users=<n> last=<…> history=[… | …]`, after `TOOLRESULT: … || ` if a tool has returned. The
+//! newest prompt may contain directives, which replace a script: `[[shell:ls]]`, `[[tool:NAME:{"a":1}]]`,
+//! `[[say:hello]]`, `[[http:500]]`, `[[cut]]`, `[[sleep:3]]` (seconds over which the answer is streamed).
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ pub(super) fn answer(heard: &ReceivedRequest) -> ScriptedAnswer {
     directed(heard)
 }
 
-/// What was heard, in a line.
+/// Formats the received texts in one line.
 fn tale(heard: &ReceivedRequest) -> String {
     let texts = heard.user_texts();
     let tale = format!(
@@ -72,16 +72,16 @@ fn directed(heard: &ReceivedRequest) -> ScriptedAnswer {
     answer
 }
 
-/// Bytes after which a directive cuts: the beginning is out, the text is not.
+/// The number of bytes after which `[[cut]]` truncates: the beginning of the stream is sent, the text is not.
 const CUT: usize = 600;
 
-/// What a prompt says after `[[name:` and before `]]`.
+/// Returns the part of a prompt between `[[name:` and `]]`.
 fn directive<'a>(prompt: &'a str, name: &str) -> Option<&'a str> {
     let (_, after) = prompt.split_once(&format!("[[{name}:"))?;
     Some(after.split_once("]]")?.0)
 }
 
-/// The call in `[[tool:NAME:{…}]]`. The arguments may hold brackets, so they are read as JSON to their end.
+/// Parses the call in `[[tool:NAME:{…}]]`. The arguments may contain brackets, so they are parsed as JSON to their end.
 fn call(prompt: &str) -> Option<(String, Value)> {
     let (_, after) = prompt.split_once("[[tool:")?;
     let (tool, rest) = after.split_once(':')?;

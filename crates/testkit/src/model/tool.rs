@@ -1,10 +1,10 @@
-//! How each agent program wants its shell to be called, told from the tools that it offers.
+//! The shell tools of agent programs and their argument formats, recognised by the offered tools.
 
 use serde_json::{Value, json};
 
 use super::heard::ReceivedRequest;
 
-/// The call that runs `command`, if the request offers a shell of a known kind.
+/// Returns the call that runs `command`, if the request offers a known shell tool.
 pub(super) fn shell(heard: &ReceivedRequest, command: &str) -> Option<(String, Value)> {
     let (tool, spelling) = SHELLS.iter().find(|(tool, _)| heard.offers(tool))?;
     let args = match spelling {
@@ -28,7 +28,7 @@ enum ShellCallFormat {
     Foreground,
 }
 
-/// The shells of the programs that were looked at, newest tool first where a program offers two.
+/// The known shell tools. If a program offers two, the newer one is first.
 const SHELLS: &[(&str, ShellCallFormat)] = &[
     ("exec_command", ShellCallFormat::Cmd),
     ("shell_command", ShellCallFormat::Bare),

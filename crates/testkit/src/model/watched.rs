@@ -1,4 +1,4 @@
-//! A value that others can wait for, with and without async.
+//! A value whose changes can be awaited, with and without async.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -12,8 +12,7 @@ pub(super) struct WatchedValue<T> {
     moves: watch::Sender<u64>,
 }
 
-/// How long anybody waits before it is taken for certain that it will never happen. Long, because a machine may be
-/// busy; it only turns a test that hangs into one that fails.
+/// The timeout of all waits. It is long because the machine may be busy; it only turns a hanging test into a failure.
 const PATIENCE: Duration = Duration::from_secs(180);
 
 impl<T> WatchedValue<T> {
@@ -32,7 +31,7 @@ impl<T> WatchedValue<T> {
         result
     }
 
-    /// Blocks until `look` finds something, or gives up.
+    /// Blocks until `look` returns a value; `None` after a timeout.
     pub(super) fn wait<R>(&self, mut look: impl FnMut(&T) -> Option<R>) -> Option<R> {
         let mut found = None;
         let guard = self.moved.wait_timeout_while(self.lock(), PATIENCE, |value| {
@@ -43,12 +42,12 @@ impl<T> WatchedValue<T> {
         found
     }
 
-    /// Waits until `look` finds something, or gives up.
+    /// Waits until `look` returns a value; `None` after a timeout.
     pub(super) async fn wait_async<R>(&self, mut look: impl FnMut(&T) -> Option<R>) -> Option<R> {
         let mut moves = self.moves.subscribe();
         let finding = async {
             loop {
-                // Marked as seen before looking, so that a move during the look is noticed.
+                // Marked as seen before the call of `look`, so that a change during the call is noticed.
                 moves.borrow_and_update();
                 if let Some(found) = self.read(&mut look) {
                     return found;

@@ -1,6 +1,6 @@
-//! The wires that agent programs speak to models, and where each is heard.
+//! The protocols between agent programs and models, and their paths.
 //!
-//! What a wire's requests and answers look like is said in the module of its name.
+//! The formats of requests and answers are in the module of each protocol.
 
 use serde_json::Value;
 
@@ -13,32 +13,32 @@ use super::{
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ModelProtocol {
-    /// OpenAI's responses.
+    /// OpenAI's responses API.
     Responses,
-    /// OpenAI's chat completions, which many services imitate.
+    /// OpenAI's chat completions API, which many services imitate.
     Chat,
-    /// Google's generated content.
+    /// Google's `generateContent` API.
     Gemini,
-    /// Anthropic's messages.
+    /// Anthropic's messages API.
     Anthropic,
 }
 
-/// What a request wants.
+/// The kind of response that a request asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum AnswerMode {
-    /// An answer in pieces.
+    /// A streamed answer.
     Stream,
     /// An answer in one piece.
     Whole,
-    /// Only how long the request is.
+    /// Only the number of tokens of the request.
     Count,
 }
 
-/// The parts of a request that each wire spells in its own way.
+/// The parts of a request whose format depends on the protocol.
 #[derive(Debug, Default)]
 pub(super) struct ParsedRequest {
     pub model: String,
-    /// Instructions that stand apart from the messages.
+    /// Instructions outside the messages.
     pub system: Vec<String>,
     pub messages: Vec<ReceivedMessage>,
     pub tools: Vec<String>,
@@ -46,7 +46,7 @@ pub(super) struct ParsedRequest {
 }
 
 impl ModelProtocol {
-    /// What a POST to `path` with this body wants, and on which wire.
+    /// Returns the protocol and the kind of response for a POST to `path` with this body.
     pub(super) fn of(path: &str, body: &Value) -> Option<(Self, AnswerMode)> {
         let path = path.trim_end_matches('/');
         let flagged = if body["stream"] == true { AnswerMode::Stream } else { AnswerMode::Whole };
@@ -71,7 +71,7 @@ impl ModelProtocol {
         }
     }
 
-    /// A request as it was meant, the first of its server and without a key.
+    /// Parses a request. The result has index 0 and no API key.
     pub(super) fn hear(self, path: &str, raw: Value) -> ReceivedRequest {
         let ParsedRequest { model, mut system, messages, tools, schema } = self.read(path, &raw);
         let among = messages.iter().filter(|message| message.role == MessageRole::System);
@@ -100,7 +100,7 @@ impl ModelProtocol {
         }
     }
 
-    /// An answer in pieces, each of which is one event on the wire.
+    /// Formats a streamed answer; each element is one event.
     pub(super) fn stream(self, reply: &PreparedReply<'_>, heard: &ReceivedRequest) -> Vec<String> {
         match self {
             Self::Responses => responses::stream(reply, heard),
@@ -110,7 +110,7 @@ impl ModelProtocol {
         }
     }
 
-    /// An answer in one piece.
+    /// Formats an answer in one piece.
     pub(super) fn whole(self, reply: &PreparedReply<'_>, heard: &ReceivedRequest) -> Value {
         match self {
             Self::Responses => responses::whole(reply, heard),
@@ -120,7 +120,7 @@ impl ModelProtocol {
         }
     }
 
-    /// How the length of a request is told.
+    /// Formats a token count.
     pub(super) fn count(self, tokens: u64) -> Value {
         match self {
             Self::Gemini => gemini::count(tokens),
@@ -128,7 +128,7 @@ impl ModelProtocol {
         }
     }
 
-    /// How this wire says that something went wrong.
+    /// Formats an error.
     pub(super) fn error(self, code: u16, message: &str) -> Value {
         match self {
             Self::Responses | Self::Chat => chat::error(code, message),

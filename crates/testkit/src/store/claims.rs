@@ -1,4 +1,4 @@
-//! A key is taken once, for ever.
+//! Idempotency keys are claimed once and are never released.
 
 use abide_domain::event::{IdempotencyClaim, RUN_REQUESTS, RunEvent};
 use abide_ports::store::{ClaimHolder, JournalCommit, StoreError};
@@ -21,7 +21,7 @@ pub(super) async fn check(places: &dyn TestStoreProvider) {
     assert_eq!(store.claimed(RUN_REQUESTS, "another").await.unwrap(), None);
     assert_eq!(store.claimed("another", "the key").await.unwrap(), None);
 
-    // A second claim of the key is refused, with everything that came with it.
+    // A second claim of the key is refused, together with the rest of its commit.
     let before = see(&*store).await;
     let mut second = author.create();
     request(&mut second, "the key", "of another request");
@@ -30,7 +30,7 @@ pub(super) async fn check(places: &dyn TestStoreProvider) {
     check_taken(refused, &holder);
     assert_eq!(see(&*store).await, before, "nothing of a refused commit is left behind");
 
-    // The same within one commit: the first of the two is named as the holder.
+    // The same within one commit: the error names the first of the two as the holder.
     let (mut one, mut two) = (author.create(), author.create());
     request(&mut one, "a new key", "one");
     request(&mut two, "a new key", "two");

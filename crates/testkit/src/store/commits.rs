@@ -1,4 +1,4 @@
-//! All or nothing, and never over somebody else's work.
+//! Commits are atomic and never overwrite concurrent changes.
 
 use abide_domain::event::RunEvent;
 use abide_ports::store::{CommitReceipt, JournalCommit, JournalSeq, StoreError, StoreErrorKind};
@@ -62,7 +62,7 @@ async fn a_stale_change_is_a_conflict_and_spoils_its_whole_commit(places: &dyn T
     assert!(conflict, "not the conflict that it is: {refused}");
     assert_eq!(see(&*store).await, before, "nothing of a refused commit is left behind");
 
-    // Nor may a change be skipped.
+    // A change must not be skipped either.
     let mut ahead = author.clone();
     let _skipped = ahead.happens(run_id, RunEvent::InterruptRequested { by: "a".into() }).expect("it works");
     let too_new = ahead.happens(run_id, RunEvent::CancelRequested { by: "a".into() });
@@ -79,7 +79,7 @@ async fn a_run_is_created_once(places: &dyn TestStoreProvider) {
     let created = HistoryGenerator::new(3, 1).create();
     let mut again = created.clone();
     store.commit(single(created)).await.unwrap();
-    // Under other keys, so that only the run itself is in the way.
+    // Other keys are used, so that only the run itself conflicts.
     if let RunEvent::RunCreated(new) = &mut again.event {
         new.message.key.message_id = "another".to_owned();
         new.idempotency = None;

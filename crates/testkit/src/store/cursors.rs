@@ -1,4 +1,4 @@
-//! A reader's place moves on and never back.
+//! A stored reader position moves only forwards.
 
 use abide_ports::store::JournalSeq;
 

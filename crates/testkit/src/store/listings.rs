@@ -1,4 +1,4 @@
-//! Lists come in their promised order, whole, and refuse cursors that are none of theirs.
+//! Lists are complete and in the documented order, and refuse invalid cursors.
 
 use std::collections::BTreeMap;
 
@@ -19,10 +19,10 @@ use super::{
 };
 use crate::history::HistoryGenerator;
 
-/// Enough that every table has rows of every kind.
+/// Enough commits to give each table rows of each kind.
 const COMMITS: usize = 320;
 
-/// The first seed from 32 on whose story ends with a deadline. Which one that is changes with the rules of runs.
+/// The first seed from 32 on whose history ends with a deadline. It changes with the rules of runs.
 fn seed() -> u64 {
     let ends_with_a_deadline = |seed: &u64| {
         let mut author = HistoryGenerator::new(*seed, 1).with_runs(12);
@@ -98,7 +98,7 @@ async fn rows(store: &dyn Store, author: &HistoryGenerator) {
     assert_eq!(store.count_open().await.unwrap(), open.len() as u64);
 }
 
-/// A page ends with the item that reaches its bytes, and the list is whole all the same (issue 14, bounds).
+/// A page ends with the item that reaches its byte limit, and the whole list is still complete (issue 14, bounds).
 async fn bytes(store: &dyn Store, author: &HistoryGenerator) {
     let everything = PageRequest::first(1_000);
     let runs = store.runs(None, everything.clone()).await.unwrap().items;

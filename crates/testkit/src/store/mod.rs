@@ -1,7 +1,7 @@
-//! What every store must do: one suite, run on each of them.
+//! The conformance suite for stores.
 //!
-//! Everything that the contract in `ports` promises is asked for here, in small stories of their own. How a store
-//! copes with a broken disk or a lost connection is its own affair and tested with it.
+//! It checks each guarantee of the contract in `ports` with a small scenario. The behaviour with a damaged disk or a
+//! lost connection is tested in the store's own crate.
 
 #![expect(clippy::unwrap_used, reason = "a suite is a test, and a failed answer fails it")]
 
@@ -25,40 +25,40 @@ pub use sight::{same, see};
 
 use crate::history::HistoryGenerator;
 
-/// Where stores of one kind can be opened.
+/// Creates places for stores of one kind.
 pub trait TestStoreProvider: Sync {
-    /// A place that nobody has used.
+    /// Creates an unused place.
     fn fresh(&self) -> Box<dyn TestStorePlace>;
 
-    /// A store, empty, that is known to be right.
+    /// Creates an empty reference store.
     fn reference(&self) -> Arc<dyn Store>;
 }
 
 /// A place that holds one store.
 pub trait TestStorePlace: Send + Sync {
-    /// Opens the store. Whoever had it open before has let go of it.
+    /// Opens the store. A store opened here earlier must have been closed.
     fn open(&self) -> StoreFuture<'_, Arc<dyn Store>>;
 
-    /// What is still there after it was let go of.
+    /// Whether the content survives closing.
     fn keeps(&self) -> TestStoreDurability;
 
     /// Opens a backup.
     fn restored(&self, backup: &Path) -> StoreFuture<'_, Arc<dyn Store>>;
 
-    /// A name for a file that does not exist.
+    /// Returns the path of a file that does not exist.
     fn new_file(&self) -> PathBuf;
 }
 
-/// What a place remembers.
+/// Whether a store's content survives closing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TestStoreDurability {
-    /// Nothing: each opening finds it empty.
+    /// Each opening finds an empty store.
     Nothing,
-    /// Everything that was acknowledged.
+    /// Each acknowledged commit survives.
     Everything,
 }
 
-/// Asks for everything that the contract promises. The name is only for messages.
+/// Checks all guarantees of the contract. `name` is used in messages only.
 pub async fn check(name: &str, places: &dyn TestStoreProvider) {
     let stage = |story: &str| println!("{name}: {story}");
     stage("commits");
@@ -77,12 +77,12 @@ pub async fn check(name: &str, places: &dyn TestStoreProvider) {
     random::check(places).await;
 }
 
-/// Opens a place that must open.
+/// Opens a store and panics if that fails.
 async fn open(place: &dyn TestStorePlace) -> Arc<dyn Store> {
     place.open().await.expect("the store opens")
 }
 
-/// A new store with a story of so many commits in it, and who told it.
+/// Creates a store with a random history of `commits` commits, and returns it with the history's generator.
 async fn told(place: &dyn TestStorePlace, seed: u64, commits: usize) -> (Arc<dyn Store>, HistoryGenerator) {
     let store = open(place).await;
     let mut author = HistoryGenerator::new(seed, 1).with_runs(12);
@@ -92,7 +92,6 @@ async fn told(place: &dyn TestStorePlace, seed: u64, commits: usize) -> (Arc<dyn
     (store, author)
 }
 
-/// A commit of one change.
 fn single(change: abide_ports::store::RunChange) -> JournalCommit {
     JournalCommit { changes: vec![change] }
 }

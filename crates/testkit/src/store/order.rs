@@ -1,4 +1,4 @@
-//! The journal's sequence is the order of commits, without a gap, however many write at once.
+//! The journal's sequence is the order of commits, without gaps, also with concurrent writers.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -7,9 +7,9 @@ use abide_ports::store::{JournalSeq, Store, StoreError};
 use super::{TestStoreProvider, open, single};
 use crate::history::HistoryGenerator;
 
-/// How many write at once.
+/// The number of concurrent writers.
 const WRITERS: u16 = 16;
-/// How many commits each of them makes.
+/// The number of commits of each writer.
 const COMMITS: usize = 12;
 
 pub(super) async fn check(places: &dyn TestStoreProvider) {
@@ -55,7 +55,7 @@ async fn write(store: Arc<dyn Store>, name: u16) -> Vec<(JournalSeq, (abide_doma
     told
 }
 
-/// Reads as a front end does: whatever is new after the last position, until the end is announced.
+/// Reads as a front end does: polls for entries after the last position until the end is announced.
 async fn follow(store: Arc<dyn Store>) -> Vec<abide_ports::store::JournalEntry> {
     let mut entries: Vec<abide_ports::store::JournalEntry> = Vec::new();
     loop {

@@ -1,4 +1,4 @@
-//! Random histories leave the same in every store, also after it was closed and opened again.
+//! Random histories give the same content in every store, also after it was closed and reopened.
 
 use super::{TestStoreDurability, TestStoreProvider, open, same};
 use crate::history::HistoryGenerator;

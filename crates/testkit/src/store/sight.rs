@@ -1,4 +1,4 @@
-//! Everything that can be asked of a store, asked: two stores with the same sight are the same to everybody.
+//! The results of all queries of a store. Two stores with equal results are indistinguishable.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ use abide_ports::store::{
     ClaimHolder, JournalEntry, JournalSeq, ListPage, PageRequest, RunTables, Store, StoreFuture,
 };
 
-/// What a store answers to every question.
+/// The results of all queries of a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TestStoreView {
     head: JournalSeq,
@@ -56,7 +56,7 @@ const STATUSES: [RunStatus; 7] = [
     RunStatus::Canceled,
 ];
 
-/// Asks everything, in small pages.
+/// Runs all queries with small pages.
 pub async fn see(store: &dyn Store) -> TestStoreView {
     let mut known = Vec::new();
     loop {
@@ -110,10 +110,10 @@ pub async fn see(store: &dyn Store) -> TestStoreView {
     }
 }
 
-/// Two stores answer every question alike.
+/// Checks that two stores give the same results.
 pub async fn same(left: &dyn Store, right: &dyn Store) {
     let (left, right) = (see(left).await, see(right).await);
-    // Part by part, so that a difference is small enough to be read.
+    // Compared part by part, so that a difference is short enough to read.
     assert_eq!(left.entries, right.entries);
     assert_eq!(left.runs, right.runs);
     assert_eq!(left.of_run, right.of_run);
@@ -125,7 +125,7 @@ async fn see_run(store: &dyn Store, run: RunId) -> TestRunView {
     let interactions = pages(|page| store.interactions_of(run, page)).await;
     let deliveries = pages(|page| store.deliveries_of(run, page)).await;
     let tables = store.tables_of(run).await.expect("tables_of answers");
-    // Each row can also be had by its own name.
+    // Each row can also be read by its id.
     for turn in &turns {
         assert_eq!(store.turn(turn.turn_id).await.expect("turn answers").as_ref(), Some(turn));
     }
@@ -163,12 +163,12 @@ async fn entries(store: &dyn Store) -> Vec<JournalEntry> {
     }
 }
 
-/// A whole list, two items at a time.
+/// Reads a whole list, two items per page.
 pub(super) async fn pages<'a, T>(ask: impl Fn(PageRequest) -> StoreFuture<'a, ListPage<T>>) -> Vec<T> {
     pages_of(PageRequest::first(2), ask).await
 }
 
-/// A whole list, in pages of this size.
+/// Reads a whole list with pages of a given size.
 pub(super) async fn pages_of<'a, T>(
     size: PageRequest,
     ask: impl Fn(PageRequest) -> StoreFuture<'a, ListPage<T>>,

@@ -1,4 +1,4 @@
-//! What an operator relies on: tables can be inspected, replaced and copied.
+//! Maintenance operations: tables can be checked, rebuilt and backed up.
 
 use std::sync::Arc;
 
@@ -53,7 +53,7 @@ async fn a_backup_holds_what_was_there_and_is_never_written_over(places: &dyn Te
             let before = see(&*store).await;
             let copy = place.restored(&file).await.expect("a backup opens");
             same(&*copy, &*store).await;
-            // The copy is a store of its own.
+            // The backup is an independent store.
             let commit = author.commit();
             copy.commit(commit.clone()).await.expect("a backup can be written to");
             assert_eq!(see(&*store).await, before);
@@ -88,7 +88,7 @@ async fn write(store: Arc<dyn Store>, name: u16) {
     }
 }
 
-/// A copy is a beginning of the whole, and in itself consistent.
+/// Checks that a backup is a prefix of the whole journal and consistent in itself.
 async fn check_copy(
     place: &dyn TestStorePlace,
     file: &std::path::Path,

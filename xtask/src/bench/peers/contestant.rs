@@ -1,7 +1,7 @@
-//! Who can be asked for a number of timed commands, and the two that need no driver: our own runtime through
-//! `abide rpc`, and the floor, a bare bash that is written a line and prints a marker.
+//! Contestants that run timed commands, and the two that need no driver: our own runtime through `abide rpc`, and the
+//! floor, a bare bash that receives a line and prints a marker.
 //!
-//! Time runs from before the request is written until the answer is parsed.
+//! The time is measured from before the request is written until the response is parsed.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -16,14 +16,14 @@ use crate::shell::EchoedCommand;
 use crate::stopwatch::Stopwatch;
 
 pub(super) trait TimedShell {
-    /// Runs `true` so often, one after the other.
+    /// Runs `true` `times` times in sequence, and returns the durations.
     fn ask(&mut self, times: usize) -> Result<Vec<Duration>>;
 }
 
-/// A child that answers each line with a line.
+/// A child process that answers each line with a line.
 struct LineChild {
     child: Child,
-    // Taken when the child is to end.
+    // Taken to close the input.
     input: Option<ChildStdin>,
     output: BufReader<ChildStdout>,
     answer: String,
@@ -48,7 +48,7 @@ impl LineChild {
 
 impl Drop for LineChild {
     fn drop(&mut self) {
-        // Both end when their input does.
+        // Both exit when their input is closed.
         drop(self.input.take());
         let _ = self.child.wait();
     }

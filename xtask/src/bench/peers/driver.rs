@@ -1,7 +1,7 @@
-//! A driver: a small program that holds one session of a peer and times commands in it.
+//! A driver: a small program that holds one session of a peer and measures commands in it.
 //!
-//! It says that it is ready, then takes a number on each line and answers with so many times. All waiting is bounded,
-//! because a peer may hang; what it said aside is quoted when it fails.
+//! It reports that it is ready, then reads a number from each line and answers with as many durations. All waits have a
+//! timeout, because a peer may hang. A failure message quotes its standard error.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
@@ -19,7 +19,7 @@ use crate::shell::{self, EchoedCommand};
 
 pub(super) struct PeerDriver {
     child: Child,
-    // Taken when the driver is to end.
+    // Taken to close the input.
     input: Option<ChildStdin>,
     answers: Receiver<String>,
     log: PathBuf,
@@ -29,7 +29,7 @@ pub(super) struct PeerDriver {
 #[derive(Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum DriverAnswer {
-    /// With the peer's name and version.
+    /// Contains the peer's name and version.
     Ready(String),
     Micros(Vec<f64>),
 }
@@ -56,7 +56,7 @@ impl PeerDriver {
         Ok(driver)
     }
 
-    /// The peer's package and its version, in its own words.
+    /// Returns the peer's package and version, as reported by the peer.
     pub(super) fn version(&self) -> &str {
         &self.version
     }
@@ -75,7 +75,8 @@ impl PeerDriver {
         bail!("no answer for {PATIENCE} s: {}", self.last_words())
     }
 
-    /// The last line that names an error, or else the last at all: Node prints more after the error than before it.
+    /// Returns the last line with an error, or else the last line: Node prints more lines after the error than before
+    /// it.
     fn last_words(&self) -> String {
         let said = fs::read_to_string(&self.log).unwrap_or_default();
         let mut lines = said.lines().map(str::trim).filter(|line| !line.is_empty());
@@ -103,12 +104,12 @@ impl TimedShell for PeerDriver {
 impl Drop for PeerDriver {
     fn drop(&mut self) {
         drop(self.input.take());
-        // Its output closes when it has put its peer away. The home ends what it leaves behind.
+        // The driver's output is closed after it has stopped its peer. The home ends the remaining processes.
         while self.answers.recv_timeout(Duration::from_secs(10)).is_ok() {}
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Seconds. The slowest peer needs one or two for a turn, and some ten to start.
+/// The timeout in seconds. The slowest peer needs up to 2 s for a round, and about 10 s to start.
 const PATIENCE: u32 = 120;

@@ -1,7 +1,7 @@
-//! An empty home for one measurement, and the end of every process that was born in it.
+//! A temporary home for one measurement. Dropping it ends all processes that were started in it.
 //!
-//! It lies in memory where the system has such a folder: some peers write to their home on each command, and the
-//! disk is not what is compared.
+//! It is on a tmpfs if the system has one: some peers write to their home on each command, and the disk is not part of
+//! the comparison.
 
 use std::fs::{self, File};
 use std::os::unix::ffi::OsStrExt;
@@ -32,15 +32,15 @@ impl PeerHome {
         self.folder.path()
     }
 
-    /// A file for what a process says aside.
+    /// Creates a file for the standard error of a process.
     pub(super) fn log(&self, name: &str) -> Result<File> {
         File::create(self.path().join(name)).context("could not create a log")
     }
 
-    /// The command at home here, with an environment that is the same on every machine.
+    /// Sets up a command to run in this home, with an environment that is the same on every machine.
     ///
-    /// The path is the system's own: version managers put slow wrappers before it, and some peers start programs
-    /// on each command. Nothing that leads outside, such as a proxy or a token, is passed on.
+    /// `PATH` contains only system directories: version managers put slow wrappers first, and some peers start programs
+    /// on each command. Proxies and tokens are not passed on.
     pub(super) fn furnish(&self, command: EchoedCommand) -> EchoedCommand {
         let node = which("node").and_then(|path| Some(path.parent()?.to_string_lossy().into_owned()));
         let path = ["/usr/local/bin", "/usr/bin", "/bin"].map(str::to_owned);
@@ -56,7 +56,7 @@ impl PeerHome {
             .env("LANG", "C.UTF-8")
             .env("TERM", "dumb")
             .env("PYTHONDONTWRITEBYTECODE", "1")
-            // Each peer's own way of saying that nothing is to be sent or fetched.
+            // Each peer has its own variable that disables telemetry and downloads.
             .env("DO_NOT_TRACK", "1")
             .env("DESKTOP_COMMANDER_DISABLE_TELEMETRY", "1")
             .env("LITELLM_LOCAL_MODEL_COST_MAP", "True")
@@ -66,7 +66,7 @@ impl PeerHome {
             .dir(self.path())
     }
 
-    /// Ends what still runs. A process that has left its parents still carries the name of its home.
+    /// Kills the remaining processes. A process that has left its parents still has the home in its environment.
     fn sweep(&self) {
         let mark = [b"HOME=", self.path().as_os_str().as_bytes()].concat();
         for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
@@ -75,7 +75,7 @@ impl PeerHome {
             if let Some(pid) = pid
                 && environment.split(|byte| *byte == 0).any(|variable| variable == mark)
             {
-                // It may have ended in the meantime, which is as good.
+                // It may have exited in the meantime.
                 let _ = kill_process(pid, Signal::KILL);
             }
         }

@@ -1,8 +1,8 @@
-//! How a peer is had: with pip into an environment of its own, or with npm, both from pinned lists, into
-//! `.cache/peers`, which git ignores.
+//! Installs peers from pinned lists into `.cache/peers`, which is in `.gitignore`: with pip into an environment of its
+//! own, or with npm.
 //!
-//! Each peer has its own folder, so that one that cannot be installed does not take the others with it. What is there
-//! is known by the copy of the list that is written after a success.
+//! Each peer has its own folder, so that a failed installation does not affect the others. A copy of the list, written
+//! after a successful installation, marks the folder as complete.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,28 +14,26 @@ use crate::stopwatch::Stopwatch;
 use crate::tools;
 use crate::workspace::CargoWorkspace;
 
-/// What a driver needs.
+/// The packages that a driver needs.
 #[derive(Clone, Copy)]
 pub(super) enum PeerKit {
     /// A list of Python packages of this name.
     Pip(&'static str),
-    /// A folder of this name with a manifest and a lock of Node packages.
+    /// A folder of this name with a manifest and a lock file of Node packages.
     Npm(&'static str),
-    /// Node alone.
     Node,
-    /// Python alone.
     Python,
 }
 
-/// What runs a driver, and where the peer's packages are.
+/// The interpreter of a driver, and the location of the peer's packages.
 pub(super) struct DriverProgram {
     interpreter: PathBuf,
     packages: Option<PathBuf>,
 }
 
 impl DriverProgram {
-    /// The driver's command. A Node driver is told where the packages are, one of ours where the binary is; Python
-    /// knows by itself.
+    /// Returns the driver's command. A Node driver gets the path of the packages, a driver of ours the path of the
+    /// binary; Python needs neither.
     pub(super) fn command(&self, workspace: &CargoWorkspace, driver: &str, binary: &Path) -> EchoedCommand {
         let command = EchoedCommand::new(&self.interpreter).arg(lists(workspace).join(driver));
         match &self.packages {
@@ -87,7 +85,7 @@ fn npm(workspace: &CargoWorkspace, name: &str) -> Result<PathBuf> {
     once(workspace, name, &format!("{manifest}{lock}"), |folder| {
         fs::write(folder.join("package.json"), &manifest).context("could not write the manifest")?;
         fs::write(folder.join("package-lock.json"), &lock).context("could not write the lock")?;
-        // Scripts of packages are not run: some of them call home.
+        // Package scripts are not run: some of them send telemetry.
         EchoedCommand::new("npm")
             .args(["ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"])
             .dir(folder)
@@ -95,7 +93,7 @@ fn npm(workspace: &CargoWorkspace, name: &str) -> Result<PathBuf> {
     })
 }
 
-/// The folder of this name after `install` has been run in it, now or earlier, for the same list.
+/// Returns the folder of this name, after running `install` in it unless that was done for the same list.
 fn once(
     workspace: &CargoWorkspace,
     name: &str,
@@ -116,7 +114,7 @@ fn once(
     Ok(folder)
 }
 
-/// The drivers, and beside them what is to be installed.
+/// The folder of the drivers and of the lists of packages.
 fn lists(workspace: &CargoWorkspace) -> PathBuf {
     workspace.root.join("xtask/bench/peers")
 }

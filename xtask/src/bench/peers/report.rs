@@ -1,4 +1,4 @@
-//! What was measured, as a person reads it: in the terminal, and as the document that `--write` makes.
+//! Formats the measurements for the terminal and for the document that `--write` creates.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 pub(super) struct PeerReport {
     pub(super) date: String,
     pub(super) abide: String,
-    /// How busy the machine was, as it says itself.
+    /// The load average of the machine.
     pub(super) load: String,
     pub(super) rows: Vec<PeerRow>,
     pub(super) controls: Vec<PeerRow>,
@@ -21,11 +21,11 @@ pub(super) struct PeerRow {
 
 pub(super) enum PeerOutcome {
     Measured(PeerFigures),
-    /// With the reason.
+    /// Contains the reason.
     NotMeasured(String),
 }
 
-/// One peer, and what ours and the floor took in the turns between.
+/// The figures of one peer, and those of ours and the floor in the alternating rounds.
 pub(super) struct PeerFigures {
     version: String,
     ours: TimeSpread,
@@ -54,7 +54,7 @@ impl PeerFigures {
         }
     }
 
-    /// For whoever waits for the whole.
+    /// Returns one line for the progress display.
     pub(super) fn in_short(&self) -> String {
         let [theirs, ours, floor] = [&self.theirs, &self.ours, &self.floor].map(|spread| millis(spread.p50));
         format!("p50 {theirs} ms, ours {ours} ms, floor {floor} ms, ahead {}", times(self.ahead()))
@@ -85,7 +85,7 @@ fn ratio(one: Duration, other: Duration) -> f64 {
     one.as_secs_f64() / other.as_secs_f64().max(1e-9)
 }
 
-/// Two digits that mean something.
+/// Formats a ratio with two significant digits.
 fn times(ratio: f64) -> String {
     let digits = if ratio < 10.0 { 1 } else { 0 };
     format!("{ratio:.digits$}x")
@@ -98,7 +98,7 @@ fn millis(time: Duration) -> String {
 }
 
 impl PeerReport {
-    /// The peers that are as fast as we are, or faster.
+    /// Returns the peers that are at least as fast as ours.
     pub(super) fn ahead_of_us(&self) -> Vec<&'static str> {
         self.measured().filter(|(_, figures)| figures.ahead() <= 1.0).map(|(row, _)| row.name).collect()
     }
@@ -150,7 +150,7 @@ impl PeerReport {
 
     pub(super) fn for_terminal(&self) -> String {
         let table = self.table();
-        // A reason may be longer than any figure; it is the last cell of its line and widens nothing.
+        // A reason may be longer than any figure. It is the last cell of its line and is ignored for the column width.
         let width = |column: usize| {
             let cells = table.iter().filter(|line| line.len() > 2 || column == 0);
             cells.filter_map(|line| line.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0)

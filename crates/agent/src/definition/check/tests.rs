@@ -1,4 +1,4 @@
-//! Values of another kind than the one that is wanted, in every place, and lines that are too long to be shown.
+//! Values of wrong types in each position, and lines that are too long to be shown.
 
 use std::path::Path;
 

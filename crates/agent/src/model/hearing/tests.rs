@@ -1,4 +1,4 @@
-//! Answers as servers send them, whole and broken, and that it does not matter where the bytes are cut.
+//! Complete and broken responses of servers, and independence of chunk boundaries.
 
 use proptest::prelude::*;
 use serde_json::json;
@@ -6,7 +6,7 @@ use serde_json::json;
 use super::*;
 use crate::model::ModelToolCall;
 
-/// What is made of bytes that come in these pieces, and the pieces that were told.
+/// The result of decoding these chunks, and the reported pieces.
 fn heard<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> (Result<ModelReply, DecodeFault>, Vec<String>) {
     let mut told = Vec::new();
     let mut said = |piece: ReplyDelta<'_>| told.push(format!("{piece:?}"));
@@ -186,7 +186,7 @@ fn an_answer_without_end_is_given_up() {
     assert_eq!(outcome, Some(Err(DecodeFault::TooLarge)));
 }
 
-/// A random stream: texts and pieces of calls with and without ids, in any order, ended or not.
+/// A random stream: texts and pieces of calls with and without ids, in any order, complete or not.
 fn any_stream() -> impl Strategy<Value = String> {
     let piece = prop_oneof![
         "[a-zü€😀 \n\"]{0,9}".prop_map(|said| text(&said)),
@@ -210,7 +210,7 @@ proptest! {
         keep in 0.0..1.5_f64,
         cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..20),
     ) {
-        // Now and then the stream itself breaks off somewhere.
+        // Some of the streams are truncated.
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss, reason = "a share of a small length")]
         let length = ((stream.len() as f64 * keep) as usize).min(stream.len());
         let bytes = &stream.as_bytes()[..length];

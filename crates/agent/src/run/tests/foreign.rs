@@ -1,8 +1,8 @@
-//! Journals that Abide did not write, or that cannot be as they are.
+//! Journals that Abide did not write, or that are inconsistent.
 
 use super::*;
 
-/// A journal in which a run ended this way although two calls and a question are open.
+/// A journal with a run that ended with this status although two calls and a question are open.
 fn ended_with_open_calls(status: &str) -> String {
     let request = |seq: u64, tool: &str| {
         format!(
@@ -66,6 +66,6 @@ fn an_adopted_journal_is_history_only() {
         "{heard:?}"
     );
     assert!(stage.question().is_none());
-    // From now on it is Abide's own.
+    // After the adoption the journal counts as Abide's own.
     assert_eq!(stage.message("go on"), completed("done"));
 }

@@ -1,7 +1,7 @@
-//! Entries of the journal as the feed of events tells them.
+//! Converts journal entries to wire events.
 //!
-//! What is told of each event is chosen here, one by one: enough for somebody who watches, and nothing that is a secret
-//! or only means something to us (environments, positions in an engine's speech, fingerprints).
+//! Fields are selected one by one for each event. Secrets and internal values (environments, positions in an engine's
+//! output, fingerprints) are left out.
 
 use abide_domain::{
     deadline::DeadlineKind,
@@ -21,7 +21,6 @@ use super::{
     turn::exit_code,
 };
 
-/// An entry.
 pub(in crate::http) fn event(entry: &JournalEntry) -> wire::EventEnvelope {
     wire::EventEnvelope {
         seq: entry.seq.0,
@@ -60,7 +59,7 @@ fn data(event: &RunEvent) -> Value {
                 ReplyAuthor::Person(name) => json!({
                     "interaction_id": interaction_id, "text": text, "source": "user_reply", "by": name,
                 }),
-                // The envelope of an automatic reply (D6).
+                // Details of an automatic reply (D6).
                 ReplyAuthor::Policy { reason, policy } => json!({
                     "interaction_id": interaction_id, "text": text, "source": AUTO_REPLY_SOURCE,
                     "by": "policy", "reason": reason, "policy": policy, "instruction": text,
@@ -84,7 +83,7 @@ fn data(event: &RunEvent) -> Value {
         RunEvent::ContactLost { attempt, .. } => json!({ "attempt": attempt }),
         RunEvent::SessionLost { failure: why } => json!({ "error": failure(why) }),
         RunEvent::RecoveryFailed { attempt, reason } => json!({ "attempt": attempt, "reason": reason }),
-        // The session's name is the engine's own, and lets whoever has it go on with the session: it is not told.
+        // The engine's session id is left out: any client that knows it could resume the session.
         RunEvent::HandleAnnounced { attempt, .. } => json!({ "attempt": attempt }),
         RunEvent::Progressed { attempt, text, .. } => json!({ "attempt": attempt, "text": text }),
         RunEvent::GateRaised { attempt, turn_id, purpose, question: asked, .. } => json!({
@@ -140,7 +139,7 @@ fn question(question: &Question, is_approval: bool) -> Value {
     })
 }
 
-/// `TurnEnded` is `turn_ended` on the wire.
+/// Converts a variant name to its wire name: `TurnEnded` becomes `turn_ended`.
 fn snake_case(name: &str) -> String {
     let mut text = String::with_capacity(name.len() + 4);
     for char in name.chars() {

@@ -1,4 +1,4 @@
-//! Questions and how each was resolved.
+//! Converts questions and their resolutions to wire types.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,6 @@ use serde_json::{Map, Value};
 
 use super::{time, word};
 
-/// A question from its opening to its end.
 pub(in crate::http) fn interaction(interaction: &Interaction) -> wire::InteractionView {
     let question = &interaction.question;
     let (state, answer, closed) = match &interaction.state {
@@ -37,7 +36,7 @@ pub(in crate::http) fn interaction(interaction: &Interaction) -> wire::Interacti
         kind: kind(question.kind),
         prompt: question.prompt.clone(),
         options: options(question, interaction.is_approval()),
-        // The hints are an engine's own text: what is no JSON is shown as the text that it is.
+        // Hints are text of the engine. Hints that are not valid JSON are returned as a string.
         ui_hints: question.ui_hints.as_ref().map(|hints| {
             serde_json::from_str(hints).unwrap_or_else(|_| serde_json::Value::String(hints.clone()))
         }),
@@ -65,7 +64,6 @@ pub(in crate::http) fn interaction(interaction: &Interaction) -> wire::Interacti
     }
 }
 
-/// What an approval covers.
 pub(super) fn context(context: &ApprovalContext) -> wire::ApprovalContextView {
     let ApprovalContext { subject, tool, remarks, rest, cut } = context;
     let mut shown = wire::ApprovalContextView {
@@ -113,7 +111,7 @@ pub(super) fn context(context: &ApprovalContext) -> wire::ApprovalContextView {
     shown
 }
 
-/// Named values as an object. A name that is there twice keeps both values.
+/// Converts named values to an object. Duplicate names keep both values.
 fn fields(fields: &[RequestField]) -> Map<String, Value> {
     let mut seen: BTreeMap<&str, usize> = BTreeMap::new();
     let mut object = Map::new();
@@ -132,13 +130,11 @@ fn fields(fields: &[RequestField]) -> Map<String, Value> {
     object
 }
 
-/// What a question does not show.
 pub(super) fn hidden(hidden: &HiddenContent) -> wire::HiddenContentView {
     let HiddenContent { bytes, content_bytes, sha256 } = hidden;
     wire::HiddenContentView { bytes: *bytes, content_bytes: *content_bytes, sha256: sha256.clone() }
 }
 
-/// What an answer means.
 pub(in crate::http) fn verdict(verdict: ApprovalVerdict) -> wire::VerdictValue {
     match verdict {
         ApprovalVerdict::Approved => wire::VerdictValue::Approved,
@@ -146,7 +142,6 @@ pub(in crate::http) fn verdict(verdict: ApprovalVerdict) -> wire::VerdictValue {
     }
 }
 
-/// Suggested answers.
 pub(super) fn options(question: &Question, is_approval: bool) -> Vec<wire::InteractionOptionView> {
     let choice = |choice: &abide_domain::interaction::InteractionOption| wire::InteractionOptionView {
         label: choice.label.clone(),

@@ -1,11 +1,10 @@
-//! Messages that reached us, as the ledger has them.
+//! Converts inbound messages to wire types.
 
 use abide_domain::inbound::{Inbound, InboundStatus};
 use abide_wire::message as wire;
 
 use super::{time, word};
 
-/// A message.
 pub(in crate::http) fn inbound(inbound: &Inbound) -> wire::InboundView {
     wire::InboundView {
         channel: inbound.message.key.channel.clone(),
@@ -19,7 +18,6 @@ pub(in crate::http) fn inbound(inbound: &Inbound) -> wire::InboundView {
     }
 }
 
-/// How far a message has got, in one word.
 pub(in crate::http) fn inbound_status(status: InboundStatus) -> String {
     word(&status)
 }

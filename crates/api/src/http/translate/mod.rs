@@ -1,4 +1,4 @@
-//! From the domain's values to the wire's and back, one noun a file. Nothing is decided here.
+//! Conversions between domain and wire types, one file per noun. No decisions are made here.
 
 mod event;
 mod interaction;
@@ -21,12 +21,11 @@ pub(super) fn time(at: Timestamp) -> String {
     time.to_string()
 }
 
-/// A failure as people and programs see it.
 pub(super) fn failure(failure: &RunFailure) -> RunErrorView {
     RunErrorView { code: word(&failure.code), message: failure.message.clone() }
 }
 
-/// The name that serde gives to a value which is one of a few words.
+/// Returns the serde name of a unit variant.
 pub(super) fn word(value: &impl serde::Serialize) -> String {
     match serde_json::to_value(value) {
         Ok(serde_json::Value::String(word)) => word,

@@ -1,4 +1,4 @@
-//! Runs: what a client asks for as the domain's settings, and a run as it is shown.
+//! Converts run requests to domain settings, and runs to wire types.
 
 use abide_domain::{
     engine::ProfileKind,
@@ -10,7 +10,7 @@ use abide_wire::run as wire;
 
 use super::{failure, time};
 
-/// What a run was asked to be, in this workspace.
+/// Converts a request to settings and the first prompt.
 pub(in crate::http) fn settings(new: wire::CreateRunRequest, workspace: String) -> (RunSettings, String) {
     let options = new.options;
     let strict = options.interactive_require_user_reply.unwrap_or(true);
@@ -51,7 +51,6 @@ pub(in crate::http) fn settings(new: wire::CreateRunRequest, workspace: String) 
     (settings, new.prompt)
 }
 
-/// What a message does that finds a turn at work.
 pub(in crate::http) fn on_busy(on_busy: wire::OnBusyValue) -> OnBusy {
     match on_busy {
         wire::OnBusyValue::Queue => OnBusy::Queue,
@@ -60,7 +59,6 @@ pub(in crate::http) fn on_busy(on_busy: wire::OnBusyValue) -> OnBusy {
     }
 }
 
-/// A status that a client asks for.
 pub(in crate::http) fn status(status: wire::RunStatusValue) -> RunStatus {
     match status {
         wire::RunStatusValue::Queued => RunStatus::Queued,
@@ -73,7 +71,6 @@ pub(in crate::http) fn status(status: wire::RunStatusValue) -> RunStatus {
     }
 }
 
-/// The options that hold for a run.
 fn options(settings: &RunSettings) -> wire::RunOptions {
     wire::RunOptions {
         interactive_require_user_reply: Some(match settings.unanswered {
@@ -104,7 +101,7 @@ fn options(settings: &RunSettings) -> wire::RunOptions {
     }
 }
 
-/// A run as it stands. What only the daemon knows of it comes beside it.
+/// Converts a run. Values that only the daemon has are passed as further arguments.
 pub(in crate::http) fn run(
     run: &Run,
     queue_position: Option<usize>,

@@ -1,4 +1,4 @@
-//! Turns and the processes launched for them, as the ledger has them.
+//! Converts turns and their attempts to wire types.
 
 use abide_domain::{
     process::ExitStatus,
@@ -8,7 +8,6 @@ use abide_wire::run as wire;
 
 use super::{failure, time, word};
 
-/// A turn.
 pub(in crate::http) fn turn(turn: &Turn) -> wire::TurnView {
     let (message_id, interaction_id) = match &turn.cause {
         TurnTrigger::Message(key) => (Some(key.message_id.clone()), None),
@@ -48,7 +47,7 @@ fn attempt(record: &AttemptRecord) -> wire::AttemptView {
     }
 }
 
-/// The code, if anybody saw it.
+/// Returns the exit code, if it is known.
 pub(super) fn exit_code(exit: ExitStatus) -> Option<i32> {
     match exit {
         ExitStatus::Code(code) => Some(code),

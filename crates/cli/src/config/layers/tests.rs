@@ -1,4 +1,4 @@
-//! Which value holds, where it is said to come from, and what is said about mistakes.
+//! Tests of the precedence of sources, the reported origins, and the error messages.
 
 use std::path::Path;
 
@@ -24,7 +24,7 @@ fn sources(text: &str, variables: &[(&str, &str)], given: &[(&str, &str)]) -> Co
     }
 }
 
-/// What is settled, a line for each value, or all problems.
+/// Compares the settings, one line each, or all problems.
 fn check(sources: &ConfigSources, expected: Expect) {
     let told = match settle(sources) {
         Ok((_, settings)) => settings

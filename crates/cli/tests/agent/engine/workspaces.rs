@@ -1,4 +1,5 @@
-//! Workspaces in which others wrote: what they name is neither ended, deleted, read nor carried out (SECURITY 1 and 2).
+//! Workspaces with forged state: processes and files named in it are neither ended, deleted, read nor executed
+//! (SECURITY 1 and 2).
 
 use std::{fs, os::unix::fs::symlink, path::Path};
 
@@ -21,7 +22,7 @@ fn the_end_of_a_run_neither_deletes_nor_kills_what_a_workspace_names() {
     let record = house.home.path().join("agents").join(state.file_name().unwrap());
     let ours = sessions(&state);
     assert!(record.join("sessions").join(&ours[0].0).join("socket").exists(), "its keeper is in the home");
-    // What has no identity and is older than a minute would be swept in a folder of keepers.
+    // In a folder of keepers, entries without an identity that are older than a minute would be deleted.
     let victim = house.home.path().join("victim");
     let document = victim.join("Documents/letter.txt");
     fs::create_dir_all(victim.join("Documents")).unwrap();
@@ -43,7 +44,7 @@ fn the_end_of_a_run_neither_deletes_nor_kills_what_a_workspace_names() {
     assert_eq!(fs::read_to_string(document).unwrap(), "precious");
 }
 
-/// `git clean -fdx` in the workspace of a run that waits: the daemon ends its sessions and the run, and so does an answer.
+/// `git clean -fdx` in the workspace of a waiting run: the daemon ends its sessions and the run, and so does an answer.
 #[test]
 fn state_that_is_deleted_while_a_run_waits_ends_the_run_and_leaves_no_process() {
     for (deleted, is_answered) in [("", false), ("journal.jsonl", false), ("", true)] {
@@ -60,7 +61,7 @@ fn state_that_is_deleted_while_a_run_waits_ends_the_run_and_leaves_no_process() 
         if is_answered {
             house.reply(&run, "yes");
         } else {
-            // Any change lets the daemon look; without one it does so every 30 seconds.
+            // Any change makes the daemon check; without one it checks every 30 seconds.
             house.post("/v1/runs", &json!({ "engine": "parrot", "prompt": "say done" }));
         }
         let failed = house.until(&run, "failed");
@@ -69,7 +70,7 @@ fn state_that_is_deleted_while_a_run_waits_ends_the_run_and_leaves_no_process() 
     }
 }
 
-/// A workspace that was moved away, or is not mounted, may come back.
+/// A workspace that was moved or is not mounted may come back.
 #[test]
 fn a_workspace_that_is_gone_for_a_moment_costs_a_waiting_run_nothing() {
     let (house, _daemon) =
@@ -95,7 +96,7 @@ fn the_end_of_a_run_of_an_earlier_version_ends_its_keepers_and_nothing_that_file
     house.until(&run, "waiting_user");
     let state = house.state(&run);
     daemon.kill();
-    // As an earlier version left it: the note names the folder in the workspace, and keepers lie there.
+    // Simulates an earlier version: the note names the folder in the workspace, and the keepers are there.
     fs::remove_dir_all(house.home.path().join("agents")).unwrap();
     let former = state.join("sessions");
     let note = house.home.path().join("outliving").join(&run);
@@ -138,7 +139,7 @@ fn the_end_of_a_run_of_an_earlier_version_ends_its_keepers_and_nothing_that_file
     assert!(old.exists() && forged.exists(), "a folder was deleted that a keeper did not leave");
 }
 
-/// Starts a keeper in this place, and returns the pid of its child.
+/// Starts a keeper in this directory, and returns the pid of its child.
 fn keeper_of_sleep(place: &Path) -> u32 {
     use abide_keeper::{
         launch::KeeperLauncher,
@@ -169,7 +170,7 @@ fn keeper_of_sleep(place: &Path) -> u32 {
     pid
 }
 
-/// The record of a keeper that is dead and of this child, as keepers write it.
+/// Returns the identity record of a dead keeper with this child, in the keeper's format.
 fn identity_of(pid: u32) -> Vec<u8> {
     use abide_keeper::identity::ProcessIdentity;
     let child = ProcessIdentity::of(pid).unwrap();
@@ -177,8 +178,8 @@ fn identity_of(pid: u32) -> Vec<u8> {
     postcard::to_stdvec(&(keeper, child)).unwrap()
 }
 
-/// What a cloned repository brings along: a journal with an open call, a question, a secret, and links to a file and a
-/// folder outside.
+/// Creates the state of a cloned repository: a journal with an open call, a question, a secret, and links to a file and
+/// a folder outside.
 fn bring_state_along(workspace: &Path, outside: &Path) {
     let state = workspace.join(".abide");
     fs::create_dir_all(state.join("secrets")).unwrap();
@@ -253,7 +254,7 @@ fn s2_a_skill_in_a_clone_is_neither_read_nor_copied_through_links() {
         let run = house.post("/v1/runs", &body).text("/run_id").to_owned();
         house.until_it(&run, "its end", |found| found["status"] == "failed" || found["status"] == "succeeded")
     };
-    // A link in the skill that leaves it.
+    // A link in the skill that leads out of it.
     let found = attempt(&skill);
     assert!(found["status"] == "failed" && found.to_string().contains("leak.txt"), "{found:#}");
     // A link in place of the folder in which copies are made.
@@ -269,7 +270,7 @@ fn s2_a_skill_in_a_clone_is_neither_read_nor_copied_through_links() {
     let found = attempt(&workspace.join("linked"));
     assert!(found["status"] == "failed" && found.to_string().contains("linked"), "{found:#}");
     assert_untouched(&outside);
-    // Without them the skill is used.
+    // Without the links the skill is used.
     let found = attempt(&skill);
     assert_eq!(found["status"], "succeeded", "{found:#}");
     assert_untouched(&outside);

@@ -1,4 +1,4 @@
-//! Which failure of a run an error of the agent is.
+//! Classifies errors of the agent as failures of the run.
 
 use std::borrow::Cow;
 
@@ -10,11 +10,11 @@ use crate::{
     failing::engine_failed,
 };
 
-/// The code with which agents ask for a login.
+/// The code for a missing login.
 const AUTH_REQUIRED: i64 = -32000;
-/// The code with which agents say that they do not know a session.
+/// The code for an unknown session.
 const NOT_FOUND: i64 = -32002;
-/// What agents call a session, and how they say that one is missing, in lower case.
+/// Words for a session, and for its absence, in lower case.
 const SESSION: [&str; 4] = ["session", "thread", "conversation", "rollout"];
 const MISSING: [&str; 7] = [
     "not found",
@@ -36,8 +36,8 @@ impl AcpReader {
         RunFailure::new(FailureCode::SessionResumeFailed, message)
     }
 
-    /// The failure of something that was asked of a session before it showed any sign of life. Some agents say that they
-    /// resumed a session and look for it only then.
+    /// Classifies the failure of the first request about a session. Some agents report a session as resumed and look it
+    /// up only later.
     pub(super) fn first_failure(&self, trouble: &AcpError<'_>) -> RunFailure {
         let failure = self.failure(trouble);
         let lower = failure.message.to_lowercase();

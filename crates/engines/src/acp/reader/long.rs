@@ -1,5 +1,5 @@
-//! Lines of an agent that are too long to be read: requests are refused under their ids, and a turn that cannot go on
-//! without such a line fails.
+//! Lines of an agent that exceed the size limit. Requests are refused by their ids. A turn that depends on such a line
+//! fails.
 
 use abide_domain::event::TurnOutcome;
 use abide_ports::engine::{EngineSessionStatus, FactKind};
@@ -12,12 +12,12 @@ use crate::{
 };
 
 impl AcpReader {
-    /// A line of which only the beginning is known.
+    /// Processes a line of which only the beginning is available.
     pub(super) fn skipped(&mut self, line: &LongLine<'_>, facts: &mut FactSink) {
-        // What is no object is no message.
+        // A message is always an object.
         let Some(members) = JsonMembers::of(line.head) else { return };
         let what = match (members.text("method").as_deref(), members.raw("id")) {
-            // Told for people who watch. What a request needs of it is declined then.
+            // Updates are informational. A request that depends on a lost update is declined.
             (Some("session/update" | "$/cancel_request"), None) => return,
             (Some(_), Some(id)) => return facts.say(FactKind::Write(words::too_long(id))),
             (Some(_), None) => "a request",
