@@ -13,14 +13,10 @@ pub enum KeeperError {
     Refused(KeeperRefusal),
     /// No keeper runs in this directory; its records can still be read.
     #[error("no keeper answers in {path}")]
-    Gone {
-        path: PathBuf,
-    },
+    Gone { path: PathBuf },
     /// The keeper may be alive but did not answer in time, because it is stopped or the machine is busy.
     #[error("the keeper in {path} does not answer")]
-    Silent {
-        path: PathBuf,
-    },
+    Silent { path: PathBuf },
     /// The peer violated the protocol, or its identity does not match.
     #[error("the keeper protocol was broken: {0}")]
     Protocol(&'static str),

@@ -203,9 +203,7 @@ pub enum KeeperRequest {
     Say(WriteAndWait),
     /// Like [`KeeperRequest::End`] with the grace period, but spares the keepers in this directory and their children.
     /// The child started them for its successor.
-    EndExcept {
-        keepers: String,
-    },
+    EndExcept { keepers: String },
     /// Releases the output of a job before these offsets. Since protocol 1.
     Release {
         job: JobId,

@@ -13,22 +13,15 @@ pub enum OsError {
     },
     /// The path is a directory, FIFO, socket or device instead of a regular file.
     #[error("{path} is not a regular file")]
-    NotRegular {
-        path: PathBuf,
-    },
+    NotRegular { path: PathBuf },
     /// The file exceeds the caller's limit.
     #[error("{path} has more than {max_bytes} bytes")]
-    TooLarge {
-        path: PathBuf,
-        max_bytes: u64,
-    },
+    TooLarge { path: PathBuf, max_bytes: u64 },
     /// The path is empty, absolute, or contains `..` or a NUL byte.
     #[error(
         "{path:?} is not a path below a directory: it is empty, absolute, or contains `..` or a NUL byte"
     )]
-    InvalidPath {
-        path: PathBuf,
-    },
+    InvalidPath { path: PathBuf },
     /// A system call failed.
     #[error("cannot {action} {path}: {source}")]
     System {

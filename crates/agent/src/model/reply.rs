@@ -53,7 +53,12 @@ pub enum ReplyDelta<'a> {
     /// A call of this tool begins.
     Call(&'a str),
     /// The attempt failed and is repeated after a wait. All earlier pieces are void.
-    Retry { attempt: u32, of: u32, wait: Duration, why: &'a str },
+    Retry {
+        attempt: u32,
+        of: u32,
+        wait: Duration,
+        why: &'a str,
+    },
 }
 
 impl TokenUsage {

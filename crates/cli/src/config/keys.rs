@@ -16,13 +16,20 @@ pub(super) struct SettingKey {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum SettingKind {
     /// With at least `least` characters.
-    Text { least: u64 },
+    Text {
+        least: u64,
+    },
     Choice(Vec<String>),
     /// Both bounds are inclusive.
-    Number { least: u64, most: u64 },
+    Number {
+        least: u64,
+        most: u64,
+    },
     Switch,
     /// A list of at least `least` strings.
-    Words { least: u64 },
+    Words {
+        least: u64,
+    },
     /// A table of strings.
     Variables,
 }

@@ -32,9 +32,7 @@ pub(super) enum ParrotSessionState {
     /// The next prompt is a script.
     Idle,
     /// A question is open: the next prompt is its reply, followed by these lines.
-    Asked {
-        rest: Vec<String>,
-    },
+    Asked { rest: Vec<String> },
     /// The session can no longer be resumed.
     Lost,
 }

@@ -60,9 +60,7 @@ impl ControlGroupLimits {
 pub enum CgroupError {
     /// The name contains a path, or is not valid for a group.
     #[error("{name:?} cannot be the name of a control group: use 1 to {max} letters, digits, '-', '_' and '.', not '.' first", max = MAX_NAME_BYTES)]
-    Name {
-        name: String,
-    },
+    Name { name: String },
     /// A limit needs a controller that the group does not have.
     #[error("the controller {controller} is not available in {path}")]
     Controller {
@@ -71,9 +69,7 @@ pub enum CgroupError {
         path: PathBuf,
     },
     #[error("processes are left in the control group {path}")]
-    Populated {
-        path: PathBuf,
-    },
+    Populated { path: PathBuf },
     /// A system call failed.
     #[error("cannot {action} {path}: {source}")]
     System {
