@@ -212,7 +212,7 @@ fn what_a_killed_keeper_leaves_ends_with_its_group_when_the_run_is_ended() {
 }
 
 #[test]
-fn a_stopped_keeper_that_does_not_answer_is_killed_with_its_childs_group() {
+fn a_stopped_keeper_that_does_not_answer_is_killed_with_the_group_of_its_child() {
     let Some(base) = DelegatedBase::make("silent") else { return };
     let house = GroupDaemonFixture::plain(base.groups());
     let pid = house.start("run-1", IsolationMode::Off, DETACHED).expect("it starts");
